@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+cdef enum:
+    C_PERSISTENT = 1
+    C_REDELIVERED = 2
+    C_PAGED = 4
+    C_SCRATCH = 8
+    C_GONE = 16
+    C_LARGE = 32
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class Message:
+    cdef public bytes data
+    cdef public tuple parts
+    cdef public object consumer
+    cdef public long long deadline_ms
+    cdef public unsigned long long seq
+    cdef public unsigned long long position
+    cdef public unsigned int body_size
+    cdef public unsigned int publisher
+    cdef public unsigned short address_len
+    cdef public unsigned char flags
+    cdef public unsigned char priority
+    cdef public unsigned char deliveries
+
+    @cython.locals(twin=Message)
+    cpdef Message copy(self)
+
+@cython.locals(message=Message)
+cpdef Message new_message(bytes data, unsigned int address_len, unsigned int body_size)

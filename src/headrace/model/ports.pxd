@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+from headrace.model.message cimport Message
+
+cdef class Store:
+    cdef public unsigned long long appended
+    cdef public unsigned long long synced
+    cdef public bint durable
+    cdef public bint full
+    cdef public object notify
+
+    cdef unsigned long long publish(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi, unsigned int address_len,
+        unsigned int flags, unsigned int priority, long long deadline_ms, long long arrived_ms,
+        unsigned long long seq, unsigned int body_size, bytes queue_ids,
+    ) except? 0
+    cpdef unsigned long long publish_message(
+        self, Message message, long long arrived_ms, bytes queue_ids
+    ) except? 0
+    cpdef settle(self, unsigned int queue_id, unsigned long long seq, unsigned long long position)
+    cpdef delivered(self, unsigned int queue_id, unsigned long long seq)
+    cpdef drop(self, unsigned int queue_id, unsigned long long upto_seq)
+    cpdef begin(self)
+    cpdef commit(self)
+    cpdef bint page_out(self, Message message) except -1
+    cpdef load(self, Message message)
+    cpdef release(self, Message message)
+    cpdef kick(self)
+    cpdef recover(self)
+    cpdef close(self)

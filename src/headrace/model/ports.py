@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the model asks of others: the store. This base class keeps nothing beyond the process.
+
+A log position is counted in octets since the store was opened. What was appended up to
+``appended`` is durable once ``synced`` has reached that figure; confirms, commits and the like wait
+for it. ``position`` values name one record and mean nothing to anybody but the store.
+"""
+
+from collections.abc import Callable, Iterable
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import Message
+
+
+class Store:
+    """Keeps messages. Hot methods copy what they are given and never block on the disk."""
+
+    def __init__(self) -> None:
+        self.appended = 0  # Octets of log so far.
+        self.synced = 0  # Octets of log known to be durable.
+        self.durable = False  # True when this store survives the process.
+        self.full = False  # True while nothing more may be published: disk full or failing.
+        self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
+
+    def publish(
+        self,
+        d: bytes | bytearray,
+        lo: int,
+        hi: int,
+        address_len: int,
+        flags: int,
+        priority: int,
+        deadline_ms: int,
+        arrived_ms: int,
+        seq: int,
+        body_size: int,
+        queue_ids: bytes,
+    ) -> int:
+        """Append ``d[lo:hi]`` for the queues named (big-endian u32 each); return its position."""
+        return 0
+
+    def publish_message(self, message: Message, arrived_ms: int, queue_ids: bytes) -> int:
+        """Append a message that is already an object, of any size; return its position.
+
+        The message may be paged out (when it moves from one queue to another).
+        """
+        return 0
+
+    def settle(self, queue_id: int, seq: int, position: int) -> None:
+        """Forget that the queue owes this message. Idempotent."""
+
+    def delivered(self, queue_id: int, seq: int) -> None:
+        """Note that the queue may have handed out every message up to ``seq``.
+
+        After an unclean stop such messages come back as redelivered.
+        """
+
+    def drop(self, queue_id: int, upto_seq: int) -> None:
+        """Forget all that the queue owes up to ``upto_seq``: a purge, or the queue's end."""
+
+    def begin(self) -> None:
+        """Open a transaction: what is appended until :meth:`commit` survives all or none."""
+
+    def commit(self) -> None:
+        """Close the transaction that :meth:`begin` opened."""
+
+    def page_out(self, message: Message) -> bool:
+        """Move the message's data out of memory; set PAGED. False when there is nowhere to put it.
+
+        A persistent message only forgets its data; any other is written to the scratch log first
+        (SCRATCH).
+        """
+        return False
+
+    def load(self, message: Message) -> None:
+        """Bring the data of a paged message back; clear PAGED.
+
+        Raises:
+            OSError: the data cannot be read, or it is damaged.
+        """
+
+    def release(self, message: Message) -> None:
+        """A message with the SCRATCH flag is gone; its place there may be used again."""
+
+    def kick(self) -> None:
+        """End of a turn of the event loop: start writing what was appended."""
+
+    def recover(self) -> Iterable[tuple[int, Message, int]]:
+        """Give every message that survived, in order of ``seq``: (queue id, message, arrived_ms).
+
+        A message owed by several queues is given once for each, each time as its own object.
+        """
+        return ()
+
+    def close(self) -> None:
+        """Write and sync what is left, then let go of the files."""

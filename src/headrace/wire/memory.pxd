@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcmp, memcpy
+
+ctypedef unsigned char u8
+ctypedef unsigned short u16
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+ctypedef long long i64
+
+cdef inline void copy(u8* dst, Py_ssize_t at, const u8* src, Py_ssize_t lo, Py_ssize_t hi) noexcept:
+    memcpy(dst + at, src + lo, <size_t>(hi - lo))
+
+cdef inline bytes cut(const u8* src, Py_ssize_t lo, Py_ssize_t hi):
+    return PyBytes_FromStringAndSize(<const char*>src + lo, hi - lo)
+
+cdef inline bint same(bytes key, const u8* src, Py_ssize_t lo, Py_ssize_t hi) noexcept:
+    return PyBytes_GET_SIZE(key) == hi - lo and memcmp(PyBytes_AS_STRING(key), src + lo, <size_t>(hi - lo)) == 0
+
+cdef inline u32 get16(const u8* src, Py_ssize_t at) noexcept:
+    return (<u32>src[at] << 8) | src[at + 1]
+
+cdef inline u32 get32(const u8* src, Py_ssize_t at) noexcept:
+    return (<u32>src[at] << 24) | (<u32>src[at + 1] << 16) | (<u32>src[at + 2] << 8) | src[at + 3]
+
+cdef inline u64 get64(const u8* src, Py_ssize_t at) noexcept:
+    return (<u64>get32(src, at) << 32) | get32(src, at + 4)
+
+cdef inline void put16(u8* dst, Py_ssize_t at, u32 value) noexcept:
+    dst[at] = <u8>(value >> 8)
+    dst[at + 1] = <u8>value
+
+cdef inline void put32(u8* dst, Py_ssize_t at, u32 value) noexcept:
+    dst[at] = <u8>(value >> 24)
+    dst[at + 1] = <u8>(value >> 16)
+    dst[at + 2] = <u8>(value >> 8)
+    dst[at + 3] = <u8>value
+
+cdef inline void put64(u8* dst, Py_ssize_t at, u64 value) noexcept:
+    put32(dst, at, <u32>(value >> 32))
+    put32(dst, at + 4, <u32>value)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copying, cutting and numbers in network order, by index.
+
+The sibling ``.pxd`` holds the same functions as inline C for the compiled build. Callers check
+every offset against the end of their frame before they call: nothing here checks bounds.
+"""
+
+Octets = bytes | bytearray
+
+
+def copy(dst: bytearray, at: int, src: Octets, lo: int, hi: int) -> None:
+    """Copy ``src[lo:hi]`` over ``dst`` from ``at`` on; ``dst`` keeps its length."""
+    dst[at : at + hi - lo] = src[lo:hi]
+
+
+def cut(src: Octets, lo: int, hi: int) -> bytes:
+    """Return ``src[lo:hi]`` as bytes of its own."""
+    return bytes(src[lo:hi])
+
+
+def same(key: bytes, src: Octets, lo: int, hi: int) -> bool:
+    """Tell whether ``src[lo:hi]`` equals ``key``."""
+    return key == src[lo:hi]
+
+
+def get16(src: Octets, at: int) -> int:
+    """Read an unsigned 16-bit number."""
+    return int.from_bytes(src[at : at + 2], "big")
+
+
+def get32(src: Octets, at: int) -> int:
+    """Read an unsigned 32-bit number."""
+    return int.from_bytes(src[at : at + 4], "big")
+
+
+def get64(src: Octets, at: int) -> int:
+    """Read an unsigned 64-bit number."""
+    return int.from_bytes(src[at : at + 8], "big")
+
+
+def put16(dst: bytearray, at: int, value: int) -> None:
+    """Write the low 16 bits of ``value``."""
+    dst[at : at + 2] = (value & 0xFFFF).to_bytes(2, "big")
+
+
+def put32(dst: bytearray, at: int, value: int) -> None:
+    """Write the low 32 bits of ``value``."""
+    dst[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def put64(dst: bytearray, at: int, value: int) -> None:
+    """Write the low 64 bits of ``value``."""
+    dst[at : at + 8] = (value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
