@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.message cimport C_GONE, C_PAGED, C_REDELIVERED, C_SCRATCH, Message
+from headrace.model.ports cimport Store
+from headrace.model.ring cimport Ring
+from headrace.model.tally cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Tally
+
+cdef long long RESIDENT_MIN
+cdef unsigned long long RESERVATION
+cdef long long SHELLS_MIN
+cdef int DEFAULT_HIGH_PRIORITY
+cdef int OVERFLOW_REJECT_DEAD_LETTER
+
+cdef class Consumer:
+    cdef public Queue queue
+    cdef public str tag
+    cdef public bint no_ack
+    cdef public bint exclusive
+    cdef public bint no_local
+    cdef public bint parked
+    cdef public int priority
+    cdef public unsigned int publisher
+    cdef public dict arguments
+
+    cpdef bint can(self) except -1
+    cpdef int deliver(self, Message message) except -1
+    cdef int put(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        int redelivered,
+    ) except -1
+    cpdef cancelled(self)
+
+cdef class Queue:
+    cdef public str name
+    cdef public Store store
+    cdef public Tally tally
+    cdef public object vhost
+    cdef public unsigned int id
+    cdef public bytes id_bytes
+    cdef public bint durable
+    cdef public bint auto_delete
+    cdef public bint deleted
+    cdef public bint is_stream
+    cdef public bint limited
+    cdef public bint ranked
+    cdef public object exclusive_owner
+    cdef public dict arguments
+    cdef public long long max_length
+    cdef public long long max_length_bytes
+    cdef public long long message_ttl_ms
+    cdef public long long expires_ms
+    cdef public int overflow
+    cdef public int max_priority
+    cdef public str dead_letter_exchange
+    cdef public str dead_letter_routing_key
+    cdef public long long ready_count
+    cdef public long long ready_bytes
+    cdef public long long unacked_count
+    cdef public unsigned long long published
+    cdef public unsigned long long delivered
+    cdef public unsigned long long acknowledged
+    cdef public long long used_ms
+    cdef public unsigned long long reserved
+    cdef public long long shells
+    cdef Ring ring
+    cdef list rings
+    cdef list returned
+    cdef list expiring
+    cdef public list consumers
+    cdef list active
+    cdef Py_ssize_t turn
+    cdef public int selective
+    cdef public Consumer exclusive_consumer
+    cdef public list waiters
+    cdef public object on_deadline
+
+    cpdef Consumer taker(self)
+    cpdef bint refuses(self, unsigned int body_size) except -1
+    @cython.locals(consumer=Consumer)
+    cpdef int offer(self, Message message) except -1
+    @cython.locals(deadline=cython.longlong)
+    cpdef limit_life(self, Message message, long long arrived_ms)
+    cpdef restore(self, Message message, long long arrived_ms)
+    @cython.locals(level=cython.int, ring=Ring)
+    cdef int push(self, Message message) except -1
+    cdef int page_out(self, Message message) except -1
+    cdef long long weight(self, Message message) except -1
+    cdef int level(self, int priority) except -1
+    @cython.locals(message=Message)
+    cdef shorten(self)
+    @cython.locals(message=Message, ring=Ring)
+    cdef Message next_ready(self)
+    @cython.locals(message=Message, first=Message, ring=Ring, level=cython.int, back=cython.int, seq=cython.ulonglong)
+    cdef Message next_by_rank(self)
+    @cython.locals(message=Message)
+    cpdef Message take(self)
+    @cython.locals(before=cython.longlong)
+    cdef bint bring(self, Message message) except -1
+    @cython.locals(active=list, n=Py_ssize_t, consumer=Consumer)
+    cdef Consumer pick(self)
+    @cython.locals(active=list, last=Py_ssize_t, consumer=Consumer, first=Consumer)
+    cdef Consumer pick_by_rank(self)
+    cpdef hand(self, Consumer consumer, Message message)
+    cdef int reserve(self, unsigned long long seq) except -1
+    @cython.locals(consumer=Consumer, message=Message)
+    cpdef drain(self)
+    @cython.locals(consumer=Consumer, message=Message, passed=list)
+    cdef int drain_selective(self) except -1
+    @cython.locals(consumer=Consumer)
+    cdef Consumer another(self, Message message)
+    cpdef int settle(self, Message message) except -1
+    cpdef requeue(self, Message message)
+    cdef put_back(self, Message message)
+    cpdef discard(self, Message message)
+    cdef dead_letter(self, Message message, str reason)
+    cpdef leave(self, Message message)
+    cdef watch(self, Message message)
+    @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint)
+    cpdef long long expire(self, long long now_ms) except -1
+    cdef sweep(self)
+    @cython.locals(message=Message, fresh=Ring)
+    cdef Ring swept(self, Ring ring)
+    cpdef Py_ssize_t consumer_count(self) except -1
+    cpdef add_consumer(self, Consumer consumer)
+    @cython.locals(at=Py_ssize_t, other=Consumer)
+    cdef enlist(self, Consumer consumer)
+    cpdef unpark(self, Consumer consumer)
+    cpdef remove_consumer(self, Consumer consumer)
+    cpdef add_waiter(self, object publisher)
+    cpdef release_waiters(self)
+    cpdef long long purge(self) except -1
+    @cython.locals(message=Message)
+    cdef int forget_ready(self, bint settle) except -1
+    @cython.locals(consumers=list, consumer=Consumer)
+    cpdef long long destroy(self) except -1

@@ -1,0 +1,665 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues and what they see of a consumer.
+
+Order. A message's place is its ``seq``. Arrivals are pushed on a ring, so the ring is sorted by
+itself; a requeued message waits in the heap ``returned``, and the next to go is the smaller of both
+heads. So a message returns to its place whatever came in meanwhile, at a cost that depends on how
+many messages are out of place, never on the depth of the queue. Higher priorities have rings of
+their own, made when the first such message comes.
+
+Leaving early. A message that expires or is dropped from the middle is flagged GONE and stays in its
+ring as an empty shell until it is met there, or until shells outnumber the living.
+
+Cost. Nothing in here looks at more than one message or one consumer with room at a time; consumers
+without room are parked outside the round until they report room again.
+"""
+
+import logging
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import GONE as C_GONE
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import SCRATCH as C_SCRATCH
+    from headrace.model.message import Message
+    from headrace.model.ports import Store
+    from headrace.model.ring import Ring
+    from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
+    from headrace.model.tally import PAGED_WEIGHT as C_PAGED_WEIGHT
+    from headrace.model.tally import Tally
+
+log = logging.getLogger(__name__)
+
+RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out.
+RESERVATION = 65536  # How far ahead of the deliveries the journal says "may have been delivered".
+SHELLS_MIN = 1024  # Below this many shells a ring is not swept.
+DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
+
+OVERFLOW_DROP_HEAD = 0
+OVERFLOW_REJECT = 1
+OVERFLOW_REJECT_DEAD_LETTER = 2
+
+
+class Consumer:
+    """What a queue sees of whoever takes its messages; a gateway fills in the three methods."""
+
+    def __init__(self, queue: "Queue", tag: str, no_ack: bool) -> None:
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = False
+        self.no_local = False
+        self.priority = 0
+        self.publisher = 0  # The number of its connection, as in Message.publisher.
+        self.parked = False  # Out of the queue's round, waiting for room.
+        self.arguments: dict[str, Any] = {}
+
+    def can(self) -> bool:
+        """Tell whether one more message may be handed over now."""
+        return False
+
+    def deliver(self, message: Message) -> None:
+        """Take a message. Its data is in memory; unless ``no_ack``, it stays this consumer's."""
+
+    def put(
+        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+    ) -> int:
+        """Take a message straight from a buffer, laid out as in Message.data; only with no_ack."""
+        return 0
+
+    def cancelled(self) -> None:
+        """The queue is gone, or will not serve this consumer any longer."""
+
+
+class Queue:
+    """One queue: ready messages in order, and who may take them."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: Store,
+        tally: Tally,
+        vhost: Any = None,
+        id: int = 0,
+        durable: bool = False,
+        auto_delete: bool = False,
+        exclusive_owner: object = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.store = store
+        self.tally = tally
+        self.vhost = vhost
+        self.id = id
+        self.id_bytes = id.to_bytes(4, "big")
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.exclusive_owner = exclusive_owner
+        self.arguments = arguments if arguments is not None else {}
+        self.deleted = False
+        self.is_stream = False
+        # Limits; the virtual host fills them in from the arguments.
+        self.max_length = -1
+        self.max_length_bytes = -1
+        self.overflow = OVERFLOW_DROP_HEAD
+        self.message_ttl_ms = -1
+        self.expires_ms = -1
+        self.max_priority = 0
+        self.dead_letter_exchange: str | None = None
+        self.dead_letter_routing_key: str | None = None
+        self.limited = False  # One of max_length and max_length_bytes is set.
+        # State.
+        self.ready_count = 0
+        self.ready_bytes = 0
+        self.unacked_count = 0
+        self.published = 0
+        self.delivered = 0
+        self.acknowledged = 0
+        self.used_ms = tally.now_ms  # For x-expires.
+        self.reserved = 0  # The journal says that up to here may have been delivered.
+        self.shells = 0
+        self.ring: Ring | None = None  # The lowest priority, which is all that most queues have.
+        self.rings: list[Ring | None] | None = None  # The higher ones by level; [0] is unused.
+        self.returned: list[tuple[int, int, Message]] | None = None  # (-level, seq, message)
+        self.expiring: list[tuple[int, int, Message]] | None = None  # (deadline_ms, seq, message)
+        self.consumers: list[Consumer] | None = None
+        self.active: list[Consumer] | None = None
+        self.turn = 0
+        self.ranked = False  # Some consumer has a priority other than 0.
+        self.selective = 0  # Consumers with no_local.
+        self.exclusive_consumer: Consumer | None = None
+        self.waiters: list[Any] | None = None  # Paced publishers.
+        self.on_deadline: Callable[[Queue, int], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} ready={self.ready_count} unacked={self.unacked_count}>"
+
+    # --- Arrivals ---------------------------------------------------------------------------
+
+    def taker(self) -> Consumer | None:
+        """Return a consumer that may have the next arrival at once, if nothing waits before it."""
+        if self.ready_count or self.active is None or self.selective:
+            return None
+        return self.pick()
+
+    def refuses(self, body_size: int) -> bool:
+        """Tell whether the overflow policy turns the next message away."""
+        if not self.limited or self.overflow == OVERFLOW_DROP_HEAD:
+            return False
+        if self.max_length >= 0 and self.ready_count >= self.max_length:
+            return True
+        return self.max_length_bytes >= 0 and self.ready_bytes + body_size > self.max_length_bytes
+
+    def offer(self, message: Message) -> int:
+        """Take a message that was routed here; 1 when the overflow policy refused it, else 0."""
+        if self.limited and self.refuses(message.body_size):
+            if self.taker() is None:
+                if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
+                    self.dead_letter(message, "maxlen")
+                if message.position:
+                    self.store.settle(self.id, message.seq, message.position)
+                return 1
+        self.published += 1
+        if self.message_ttl_ms >= 0:
+            self.limit_life(message, self.tally.now_ms)
+        self.tally.memory_used += message.body_size + C_MESSAGE_OVERHEAD
+        if self.ready_count == 0 and self.active is not None and not self.selective:
+            consumer = self.pick()
+            if consumer is not None:
+                self.hand(consumer, message)
+                return 0
+        self.push(message)
+        if message.deadline_ms:
+            self.watch(message)
+        if self.limited:
+            self.shorten()
+        if self.selective:
+            self.drain()
+        return 0
+
+    def limit_life(self, message: Message, arrived_ms: int) -> None:
+        """Apply the queue's time to live to a message that arrived at ``arrived_ms``."""
+        deadline = arrived_ms + self.message_ttl_ms
+        if not message.deadline_ms or deadline < message.deadline_ms:
+            message.deadline_ms = deadline
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        """Take back a message that the store recovered; in order of seq, before any consumer."""
+        if self.message_ttl_ms >= 0:
+            self.limit_life(message, arrived_ms)
+        self.tally.memory_used += self.weight(message)
+        self.push(message)
+        if message.deadline_ms:
+            self.watch(message)
+
+    def push(self, message: Message) -> None:
+        """Append to the ring of the message's level; page it out when memory is short."""
+        level = self.level(message.priority)
+        if level == 0:
+            ring = self.ring
+            if ring is None:
+                ring = self.ring = Ring()
+        else:
+            if self.rings is None:
+                self.rings = [None] * (self.max_priority + 1 if self.max_priority else 2)
+            ring = self.rings[level]
+            if ring is None:
+                ring = Ring()
+                self.rings[level] = ring
+        ring.push(message)
+        self.ready_count += 1
+        self.ready_bytes += message.body_size
+        if self.tally.memory_used > self.tally.memory_max and self.ready_count > RESIDENT_MIN:
+            self.page_out(message)
+
+    def page_out(self, message: Message) -> None:
+        """Move a message's data to the disk, if there is one."""
+        if not message.flags & C_PAGED and self.store.page_out(message):
+            self.tally.memory_used -= message.body_size + C_MESSAGE_OVERHEAD - C_PAGED_WEIGHT
+
+    def weight(self, message: Message) -> int:
+        """Octets of memory that a message is counted with."""
+        if message.flags & C_PAGED:
+            return C_PAGED_WEIGHT
+        return message.body_size + C_MESSAGE_OVERHEAD
+
+    def level(self, priority: int) -> int:
+        """Map a priority to the queue's levels."""
+        if self.max_priority:
+            return priority if priority < self.max_priority else self.max_priority
+        return 1 if priority >= DEFAULT_HIGH_PRIORITY else 0
+
+    def shorten(self) -> None:
+        """Drop from the head what exceeds the length limits (x-overflow drop-head)."""
+        while self.ready_count and (
+            (self.max_length >= 0 and self.ready_count > self.max_length)
+            or (self.max_length_bytes >= 0 and self.ready_bytes > self.max_length_bytes)
+        ):
+            message = self.next_ready()
+            if message is None:
+                return
+            self.dead_letter(message, "maxlen")
+            self.leave(message)
+
+    # --- Departures -------------------------------------------------------------------------
+
+    def next_ready(self) -> Message | None:
+        """Remove and return the first ready message; its data may be paged out."""
+        while True:
+            if self.returned is None and self.rings is None:
+                ring = self.ring
+                if ring is None or ring.count == 0:
+                    return None
+                message = ring.pop()
+            else:
+                message = self.next_by_rank()
+                if message is None:
+                    return None
+            if message.flags & C_GONE:
+                self.shells -= 1
+                continue
+            self.ready_count -= 1
+            self.ready_bytes -= message.body_size
+            return message
+
+    def next_by_rank(self) -> Message | None:
+        """Remove and return the first of all rings and the heap, shells included."""
+        ring = None
+        level = 0
+        if self.rings is not None:
+            level = len(self.rings) - 1
+            while level > 0:
+                ring = self.rings[level]
+                if ring is not None and ring.count:
+                    break
+                level -= 1
+        if level == 0:
+            ring = self.ring
+            if ring is not None and ring.count == 0:
+                ring = None
+        if self.returned is not None:
+            back, seq, message = self.returned[0]
+            first = None if ring is None else ring.at(0)
+            if first is None or -back > level or (-back == level and seq < first.seq):
+                heappop(self.returned)
+                if not self.returned:
+                    self.returned = None
+                return message
+        return None if ring is None else ring.pop()
+
+    def take(self) -> Message | None:
+        """Remove the first ready message that is still alive and bring its data into memory."""
+        while True:
+            message = self.next_ready()
+            if message is None:
+                return None
+            if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+                self.dead_letter(message, "expired")
+                self.leave(message)
+                continue
+            if message.flags & C_PAGED:
+                if not self.bring(message):
+                    continue
+            return message
+
+    def bring(self, message: Message) -> bool:
+        """Load a paged message; a message that cannot be read any more is dropped, and logged."""
+        before = self.weight(message)
+        try:
+            self.store.load(message)
+        except OSError as error:
+            log.error(
+                "queue %r: message %d cannot be read and is dropped: %s",
+                self.name,
+                message.seq,
+                error,
+            )
+            self.leave(message)
+            return False
+        self.tally.memory_used += self.weight(message) - before
+        return True
+
+    def pick(self) -> Consumer | None:
+        """Return the consumer whose turn it is among those with room; park those without."""
+        if self.ranked:
+            return self.pick_by_rank()
+        active = self.active
+        n = len(active)
+        while n:
+            if self.turn >= n:
+                self.turn = 0
+            consumer = active[self.turn]
+            if consumer.can():
+                self.turn += 1
+                return consumer
+            consumer.parked = True
+            del active[self.turn]
+            n -= 1
+        return None
+
+    def pick_by_rank(self) -> Consumer | None:
+        """Like :meth:`pick`, where a higher x-priority goes first while it has room."""
+        active = self.active
+        while active:
+            last = 1
+            while last < len(active) and active[last].priority == active[0].priority:
+                last += 1
+            if self.turn >= last:
+                self.turn = 0
+            consumer = active[self.turn]
+            if consumer.can():
+                self.turn += 1
+                return consumer
+            consumer.parked = True
+            del active[self.turn]
+        return None
+
+    def hand(self, consumer: Consumer, message: Message) -> None:
+        """Hand a message to a consumer with room."""
+        self.delivered += 1
+        if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
+            self.reserve(message.seq)
+        if consumer.no_ack:
+            consumer.deliver(message)
+            self.leave(message)
+            return
+        self.unacked_count += 1
+        message.consumer = consumer
+        consumer.deliver(message)
+        if self.tally.memory_used > self.tally.memory_max:
+            self.page_out(message)
+
+    def reserve(self, seq: int) -> None:
+        """Let the journal say, ahead of time, that messages up to beyond ``seq`` were delivered."""
+        if self.durable:
+            self.reserved = seq + RESERVATION
+            self.store.delivered(self.id, self.reserved)
+
+    def drain(self) -> None:
+        """Hand out ready messages while a consumer has room."""
+        if self.active is not None:
+            if self.selective:
+                self.drain_selective()
+            else:
+                while self.ready_count and self.active:
+                    consumer = self.pick()
+                    if consumer is None:
+                        break
+                    message = self.take()
+                    if message is None:
+                        break
+                    self.hand(consumer, message)
+        if self.waiters is not None:
+            self.release_waiters()
+
+    def drain_selective(self) -> None:
+        """Hand out ready messages where some consumers do not take every message (no-local)."""
+        passed: list[Message] = []
+        while self.ready_count:
+            consumer = self.pick()
+            if consumer is None:
+                break
+            message = self.take()
+            if message is None:
+                break
+            if consumer.no_local and consumer.publisher == message.publisher:
+                consumer = self.another(message)
+            if consumer is None:
+                passed.append(message)
+            else:
+                self.hand(consumer, message)
+        for message in passed:
+            self.put_back(message)
+
+    def another(self, message: Message) -> Consumer | None:
+        """Return any consumer with room that takes this message."""
+        for consumer in self.active:
+            if not (consumer.no_local and consumer.publisher == message.publisher):
+                if consumer.can():
+                    return consumer
+        return None
+
+    def settle(self, message: Message) -> None:
+        """A consumer accepted the message: it is done with."""
+        self.unacked_count -= 1
+        self.acknowledged += 1
+        self.leave(message)
+
+    def requeue(self, message: Message) -> None:
+        """A consumer gives a message back: it returns to its place, marked redelivered.
+
+        The caller drains the queue afterwards, once for all that it returns.
+        """
+        self.unacked_count -= 1
+        message.consumer = None
+        if self.deleted:
+            self.leave(message)
+            return
+        message.flags |= C_REDELIVERED
+        if message.deliveries < 255:
+            message.deliveries += 1
+        self.put_back(message)
+        if message.deadline_ms:
+            self.watch(message)
+
+    def put_back(self, message: Message) -> None:
+        """Return a message to its place among the ready ones."""
+        if self.returned is None:
+            self.returned = []
+        heappush(self.returned, (-self.level(message.priority), message.seq, message))
+        self.ready_count += 1
+        self.ready_bytes += message.body_size
+
+    def discard(self, message: Message) -> None:
+        """A consumer rejected the message for good: dead-letter it, then forget it."""
+        self.unacked_count -= 1
+        message.consumer = None
+        if not self.deleted:
+            if self.dead_letter_exchange is not None and message.flags & C_PAGED:
+                if not self.bring(message):
+                    return
+            self.dead_letter(message, "rejected")
+        self.leave(message)
+
+    def dead_letter(self, message: Message, reason: str) -> None:
+        """Pass a message on to the dead-letter exchange, if the queue has one."""
+        if self.dead_letter_exchange is None or self.vhost is None:
+            return
+        if message.flags & C_PAGED and not self.bring(message):
+            return
+        self.vhost.dead_letter(message, self, reason)
+
+    def leave(self, message: Message) -> None:
+        """Let go of a message for good: in memory, in the journal, in the scratch log."""
+        if message.flags & C_GONE:
+            return
+        self.tally.memory_used -= self.weight(message)
+        message.flags |= C_GONE
+        if message.position:
+            if message.flags & C_SCRATCH:
+                self.store.release(message)
+            elif not self.deleted:
+                self.store.settle(self.id, message.seq, message.position)
+        message.data = None
+        message.parts = None
+        message.consumer = None
+
+    # --- Time -------------------------------------------------------------------------------
+
+    def watch(self, message: Message) -> None:
+        """Have the message expire on time wherever it stands in the queue."""
+        if self.expiring is None:
+            self.expiring = []
+        elif len(self.expiring) > 2 * self.ready_count + SHELLS_MIN:
+            self.expiring = [
+                entry for entry in self.expiring if not entry[2].flags & C_GONE
+            ]
+            heapify(self.expiring)
+        heappush(self.expiring, (message.deadline_ms, message.seq, message))
+        if self.on_deadline is not None and self.expiring[0][2] is message:
+            self.on_deadline(self, message.deadline_ms)
+
+    def expire(self, now_ms: int) -> int:
+        """Drop and dead-letter what is due; return the next deadline, 0 when there is none."""
+        while self.expiring:
+            deadline, _, message = self.expiring[0]
+            gone = message.flags & C_GONE or message.consumer is not None
+            if not gone and deadline > now_ms:
+                return deadline
+            heappop(self.expiring)
+            if gone:
+                continue
+            self.ready_count -= 1
+            self.ready_bytes -= message.body_size
+            self.shells += 1
+            self.dead_letter(message, "expired")
+            self.leave(message)
+        self.expiring = None
+        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+            self.sweep()
+        return 0
+
+    def sweep(self) -> None:
+        """Rebuild the rings without shells."""
+        self.ring = self.swept(self.ring)
+        if self.rings is not None:
+            self.rings = [self.swept(ring) for ring in self.rings]
+        if self.returned is not None:
+            self.returned = [e for e in self.returned if not e[2].flags & C_GONE] or None
+            if self.returned is not None:
+                heapify(self.returned)
+        self.shells = 0
+
+    def swept(self, ring: Ring | None) -> Ring | None:
+        """Return a ring with the living messages of another."""
+        if ring is None:
+            return None
+        fresh = Ring()
+        while ring.count:
+            message = ring.pop()
+            if not message.flags & C_GONE:
+                fresh.push(message)
+        return fresh
+
+    # --- Consumers --------------------------------------------------------------------------
+
+    def consumer_count(self) -> int:
+        """How many consumers there are."""
+        return 0 if self.consumers is None else len(self.consumers)
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Let a consumer take part; the caller drains the queue afterwards."""
+        if self.consumers is None:
+            self.consumers = []
+            self.active = []
+        self.consumers.append(consumer)
+        if consumer.exclusive:
+            self.exclusive_consumer = consumer
+        if consumer.no_local:
+            self.selective += 1
+        if consumer.priority:
+            self.ranked = True
+        self.enlist(consumer)
+        if self.durable and not self.reserved:
+            self.reserve(self.tally.next_seq)
+
+    def enlist(self, consumer: Consumer) -> None:
+        """Put a consumer in the round, behind its equals."""
+        consumer.parked = False
+        if not self.ranked:
+            self.active.append(consumer)
+            return
+        at = len(self.active)
+        while at and self.active[at - 1].priority < consumer.priority:
+            at -= 1
+        self.active.insert(at, consumer)
+
+    def unpark(self, consumer: Consumer) -> None:
+        """A consumer has room again: put it back in the round and hand out what waits."""
+        if consumer.parked:
+            self.enlist(consumer)
+        if self.ready_count or self.waiters is not None:
+            self.drain()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """End a consumer's part; what it holds unsettled stays its own."""
+        if self.consumers is None or consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        if not consumer.parked:
+            self.active.remove(consumer)
+        if consumer is self.exclusive_consumer:
+            self.exclusive_consumer = None
+        if consumer.no_local:
+            self.selective -= 1
+        if not self.consumers:
+            self.consumers = None
+            self.active = None
+            self.ranked = False
+            self.release_waiters()
+        self.used_ms = self.tally.now_ms
+
+    def add_waiter(self, publisher: Any) -> None:
+        """Remember a publisher that stopped reading until the queue is shorter."""
+        if self.waiters is None:
+            self.waiters = []
+        self.waiters.append(publisher)
+
+    def release_waiters(self) -> None:
+        """Let paced publishers read again when the queue is short enough."""
+        if self.waiters is not None and (self.ready_count < 2048 or self.active is None):
+            waiters = self.waiters
+            self.waiters = None
+            for publisher in waiters:
+                publisher.unpace()
+
+    # --- The whole queue --------------------------------------------------------------------
+
+    def purge(self) -> int:
+        """Drop every ready message; return how many there were."""
+        count = self.ready_count
+        if self.unacked_count == 0 and self.durable and count:
+            self.store.drop(self.id, self.tally.next_seq)
+            self.forget_ready(False)
+        else:
+            self.forget_ready(True)
+        self.release_waiters()
+        return count
+
+    def forget_ready(self, settle: bool) -> None:
+        """Empty the rings; ``settle`` tells the store of each message."""
+        while True:
+            message = self.next_ready()
+            if message is None:
+                break
+            if not settle and not message.flags & C_SCRATCH:
+                message.position = 0
+            self.leave(message)
+        self.ring = None
+        self.rings = None
+        self.returned = None
+        self.expiring = None
+        self.shells = 0
+
+    def destroy(self) -> int:
+        """End the queue: drop all, cancel its consumers; return how many were ready."""
+        count = self.ready_count
+        if self.durable:
+            self.store.drop(self.id, self.tally.next_seq)
+        self.deleted = True
+        self.forget_ready(True)
+        consumers = self.consumers
+        self.consumers = None
+        self.active = None
+        self.exclusive_consumer = None
+        self.release_waiters()
+        if consumers is not None:
+            for consumer in consumers:
+                consumer.cancelled()
+        return count

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A first-in first-out list that grows, shrinks and can be read at any index.
+
+It costs nothing while it was never used, where ``collections.deque`` costs 600 octets: a broker has
+tens of thousands of queues and channels that hold nothing.
+"""
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import Message
+
+FIRST_CAPACITY = 16
+SHRINK_ABOVE = 1024
+
+
+class Ring:
+    """Messages in order; ``None`` marks a place whose message left early."""
+
+    __slots__ = ("count", "head", "mask", "slots")
+
+    def __init__(self) -> None:
+        self.slots: list[Message | None] | None = None
+        self.head = 0
+        self.count = 0
+        self.mask = -1
+
+    def push(self, message: Message | None) -> None:
+        """Append at the end."""
+        if self.count > self.mask:
+            self.resize(FIRST_CAPACITY if self.slots is None else 2 * (self.mask + 1))
+        self.slots[(self.head + self.count) & self.mask] = message
+        self.count += 1
+
+    def pop(self) -> Message | None:
+        """Remove and return the first; only when ``count`` is above zero."""
+        head = self.head
+        message = self.slots[head]
+        self.slots[head] = None
+        self.head = (head + 1) & self.mask
+        self.count -= 1
+        if self.mask >= SHRINK_ABOVE and self.count < (self.mask >> 3):
+            self.resize((self.mask + 1) >> 1)
+        return message
+
+    def at(self, index: int) -> Message | None:
+        """Return what is ``index`` places behind the first, ``0 <= index < count``."""
+        return self.slots[(self.head + index) & self.mask]
+
+    def clear_at(self, index: int) -> None:
+        """Empty the place ``index`` behind the first; the others keep theirs."""
+        self.slots[(self.head + index) & self.mask] = None
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self.slots = None
+        self.head = 0
+        self.count = 0
+        self.mask = -1
+
+    def resize(self, capacity: int) -> None:
+        """Move to ``capacity`` places, a power of two that holds all."""
+        old = self.slots
+        fresh = [None] * capacity
+        if old is not None:
+            for i in range(self.count):
+                fresh[i] = old[(self.head + i) & self.mask]
+        self.slots = fresh
+        self.head = 0
+        self.mask = capacity - 1

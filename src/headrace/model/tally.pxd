@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+cdef enum:
+    C_MESSAGE_OVERHEAD = 200
+    C_PAGED_WEIGHT = 100
+
+@cython.final
+cdef class Tally:
+    cdef public long long now_ms
+    cdef public unsigned long long next_seq
+    cdef public long long memory_used
+    cdef public long long memory_max
+    cdef public unsigned long long published
+    cdef public unsigned long long delivered
+    cdef public unsigned long long acknowledged
+
+    cpdef bint crowded(self) except -1
