@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AmqpError: something that the peer must be told about in a close method, or told us."""
+
+from __future__ import annotations
+
+from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.tables import MethodId
+
+REPLY_TEXT_BYTES_MAX = 255  # A reply text is a short string.
+
+
+class AmqpError(Exception):
+    """An error of the protocol: its code, text, the method that failed, and what it closes."""
+
+    def __init__(
+        self,
+        code: ReplyCode,
+        text: str,
+        method: MethodId = (0, 0),
+        scope: Scope | None = None,
+    ) -> None:
+        super().__init__(code, text, method, scope)  # As given: so it can be pickled.
+        self.code = code
+        self.text = text
+        self.method = method  # (0, 0) when no method failed.
+        self.scope = code.scope if scope is None else scope
+
+    @property
+    def reply_text(self) -> str:
+        """The text as it goes over the wire, cut to what a short string holds."""
+        text = f"{self.code.name} - {self.text}"
+        raw = text.encode("utf-8", "replace")
+        return raw[:REPLY_TEXT_BYTES_MAX].decode("utf-8", "ignore")
+
+    def __str__(self) -> str:
+        return f"{self.code.number} {self.reply_text}"

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of a table of the standards: versions, methods, fields, content classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+MethodId = tuple[int, int]
+
+
+class Version(Enum):
+    """A version of AMQP, with the eight bytes that ask for it."""
+
+    V0_8 = b"AMQP\x01\x01\x08\x00"
+    V0_9 = b"AMQP\x01\x01\x00\x09"
+    V0_9_1 = b"AMQP\x00\x00\x09\x01"
+    V0_10 = b"AMQP\x01\x01\x00\x0a"
+
+    @property
+    def header(self) -> bytes:
+        """The protocol header of this version."""
+        return self.value
+
+    @property
+    def label(self) -> str:
+        """The version as people write it: `0-9-1`."""
+        return self.name[1:].replace("_", "-")
+
+
+V0_8, V0_9, V0_9_1, V0_10 = Version
+VERSIONS_0_X = (V0_8, V0_9, V0_9_1)  # The versions that share frames, methods and type tags.
+
+
+def since(version: Version) -> tuple[Version, ...]:
+    """`version` and the later ones of the 0-x family."""
+    return VERSIONS_0_X[VERSIONS_0_X.index(version) :]
+
+
+def until(version: Version) -> tuple[Version, ...]:
+    """`version` and the earlier ones of the 0-x family."""
+    return VERSIONS_0_X[: VERSIONS_0_X.index(version) + 1]
+
+
+def only(version: Version) -> tuple[Version, ...]:
+    """`version` alone."""
+    return (version,)
+
+
+class Receiver(Enum):
+    """Who may receive a method."""
+
+    CLIENT = "client"
+    SERVER = "server"
+    EITHER = "either"
+
+
+CLIENT, SERVER, EITHER = Receiver
+
+FIELD_TYPES = frozenset(
+    {
+        "bit",
+        "octet",
+        "short",
+        "long",
+        "longlong",
+        "shortstr",
+        "longstr",
+        "timestamp",
+        "table",
+        "content",  # 0-9 message class: an octet (0 inline, 1 reference) and a longstr.
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One argument of a method or one content property."""
+
+    name: str  # As in the standard: "routing-key".
+    type: str
+
+    def __post_init__(self) -> None:
+        assert self.type in FIELD_TYPES, self
+
+
+def fields_of(text: str) -> tuple[Field, ...]:
+    """The fields of "name:type name:type"."""
+    return tuple(Field(*word.split(":")) for word in text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row: a method as the named versions speak it. Arguments come in wire order."""
+
+    name: str
+    id: MethodId
+    arguments: str
+    versions: tuple[Version, ...]
+    receiver: Receiver
+    replies: str = ""
+    content: bool = False
+    extension: bool = False  # Not in the standard, but spoken by the field.
+    fields: tuple[Field, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", fields_of(self.arguments))
+
+    @property
+    def reply_names(self) -> tuple[str, ...]:
+        """Full names of the methods that answer this one."""
+        prefix = self.name.split(".")[0]
+        return tuple(f"{prefix}.{reply}" for reply in self.replies.split())
+
+
+@dataclass(frozen=True, slots=True)
+class ContentClass:
+    """A class that carries content, and its properties in flag order (bit 15 first)."""
+
+    name: str
+    id: int
+    arguments: str
+    versions: tuple[Version, ...]
+    properties: tuple[Field, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", fields_of(self.arguments))

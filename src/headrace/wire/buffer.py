@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds-checked reading and packing of the string types."""
+
+from __future__ import annotations
+
+from headrace.wire.errors import MalformedError
+
+SHORTSTR_BYTES_MAX = 255  # 4.2.5.3: one octet of length.
+LONGSTR_BYTES_MAX = 0xFFFFFFFF  # 4.2.5.3: four octets of length; a frame holds far less.
+
+
+def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
+    """The short string at `at`, and the position after it."""
+    if at >= len(data):
+        raise MalformedError("a short string is cut off")
+    end = at + 1 + data[at]
+    if end > len(data):
+        raise MalformedError("a short string is cut off")
+    try:
+        return data[at + 1 : end].decode(), end
+    except UnicodeDecodeError:
+        raise MalformedError("a short string is not UTF-8") from None
+
+
+def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
+    """The long string at `at`, and the position after it."""
+    start = at + 4
+    if start > len(data):
+        raise MalformedError("a long string is cut off")
+    end = start + int.from_bytes(data[at:start], "big")
+    if end > len(data):
+        raise MalformedError("a long string is cut off")
+    return data[start:end], end
+
+
+def pack_shortstr(text: str) -> bytes:
+    """`text` as a short string; ValueError when it is too long."""
+    raw = text.encode()
+    if len(raw) > SHORTSTR_BYTES_MAX:
+        raise ValueError(f"a short string holds {SHORTSTR_BYTES_MAX} bytes, not {len(raw)}")
+    return bytes((len(raw),)) + raw
+
+
+def pack_longstr(raw: bytes) -> bytes:
+    """`raw` as a long string."""
+    return len(raw).to_bytes(4, "big") + raw
