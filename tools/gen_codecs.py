@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generate the codecs from the tables in `src/headrace/spec`.
 
-    python tools/gen_codecs.py            # write the files
-    python tools/gen_codecs.py --check    # exit 1 when a checked-in file is not what it would write
+python tools/gen_codecs.py            # write the files
+python tools/gen_codecs.py --check    # exit 1 when a checked-in file is not what it would write
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import json
 import keyword
 import subprocess
@@ -64,6 +65,12 @@ def attribute(name: str) -> str:
     """`routing-key` as Python writes it; keywords get an underscore."""
     plain = name.replace("-", "_")
     return plain + "_" if keyword.iskeyword(plain) else plain
+
+
+def local(name: str) -> str:
+    """A local variable for a field; builtins get an underscore."""
+    plain = attribute(name)
+    return plain + "_" if hasattr(builtins, plain) else plain
 
 
 def version_name(version: Version) -> str:
@@ -150,7 +157,7 @@ def decoder(method: Method, structs: set[str]) -> str:
                     names.append(attribute(item.name))
                     keywords.append(f"{attribute(item.name)}={attribute(item.name)}")
             for entry, octet, mask in bits:
-                keywords.append(f"{attribute(entry.name)}={octet} & {mask} != 0")
+                keywords.append(f"{attribute(entry.name)}=({octet} & {mask}) != 0")
             structs.add(code)
             target = ", ".join(names) + ("," if len(names) == 1 else "")
             lines.append(f"    {target} = {struct_name(code)}.unpack_from(d, {at})")
@@ -158,7 +165,7 @@ def decoder(method: Method, structs: set[str]) -> str:
             lines.append(f"    at = {after}")
         else:
             entry = group[0]
-            name_ = attribute(entry.name)
+            name_ = local(entry.name)
             call = {
                 "shortstr": "read_shortstr",
                 "longstr": "read_longstr",
@@ -167,7 +174,7 @@ def decoder(method: Method, structs: set[str]) -> str:
                 "content": "_read_content",
             }[kind]
             lines.append(f"    {name_}, at = {call}(d, {at})")
-            keywords.append(f"{name_}={name_}")
+            keywords.append(f"{attribute(entry.name)}={name_}")
         at = "at"
     lines += ["    if at != len(d):", "        raise MalformedError(_TRAILING)"]
     order = {attribute(entry.name): place for place, entry in enumerate(method.fields)}
@@ -191,7 +198,8 @@ def packed(name: str, kind: str) -> str:
 def encoder(method: Method, structs: set[str]) -> str:
     name = class_name(method.name)
     index = method.id[0] << 16 | method.id[1]
-    lines = [f"def {function_name('encode', method)}(m: {name}) -> bytes:"]
+    own = "m" if method.fields else "_"
+    lines = [f"def {function_name('encode', method)}({own}: {name}) -> bytes:"]
     parts: list[str] = []
     code, values = "I", [f"0x{index:08X}"]
     groups = runs(method.fields)
@@ -206,12 +214,11 @@ def encoder(method: Method, structs: set[str]) -> str:
         for item in octets_of(group):
             if isinstance(item, list):
                 code += "B"
-                values.append(
-                    " | ".join(
-                        f"({1 << place} if m.{attribute(entry.name)} else 0)"
-                        for place, entry in enumerate(item)
-                    )
-                )
+                bits = [
+                    f"{1 << place} if m.{attribute(entry.name)} else 0"
+                    for place, entry in enumerate(item)
+                ]
+                values.append(bits[0] if len(bits) == 1 else " | ".join(f"({b})" for b in bits))
             else:
                 code += PACK[item.type]
                 values.append(f"m.{attribute(item.name)}")
@@ -308,7 +315,8 @@ def properties_functions(row: ContentClass) -> str:
         lines.append(f"    if flags & 0x{1 << (15 - place):04X}:")
         lines.append("        " + READ_PROPERTY[entry.type].format(attribute(entry.name)))
     lines += ["    if at != len(d):", "        raise MalformedError(_TRAILING)", "    return p\n\n"]
-    lines += [f"def _encode_{row.name}_properties(p: {name}) -> tuple[int, list[bytes]]:"]
+    own = "p" if row.properties else "_"
+    lines += [f"def _encode_{row.name}_properties({own}: {name}) -> tuple[int, list[bytes]]:"]
     lines += ["    flags = 0", "    parts: list[bytes] = []"]
     for place, entry in enumerate(row.properties):
         own = f"p.{attribute(entry.name)}"
@@ -380,7 +388,7 @@ class Content:
     is_reference: bool = False
 '''
 
-HELPERS = '''
+HELPERS = """
 def _read_octet(d: bytes, at: int) -> tuple[int, int]:
     return d[at], at + 1
 
@@ -398,7 +406,7 @@ def _read_content(d: bytes, at: int) -> tuple[Content, int]:
 
 def _pack_content(content: Content) -> bytes:
     return (b"\\x01" if content.is_reference else b"\\x00") + pack_longstr(content.data)
-'''
+"""
 
 FOOT = '''
 def decode_method(version: Version, payload: bytes) -> MethodBase:
@@ -455,7 +463,7 @@ def encode_content_header(
 ) -> bytes:
     """Return the payload of a content header frame."""
     encode = _PROPERTY_ENCODERS[version].get(class_id)
-    if encode is None or properties.CLASS_ID != class_id:
+    if encode is None or class_id != properties.CLASS_ID:
         name = type(properties).__name__
         raise ValueError(f"AMQP {version.label} has no class {class_id} with {name}")
     try:
@@ -506,9 +514,7 @@ def codec_0_x() -> str:
             "_ENCODERS",
             "dict[type[MethodBase], Callable[[Any], bytes]]",
             {
-                v: [
-                    f"{class_name(m.name)}: {function_name('encode', m)}" for m in methods.values()
-                ]
+                v: [f"{class_name(m.name)}: {function_name('encode', m)}" for m in methods.values()]
                 for v, methods in dialects.items()
             },
         ),
@@ -551,10 +557,9 @@ def constant(method: Method) -> str:
 
 def ids_py() -> str:
     lines = [
-        f'{LICENCE}"""Method ids of AMQP 0-9-1 as one number: class id << 16 | method id.\n\n'
-        f"{NOTE}\n"
-        "The sibling .pxd has the same names as C constants.\n"
-        '"""\n',
+        f'{LICENCE}"""Method ids of AMQP 0-9-1 as one number: class id << 16 | method id.\n',
+        NOTE,
+        'The sibling .pxd has the same names as C constants.\n"""\n',
         "from typing import Final\n",
     ]
     for method in dialect(V0_9_1).values():

@@ -1903,7 +1903,7 @@ def _decode_connection_open_08_09(d: bytes) -> ConnectionOpen:
     return ConnectionOpen(
         virtual_host=virtual_host,
         capabilities=capabilities,
-        insist=bits_0 & 1 != 0,
+        insist=(bits_0 & 1) != 0,
     )
 
 
@@ -1912,7 +1912,7 @@ def _encode_connection_open_08_09(m: ConnectionOpen) -> bytes:
         _S_I.pack(0x000A0028)
         + pack_shortstr(m.virtual_host)
         + pack_shortstr(m.capabilities)
-        + _S_B.pack((1 if m.insist else 0))
+        + _S_B.pack(1 if m.insist else 0)
     )
 
 
@@ -1926,7 +1926,7 @@ def _decode_connection_open_091(d: bytes) -> ConnectionOpen:
     return ConnectionOpen(
         virtual_host=virtual_host,
         capabilities=capabilities,
-        insist=bits_0 & 1 != 0,
+        insist=(bits_0 & 1) != 0,
     )
 
 
@@ -1935,7 +1935,7 @@ def _encode_connection_open_091(m: ConnectionOpen) -> bytes:
         _S_I.pack(0x000A0028)
         + pack_shortstr(m.virtual_host)
         + pack_shortstr(m.capabilities)
-        + _S_B.pack((1 if m.insist else 0))
+        + _S_B.pack(1 if m.insist else 0)
     )
 
 
@@ -2036,7 +2036,7 @@ def _decode_connection_close_ok_08(d: bytes) -> ConnectionCloseOk:
     return ConnectionCloseOk()
 
 
-def _encode_connection_close_ok_08(m: ConnectionCloseOk) -> bytes:
+def _encode_connection_close_ok_08(_: ConnectionCloseOk) -> bytes:
     return _S_I.pack(0x000A003D)
 
 
@@ -2046,7 +2046,7 @@ def _decode_connection_close_ok_09_091(d: bytes) -> ConnectionCloseOk:
     return ConnectionCloseOk()
 
 
-def _encode_connection_close_ok_09_091(m: ConnectionCloseOk) -> bytes:
+def _encode_connection_close_ok_09_091(_: ConnectionCloseOk) -> bytes:
     return _S_I.pack(0x000A0033)
 
 
@@ -2069,7 +2069,7 @@ def _decode_connection_unblocked_091(d: bytes) -> ConnectionUnblocked:
     return ConnectionUnblocked()
 
 
-def _encode_connection_unblocked_091(m: ConnectionUnblocked) -> bytes:
+def _encode_connection_unblocked_091(_: ConnectionUnblocked) -> bytes:
     return _S_I.pack(0x000A003D)
 
 
@@ -2094,7 +2094,7 @@ def _decode_connection_update_secret_ok_091(d: bytes) -> ConnectionUpdateSecretO
     return ConnectionUpdateSecretOk()
 
 
-def _encode_connection_update_secret_ok_091(m: ConnectionUpdateSecretOk) -> bytes:
+def _encode_connection_update_secret_ok_091(_: ConnectionUpdateSecretOk) -> bytes:
     return _S_I.pack(0x000A0047)
 
 
@@ -2117,7 +2117,7 @@ def _decode_channel_open_ok_08(d: bytes) -> ChannelOpenOk:
     return ChannelOpenOk()
 
 
-def _encode_channel_open_ok_08(m: ChannelOpenOk) -> bytes:
+def _encode_channel_open_ok_08(_: ChannelOpenOk) -> bytes:
     return _S_I.pack(0x0014000B)
 
 
@@ -2140,12 +2140,12 @@ def _decode_channel_flow_08_09_091(d: bytes) -> ChannelFlow:
     if at != len(d):
         raise MalformedError(_TRAILING)
     return ChannelFlow(
-        active=bits_0 & 1 != 0,
+        active=(bits_0 & 1) != 0,
     )
 
 
 def _encode_channel_flow_08_09_091(m: ChannelFlow) -> bytes:
-    return _S_IB.pack(0x00140014, (1 if m.active else 0))
+    return _S_IB.pack(0x00140014, 1 if m.active else 0)
 
 
 def _decode_channel_flow_ok_08_09_091(d: bytes) -> ChannelFlowOk:
@@ -2154,12 +2154,12 @@ def _decode_channel_flow_ok_08_09_091(d: bytes) -> ChannelFlowOk:
     if at != len(d):
         raise MalformedError(_TRAILING)
     return ChannelFlowOk(
-        active=bits_0 & 1 != 0,
+        active=(bits_0 & 1) != 0,
     )
 
 
 def _encode_channel_flow_ok_08_09_091(m: ChannelFlowOk) -> bytes:
-    return _S_IB.pack(0x00140015, (1 if m.active else 0))
+    return _S_IB.pack(0x00140015, 1 if m.active else 0)
 
 
 def _decode_channel_alert_08(d: bytes) -> ChannelAlert:
@@ -2212,7 +2212,7 @@ def _decode_channel_close_ok_08_09_091(d: bytes) -> ChannelCloseOk:
     return ChannelCloseOk()
 
 
-def _encode_channel_close_ok_08_09_091(m: ChannelCloseOk) -> bytes:
+def _encode_channel_close_ok_08_09_091(_: ChannelCloseOk) -> bytes:
     return _S_I.pack(0x00140029)
 
 
@@ -2235,7 +2235,7 @@ def _decode_channel_ping_09(d: bytes) -> ChannelPing:
     return ChannelPing()
 
 
-def _encode_channel_ping_09(m: ChannelPing) -> bytes:
+def _encode_channel_ping_09(_: ChannelPing) -> bytes:
     return _S_I.pack(0x0014003C)
 
 
@@ -2245,7 +2245,7 @@ def _decode_channel_pong_09(d: bytes) -> ChannelPong:
     return ChannelPong()
 
 
-def _encode_channel_pong_09(m: ChannelPong) -> bytes:
+def _encode_channel_pong_09(_: ChannelPong) -> bytes:
     return _S_I.pack(0x00140046)
 
 
@@ -2255,7 +2255,7 @@ def _decode_channel_ok_09(d: bytes) -> ChannelOk:
     return ChannelOk()
 
 
-def _encode_channel_ok_09(m: ChannelOk) -> bytes:
+def _encode_channel_ok_09(_: ChannelOk) -> bytes:
     return _S_I.pack(0x00140050)
 
 
@@ -2267,11 +2267,11 @@ def _decode_access_request_08_09(d: bytes) -> AccessRequest:
         raise MalformedError(_TRAILING)
     return AccessRequest(
         realm=realm,
-        exclusive=bits_0 & 1 != 0,
-        passive=bits_0 & 2 != 0,
-        active=bits_0 & 4 != 0,
-        write=bits_0 & 8 != 0,
-        read=bits_0 & 16 != 0,
+        exclusive=(bits_0 & 1) != 0,
+        passive=(bits_0 & 2) != 0,
+        active=(bits_0 & 4) != 0,
+        write=(bits_0 & 8) != 0,
+        read=(bits_0 & 16) != 0,
     )
 
 
@@ -2307,7 +2307,7 @@ def _decode_exchange_declare_08_09_091(d: bytes) -> ExchangeDeclare:
     (ticket,) = _S_H.unpack_from(d, 4)
     at = 6
     exchange, at = read_shortstr(d, at)
-    type, at = read_shortstr(d, at)
+    type_, at = read_shortstr(d, at)
     (bits_0,) = _S_B.unpack_from(d, at)
     at = at + 1
     arguments, at = decode_table(d, at)
@@ -2316,12 +2316,12 @@ def _decode_exchange_declare_08_09_091(d: bytes) -> ExchangeDeclare:
     return ExchangeDeclare(
         ticket=ticket,
         exchange=exchange,
-        type=type,
-        passive=bits_0 & 1 != 0,
-        durable=bits_0 & 2 != 0,
-        auto_delete=bits_0 & 4 != 0,
-        internal=bits_0 & 8 != 0,
-        no_wait=bits_0 & 16 != 0,
+        type=type_,
+        passive=(bits_0 & 1) != 0,
+        durable=(bits_0 & 2) != 0,
+        auto_delete=(bits_0 & 4) != 0,
+        internal=(bits_0 & 8) != 0,
+        no_wait=(bits_0 & 16) != 0,
         arguments=arguments,
     )
 
@@ -2348,7 +2348,7 @@ def _decode_exchange_declare_ok_08_09_091(d: bytes) -> ExchangeDeclareOk:
     return ExchangeDeclareOk()
 
 
-def _encode_exchange_declare_ok_08_09_091(m: ExchangeDeclareOk) -> bytes:
+def _encode_exchange_declare_ok_08_09_091(_: ExchangeDeclareOk) -> bytes:
     return _S_I.pack(0x0028000B)
 
 
@@ -2363,8 +2363,8 @@ def _decode_exchange_delete_08_09_091(d: bytes) -> ExchangeDelete:
     return ExchangeDelete(
         ticket=ticket,
         exchange=exchange,
-        if_unused=bits_0 & 1 != 0,
-        no_wait=bits_0 & 2 != 0,
+        if_unused=(bits_0 & 1) != 0,
+        no_wait=(bits_0 & 2) != 0,
     )
 
 
@@ -2382,7 +2382,7 @@ def _decode_exchange_delete_ok_08_09_091(d: bytes) -> ExchangeDeleteOk:
     return ExchangeDeleteOk()
 
 
-def _encode_exchange_delete_ok_08_09_091(m: ExchangeDeleteOk) -> bytes:
+def _encode_exchange_delete_ok_08_09_091(_: ExchangeDeleteOk) -> bytes:
     return _S_I.pack(0x00280015)
 
 
@@ -2402,7 +2402,7 @@ def _decode_exchange_bind_091(d: bytes) -> ExchangeBind:
         destination=destination,
         source=source,
         routing_key=routing_key,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
         arguments=arguments,
     )
 
@@ -2413,7 +2413,7 @@ def _encode_exchange_bind_091(m: ExchangeBind) -> bytes:
         + pack_shortstr(m.destination)
         + pack_shortstr(m.source)
         + pack_shortstr(m.routing_key)
-        + _S_B.pack((1 if m.no_wait else 0))
+        + _S_B.pack(1 if m.no_wait else 0)
         + encode_table(m.arguments)
     )
 
@@ -2424,7 +2424,7 @@ def _decode_exchange_bind_ok_091(d: bytes) -> ExchangeBindOk:
     return ExchangeBindOk()
 
 
-def _encode_exchange_bind_ok_091(m: ExchangeBindOk) -> bytes:
+def _encode_exchange_bind_ok_091(_: ExchangeBindOk) -> bytes:
     return _S_I.pack(0x0028001F)
 
 
@@ -2444,7 +2444,7 @@ def _decode_exchange_unbind_091(d: bytes) -> ExchangeUnbind:
         destination=destination,
         source=source,
         routing_key=routing_key,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
         arguments=arguments,
     )
 
@@ -2455,7 +2455,7 @@ def _encode_exchange_unbind_091(m: ExchangeUnbind) -> bytes:
         + pack_shortstr(m.destination)
         + pack_shortstr(m.source)
         + pack_shortstr(m.routing_key)
-        + _S_B.pack((1 if m.no_wait else 0))
+        + _S_B.pack(1 if m.no_wait else 0)
         + encode_table(m.arguments)
     )
 
@@ -2466,7 +2466,7 @@ def _decode_exchange_unbind_ok_091(d: bytes) -> ExchangeUnbindOk:
     return ExchangeUnbindOk()
 
 
-def _encode_exchange_unbind_ok_091(m: ExchangeUnbindOk) -> bytes:
+def _encode_exchange_unbind_ok_091(_: ExchangeUnbindOk) -> bytes:
     return _S_I.pack(0x00280033)
 
 
@@ -2482,11 +2482,11 @@ def _decode_queue_declare_08_09_091(d: bytes) -> QueueDeclare:
     return QueueDeclare(
         ticket=ticket,
         queue=queue,
-        passive=bits_0 & 1 != 0,
-        durable=bits_0 & 2 != 0,
-        exclusive=bits_0 & 4 != 0,
-        auto_delete=bits_0 & 8 != 0,
-        no_wait=bits_0 & 16 != 0,
+        passive=(bits_0 & 1) != 0,
+        durable=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        auto_delete=(bits_0 & 8) != 0,
+        no_wait=(bits_0 & 16) != 0,
         arguments=arguments,
     )
 
@@ -2543,7 +2543,7 @@ def _decode_queue_bind_08_09_091(d: bytes) -> QueueBind:
         queue=queue,
         exchange=exchange,
         routing_key=routing_key,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
         arguments=arguments,
     )
 
@@ -2554,7 +2554,7 @@ def _encode_queue_bind_08_09_091(m: QueueBind) -> bytes:
         + pack_shortstr(m.queue)
         + pack_shortstr(m.exchange)
         + pack_shortstr(m.routing_key)
-        + _S_B.pack((1 if m.no_wait else 0))
+        + _S_B.pack(1 if m.no_wait else 0)
         + encode_table(m.arguments)
     )
 
@@ -2565,7 +2565,7 @@ def _decode_queue_bind_ok_08_09_091(d: bytes) -> QueueBindOk:
     return QueueBindOk()
 
 
-def _encode_queue_bind_ok_08_09_091(m: QueueBindOk) -> bytes:
+def _encode_queue_bind_ok_08_09_091(_: QueueBindOk) -> bytes:
     return _S_I.pack(0x00320015)
 
 
@@ -2580,15 +2580,13 @@ def _decode_queue_purge_08_09_091(d: bytes) -> QueuePurge:
     return QueuePurge(
         ticket=ticket,
         queue=queue,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
     )
 
 
 def _encode_queue_purge_08_09_091(m: QueuePurge) -> bytes:
     return (
-        _S_IH.pack(0x0032001E, m.ticket)
-        + pack_shortstr(m.queue)
-        + _S_B.pack((1 if m.no_wait else 0))
+        _S_IH.pack(0x0032001E, m.ticket) + pack_shortstr(m.queue) + _S_B.pack(1 if m.no_wait else 0)
     )
 
 
@@ -2617,9 +2615,9 @@ def _decode_queue_delete_08_09_091(d: bytes) -> QueueDelete:
     return QueueDelete(
         ticket=ticket,
         queue=queue,
-        if_unused=bits_0 & 1 != 0,
-        if_empty=bits_0 & 2 != 0,
-        no_wait=bits_0 & 4 != 0,
+        if_unused=(bits_0 & 1) != 0,
+        if_empty=(bits_0 & 2) != 0,
+        no_wait=(bits_0 & 4) != 0,
     )
 
 
@@ -2679,7 +2677,7 @@ def _decode_queue_unbind_ok_09_091(d: bytes) -> QueueUnbindOk:
     return QueueUnbindOk()
 
 
-def _encode_queue_unbind_ok_09_091(m: QueueUnbindOk) -> bytes:
+def _encode_queue_unbind_ok_09_091(_: QueueUnbindOk) -> bytes:
     return _S_I.pack(0x00320033)
 
 
@@ -2691,12 +2689,12 @@ def _decode_basic_qos_08_09_091(d: bytes) -> BasicQos:
     return BasicQos(
         prefetch_size=prefetch_size,
         prefetch_count=prefetch_count,
-        global_=bits_2 & 1 != 0,
+        global_=(bits_2 & 1) != 0,
     )
 
 
 def _encode_basic_qos_08_09_091(m: BasicQos) -> bytes:
-    return _S_IIHB.pack(0x003C000A, m.prefetch_size, m.prefetch_count, (1 if m.global_ else 0))
+    return _S_IIHB.pack(0x003C000A, m.prefetch_size, m.prefetch_count, 1 if m.global_ else 0)
 
 
 def _decode_basic_qos_ok_08_09_091(d: bytes) -> BasicQosOk:
@@ -2705,7 +2703,7 @@ def _decode_basic_qos_ok_08_09_091(d: bytes) -> BasicQosOk:
     return BasicQosOk()
 
 
-def _encode_basic_qos_ok_08_09_091(m: BasicQosOk) -> bytes:
+def _encode_basic_qos_ok_08_09_091(_: BasicQosOk) -> bytes:
     return _S_I.pack(0x003C000B)
 
 
@@ -2722,10 +2720,10 @@ def _decode_basic_consume_08(d: bytes) -> BasicConsume:
         ticket=ticket,
         queue=queue,
         consumer_tag=consumer_tag,
-        no_local=bits_0 & 1 != 0,
-        no_ack=bits_0 & 2 != 0,
-        exclusive=bits_0 & 4 != 0,
-        no_wait=bits_0 & 8 != 0,
+        no_local=(bits_0 & 1) != 0,
+        no_ack=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        no_wait=(bits_0 & 8) != 0,
     )
 
 
@@ -2757,10 +2755,10 @@ def _decode_basic_consume_09_091(d: bytes) -> BasicConsume:
         ticket=ticket,
         queue=queue,
         consumer_tag=consumer_tag,
-        no_local=bits_0 & 1 != 0,
-        no_ack=bits_0 & 2 != 0,
-        exclusive=bits_0 & 4 != 0,
-        no_wait=bits_0 & 8 != 0,
+        no_local=(bits_0 & 1) != 0,
+        no_ack=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        no_wait=(bits_0 & 8) != 0,
         arguments=arguments,
     )
 
@@ -2801,14 +2799,12 @@ def _decode_basic_cancel_08_09(d: bytes) -> BasicCancel:
         raise MalformedError(_TRAILING)
     return BasicCancel(
         consumer_tag=consumer_tag,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
     )
 
 
 def _encode_basic_cancel_08_09(m: BasicCancel) -> bytes:
-    return (
-        _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack((1 if m.no_wait else 0))
-    )
+    return _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
 
 
 def _decode_basic_cancel_091(d: bytes) -> BasicCancel:
@@ -2819,14 +2815,12 @@ def _decode_basic_cancel_091(d: bytes) -> BasicCancel:
         raise MalformedError(_TRAILING)
     return BasicCancel(
         consumer_tag=consumer_tag,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
     )
 
 
 def _encode_basic_cancel_091(m: BasicCancel) -> bytes:
-    return (
-        _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack((1 if m.no_wait else 0))
-    )
+    return _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
 
 
 def _decode_basic_cancel_ok_08_09(d: bytes) -> BasicCancelOk:
@@ -2868,8 +2862,8 @@ def _decode_basic_publish_08_09_091(d: bytes) -> BasicPublish:
         ticket=ticket,
         exchange=exchange,
         routing_key=routing_key,
-        mandatory=bits_0 & 1 != 0,
-        immediate=bits_0 & 2 != 0,
+        mandatory=(bits_0 & 1) != 0,
+        immediate=(bits_0 & 2) != 0,
     )
 
 
@@ -2918,7 +2912,7 @@ def _decode_basic_deliver_08_09_091(d: bytes) -> BasicDeliver:
     return BasicDeliver(
         consumer_tag=consumer_tag,
         delivery_tag=delivery_tag,
-        redelivered=bits_1 & 1 != 0,
+        redelivered=(bits_1 & 1) != 0,
         exchange=exchange,
         routing_key=routing_key,
     )
@@ -2928,7 +2922,7 @@ def _encode_basic_deliver_08_09_091(m: BasicDeliver) -> bytes:
     return (
         _S_I.pack(0x003C003C)
         + pack_shortstr(m.consumer_tag)
-        + _S_QB.pack(m.delivery_tag, (1 if m.redelivered else 0))
+        + _S_QB.pack(m.delivery_tag, 1 if m.redelivered else 0)
         + pack_shortstr(m.exchange)
         + pack_shortstr(m.routing_key)
     )
@@ -2945,15 +2939,13 @@ def _decode_basic_get_08_09_091(d: bytes) -> BasicGet:
     return BasicGet(
         ticket=ticket,
         queue=queue,
-        no_ack=bits_0 & 1 != 0,
+        no_ack=(bits_0 & 1) != 0,
     )
 
 
 def _encode_basic_get_08_09_091(m: BasicGet) -> bytes:
     return (
-        _S_IH.pack(0x003C0046, m.ticket)
-        + pack_shortstr(m.queue)
-        + _S_B.pack((1 if m.no_ack else 0))
+        _S_IH.pack(0x003C0046, m.ticket) + pack_shortstr(m.queue) + _S_B.pack(1 if m.no_ack else 0)
     )
 
 
@@ -2968,7 +2960,7 @@ def _decode_basic_get_ok_08_09_091(d: bytes) -> BasicGetOk:
         raise MalformedError(_TRAILING)
     return BasicGetOk(
         delivery_tag=delivery_tag,
-        redelivered=bits_1 & 1 != 0,
+        redelivered=(bits_1 & 1) != 0,
         exchange=exchange,
         routing_key=routing_key,
         message_count=message_count,
@@ -2977,7 +2969,7 @@ def _decode_basic_get_ok_08_09_091(d: bytes) -> BasicGetOk:
 
 def _encode_basic_get_ok_08_09_091(m: BasicGetOk) -> bytes:
     return (
-        _S_IQB.pack(0x003C0047, m.delivery_tag, (1 if m.redelivered else 0))
+        _S_IQB.pack(0x003C0047, m.delivery_tag, 1 if m.redelivered else 0)
         + pack_shortstr(m.exchange)
         + pack_shortstr(m.routing_key)
         + _S_I.pack(m.message_count)
@@ -3004,12 +2996,12 @@ def _decode_basic_ack_08_09(d: bytes) -> BasicAck:
         raise MalformedError(_TRAILING)
     return BasicAck(
         delivery_tag=delivery_tag,
-        multiple=bits_1 & 1 != 0,
+        multiple=(bits_1 & 1) != 0,
     )
 
 
 def _encode_basic_ack_08_09(m: BasicAck) -> bytes:
-    return _S_IQB.pack(0x003C0050, m.delivery_tag, (1 if m.multiple else 0))
+    return _S_IQB.pack(0x003C0050, m.delivery_tag, 1 if m.multiple else 0)
 
 
 def _decode_basic_ack_091(d: bytes) -> BasicAck:
@@ -3019,12 +3011,12 @@ def _decode_basic_ack_091(d: bytes) -> BasicAck:
         raise MalformedError(_TRAILING)
     return BasicAck(
         delivery_tag=delivery_tag,
-        multiple=bits_1 & 1 != 0,
+        multiple=(bits_1 & 1) != 0,
     )
 
 
 def _encode_basic_ack_091(m: BasicAck) -> bytes:
-    return _S_IQB.pack(0x003C0050, m.delivery_tag, (1 if m.multiple else 0))
+    return _S_IQB.pack(0x003C0050, m.delivery_tag, 1 if m.multiple else 0)
 
 
 def _decode_basic_reject_08_09_091(d: bytes) -> BasicReject:
@@ -3034,12 +3026,12 @@ def _decode_basic_reject_08_09_091(d: bytes) -> BasicReject:
         raise MalformedError(_TRAILING)
     return BasicReject(
         delivery_tag=delivery_tag,
-        requeue=bits_1 & 1 != 0,
+        requeue=(bits_1 & 1) != 0,
     )
 
 
 def _encode_basic_reject_08_09_091(m: BasicReject) -> bytes:
-    return _S_IQB.pack(0x003C005A, m.delivery_tag, (1 if m.requeue else 0))
+    return _S_IQB.pack(0x003C005A, m.delivery_tag, 1 if m.requeue else 0)
 
 
 def _decode_basic_recover_08_09(d: bytes) -> BasicRecover:
@@ -3048,12 +3040,12 @@ def _decode_basic_recover_08_09(d: bytes) -> BasicRecover:
     if at != len(d):
         raise MalformedError(_TRAILING)
     return BasicRecover(
-        requeue=bits_0 & 1 != 0,
+        requeue=(bits_0 & 1) != 0,
     )
 
 
 def _encode_basic_recover_08_09(m: BasicRecover) -> bytes:
-    return _S_IB.pack(0x003C0064, (1 if m.requeue else 0))
+    return _S_IB.pack(0x003C0064, 1 if m.requeue else 0)
 
 
 def _decode_basic_recover_091(d: bytes) -> BasicRecover:
@@ -3062,12 +3054,12 @@ def _decode_basic_recover_091(d: bytes) -> BasicRecover:
     if at != len(d):
         raise MalformedError(_TRAILING)
     return BasicRecover(
-        requeue=bits_0 & 1 != 0,
+        requeue=(bits_0 & 1) != 0,
     )
 
 
 def _encode_basic_recover_091(m: BasicRecover) -> bytes:
-    return _S_IB.pack(0x003C006E, (1 if m.requeue else 0))
+    return _S_IB.pack(0x003C006E, 1 if m.requeue else 0)
 
 
 def _decode_basic_recover_async_091(d: bytes) -> BasicRecoverAsync:
@@ -3076,12 +3068,12 @@ def _decode_basic_recover_async_091(d: bytes) -> BasicRecoverAsync:
     if at != len(d):
         raise MalformedError(_TRAILING)
     return BasicRecoverAsync(
-        requeue=bits_0 & 1 != 0,
+        requeue=(bits_0 & 1) != 0,
     )
 
 
 def _encode_basic_recover_async_091(m: BasicRecoverAsync) -> bytes:
-    return _S_IB.pack(0x003C0064, (1 if m.requeue else 0))
+    return _S_IB.pack(0x003C0064, 1 if m.requeue else 0)
 
 
 def _decode_basic_recover_ok_091(d: bytes) -> BasicRecoverOk:
@@ -3090,7 +3082,7 @@ def _decode_basic_recover_ok_091(d: bytes) -> BasicRecoverOk:
     return BasicRecoverOk()
 
 
-def _encode_basic_recover_ok_091(m: BasicRecoverOk) -> bytes:
+def _encode_basic_recover_ok_091(_: BasicRecoverOk) -> bytes:
     return _S_I.pack(0x003C006F)
 
 
@@ -3101,8 +3093,8 @@ def _decode_basic_nack_091(d: bytes) -> BasicNack:
         raise MalformedError(_TRAILING)
     return BasicNack(
         delivery_tag=delivery_tag,
-        multiple=bits_1 & 1 != 0,
-        requeue=bits_1 & 2 != 0,
+        multiple=(bits_1 & 1) != 0,
+        requeue=(bits_1 & 2) != 0,
     )
 
 
@@ -3120,12 +3112,12 @@ def _decode_file_qos_08_09(d: bytes) -> FileQos:
     return FileQos(
         prefetch_size=prefetch_size,
         prefetch_count=prefetch_count,
-        global_=bits_2 & 1 != 0,
+        global_=(bits_2 & 1) != 0,
     )
 
 
 def _encode_file_qos_08_09(m: FileQos) -> bytes:
-    return _S_IIHB.pack(0x0046000A, m.prefetch_size, m.prefetch_count, (1 if m.global_ else 0))
+    return _S_IIHB.pack(0x0046000A, m.prefetch_size, m.prefetch_count, 1 if m.global_ else 0)
 
 
 def _decode_file_qos_ok_08_09(d: bytes) -> FileQosOk:
@@ -3134,7 +3126,7 @@ def _decode_file_qos_ok_08_09(d: bytes) -> FileQosOk:
     return FileQosOk()
 
 
-def _encode_file_qos_ok_08_09(m: FileQosOk) -> bytes:
+def _encode_file_qos_ok_08_09(_: FileQosOk) -> bytes:
     return _S_I.pack(0x0046000B)
 
 
@@ -3151,10 +3143,10 @@ def _decode_file_consume_08(d: bytes) -> FileConsume:
         ticket=ticket,
         queue=queue,
         consumer_tag=consumer_tag,
-        no_local=bits_0 & 1 != 0,
-        no_ack=bits_0 & 2 != 0,
-        exclusive=bits_0 & 4 != 0,
-        no_wait=bits_0 & 8 != 0,
+        no_local=(bits_0 & 1) != 0,
+        no_ack=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        no_wait=(bits_0 & 8) != 0,
     )
 
 
@@ -3186,10 +3178,10 @@ def _decode_file_consume_09(d: bytes) -> FileConsume:
         ticket=ticket,
         queue=queue,
         consumer_tag=consumer_tag,
-        no_local=bits_0 & 1 != 0,
-        no_ack=bits_0 & 2 != 0,
-        exclusive=bits_0 & 4 != 0,
-        no_wait=bits_0 & 8 != 0,
+        no_local=(bits_0 & 1) != 0,
+        no_ack=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        no_wait=(bits_0 & 8) != 0,
         arguments=arguments,
     )
 
@@ -3230,14 +3222,12 @@ def _decode_file_cancel_08_09(d: bytes) -> FileCancel:
         raise MalformedError(_TRAILING)
     return FileCancel(
         consumer_tag=consumer_tag,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
     )
 
 
 def _encode_file_cancel_08_09(m: FileCancel) -> bytes:
-    return (
-        _S_I.pack(0x0046001E) + pack_shortstr(m.consumer_tag) + _S_B.pack((1 if m.no_wait else 0))
-    )
+    return _S_I.pack(0x0046001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
 
 
 def _decode_file_cancel_ok_08_09(d: bytes) -> FileCancelOk:
@@ -3289,7 +3279,7 @@ def _decode_file_stage_08_09(d: bytes) -> FileStage:
     return FileStage()
 
 
-def _encode_file_stage_08_09(m: FileStage) -> bytes:
+def _encode_file_stage_08_09(_: FileStage) -> bytes:
     return _S_I.pack(0x00460032)
 
 
@@ -3307,8 +3297,8 @@ def _decode_file_publish_08_09(d: bytes) -> FilePublish:
         ticket=ticket,
         exchange=exchange,
         routing_key=routing_key,
-        mandatory=bits_0 & 1 != 0,
-        immediate=bits_0 & 2 != 0,
+        mandatory=(bits_0 & 1) != 0,
+        immediate=(bits_0 & 2) != 0,
         identifier=identifier,
     )
 
@@ -3360,7 +3350,7 @@ def _decode_file_deliver_08_09(d: bytes) -> FileDeliver:
     return FileDeliver(
         consumer_tag=consumer_tag,
         delivery_tag=delivery_tag,
-        redelivered=bits_1 & 1 != 0,
+        redelivered=(bits_1 & 1) != 0,
         exchange=exchange,
         routing_key=routing_key,
         identifier=identifier,
@@ -3371,7 +3361,7 @@ def _encode_file_deliver_08_09(m: FileDeliver) -> bytes:
     return (
         _S_I.pack(0x00460050)
         + pack_shortstr(m.consumer_tag)
-        + _S_QB.pack(m.delivery_tag, (1 if m.redelivered else 0))
+        + _S_QB.pack(m.delivery_tag, 1 if m.redelivered else 0)
         + pack_shortstr(m.exchange)
         + pack_shortstr(m.routing_key)
         + pack_shortstr(m.identifier)
@@ -3385,12 +3375,12 @@ def _decode_file_ack_08_09(d: bytes) -> FileAck:
         raise MalformedError(_TRAILING)
     return FileAck(
         delivery_tag=delivery_tag,
-        multiple=bits_1 & 1 != 0,
+        multiple=(bits_1 & 1) != 0,
     )
 
 
 def _encode_file_ack_08_09(m: FileAck) -> bytes:
-    return _S_IQB.pack(0x0046005A, m.delivery_tag, (1 if m.multiple else 0))
+    return _S_IQB.pack(0x0046005A, m.delivery_tag, 1 if m.multiple else 0)
 
 
 def _decode_file_reject_08_09(d: bytes) -> FileReject:
@@ -3400,12 +3390,12 @@ def _decode_file_reject_08_09(d: bytes) -> FileReject:
         raise MalformedError(_TRAILING)
     return FileReject(
         delivery_tag=delivery_tag,
-        requeue=bits_1 & 1 != 0,
+        requeue=(bits_1 & 1) != 0,
     )
 
 
 def _encode_file_reject_08_09(m: FileReject) -> bytes:
-    return _S_IQB.pack(0x00460064, m.delivery_tag, (1 if m.requeue else 0))
+    return _S_IQB.pack(0x00460064, m.delivery_tag, 1 if m.requeue else 0)
 
 
 def _decode_stream_qos_08_09(d: bytes) -> StreamQos:
@@ -3417,13 +3407,13 @@ def _decode_stream_qos_08_09(d: bytes) -> StreamQos:
         prefetch_size=prefetch_size,
         prefetch_count=prefetch_count,
         consume_rate=consume_rate,
-        global_=bits_3 & 1 != 0,
+        global_=(bits_3 & 1) != 0,
     )
 
 
 def _encode_stream_qos_08_09(m: StreamQos) -> bytes:
     return _S_IIHIB.pack(
-        0x0050000A, m.prefetch_size, m.prefetch_count, m.consume_rate, (1 if m.global_ else 0)
+        0x0050000A, m.prefetch_size, m.prefetch_count, m.consume_rate, 1 if m.global_ else 0
     )
 
 
@@ -3433,7 +3423,7 @@ def _decode_stream_qos_ok_08_09(d: bytes) -> StreamQosOk:
     return StreamQosOk()
 
 
-def _encode_stream_qos_ok_08_09(m: StreamQosOk) -> bytes:
+def _encode_stream_qos_ok_08_09(_: StreamQosOk) -> bytes:
     return _S_I.pack(0x0050000B)
 
 
@@ -3450,9 +3440,9 @@ def _decode_stream_consume_08(d: bytes) -> StreamConsume:
         ticket=ticket,
         queue=queue,
         consumer_tag=consumer_tag,
-        no_local=bits_0 & 1 != 0,
-        exclusive=bits_0 & 2 != 0,
-        no_wait=bits_0 & 4 != 0,
+        no_local=(bits_0 & 1) != 0,
+        exclusive=(bits_0 & 2) != 0,
+        no_wait=(bits_0 & 4) != 0,
     )
 
 
@@ -3479,9 +3469,9 @@ def _decode_stream_consume_09(d: bytes) -> StreamConsume:
         ticket=ticket,
         queue=queue,
         consumer_tag=consumer_tag,
-        no_local=bits_0 & 1 != 0,
-        exclusive=bits_0 & 2 != 0,
-        no_wait=bits_0 & 4 != 0,
+        no_local=(bits_0 & 1) != 0,
+        exclusive=(bits_0 & 2) != 0,
+        no_wait=(bits_0 & 4) != 0,
         arguments=arguments,
     )
 
@@ -3517,14 +3507,12 @@ def _decode_stream_cancel_08_09(d: bytes) -> StreamCancel:
         raise MalformedError(_TRAILING)
     return StreamCancel(
         consumer_tag=consumer_tag,
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
     )
 
 
 def _encode_stream_cancel_08_09(m: StreamCancel) -> bytes:
-    return (
-        _S_I.pack(0x0050001E) + pack_shortstr(m.consumer_tag) + _S_B.pack((1 if m.no_wait else 0))
-    )
+    return _S_I.pack(0x0050001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
 
 
 def _decode_stream_cancel_ok_08_09(d: bytes) -> StreamCancelOk:
@@ -3553,8 +3541,8 @@ def _decode_stream_publish_08_09(d: bytes) -> StreamPublish:
         ticket=ticket,
         exchange=exchange,
         routing_key=routing_key,
-        mandatory=bits_0 & 1 != 0,
-        immediate=bits_0 & 2 != 0,
+        mandatory=(bits_0 & 1) != 0,
+        immediate=(bits_0 & 2) != 0,
     )
 
 
@@ -3624,7 +3612,7 @@ def _decode_tx_select_08_09_091(d: bytes) -> TxSelect:
     return TxSelect()
 
 
-def _encode_tx_select_08_09_091(m: TxSelect) -> bytes:
+def _encode_tx_select_08_09_091(_: TxSelect) -> bytes:
     return _S_I.pack(0x005A000A)
 
 
@@ -3634,7 +3622,7 @@ def _decode_tx_select_ok_08_09_091(d: bytes) -> TxSelectOk:
     return TxSelectOk()
 
 
-def _encode_tx_select_ok_08_09_091(m: TxSelectOk) -> bytes:
+def _encode_tx_select_ok_08_09_091(_: TxSelectOk) -> bytes:
     return _S_I.pack(0x005A000B)
 
 
@@ -3644,7 +3632,7 @@ def _decode_tx_commit_08_09_091(d: bytes) -> TxCommit:
     return TxCommit()
 
 
-def _encode_tx_commit_08_09_091(m: TxCommit) -> bytes:
+def _encode_tx_commit_08_09_091(_: TxCommit) -> bytes:
     return _S_I.pack(0x005A0014)
 
 
@@ -3654,7 +3642,7 @@ def _decode_tx_commit_ok_08_09_091(d: bytes) -> TxCommitOk:
     return TxCommitOk()
 
 
-def _encode_tx_commit_ok_08_09_091(m: TxCommitOk) -> bytes:
+def _encode_tx_commit_ok_08_09_091(_: TxCommitOk) -> bytes:
     return _S_I.pack(0x005A0015)
 
 
@@ -3664,7 +3652,7 @@ def _decode_tx_rollback_08_09_091(d: bytes) -> TxRollback:
     return TxRollback()
 
 
-def _encode_tx_rollback_08_09_091(m: TxRollback) -> bytes:
+def _encode_tx_rollback_08_09_091(_: TxRollback) -> bytes:
     return _S_I.pack(0x005A001E)
 
 
@@ -3674,7 +3662,7 @@ def _decode_tx_rollback_ok_08_09_091(d: bytes) -> TxRollbackOk:
     return TxRollbackOk()
 
 
-def _encode_tx_rollback_ok_08_09_091(m: TxRollbackOk) -> bytes:
+def _encode_tx_rollback_ok_08_09_091(_: TxRollbackOk) -> bytes:
     return _S_I.pack(0x005A001F)
 
 
@@ -3684,7 +3672,7 @@ def _decode_dtx_select_08_09(d: bytes) -> DtxSelect:
     return DtxSelect()
 
 
-def _encode_dtx_select_08_09(m: DtxSelect) -> bytes:
+def _encode_dtx_select_08_09(_: DtxSelect) -> bytes:
     return _S_I.pack(0x0064000A)
 
 
@@ -3694,7 +3682,7 @@ def _decode_dtx_select_ok_08_09(d: bytes) -> DtxSelectOk:
     return DtxSelectOk()
 
 
-def _encode_dtx_select_ok_08_09(m: DtxSelectOk) -> bytes:
+def _encode_dtx_select_ok_08_09(_: DtxSelectOk) -> bytes:
     return _S_I.pack(0x0064000B)
 
 
@@ -3717,7 +3705,7 @@ def _decode_dtx_start_ok_08_09(d: bytes) -> DtxStartOk:
     return DtxStartOk()
 
 
-def _encode_dtx_start_ok_08_09(m: DtxStartOk) -> bytes:
+def _encode_dtx_start_ok_08_09(_: DtxStartOk) -> bytes:
     return _S_I.pack(0x00640015)
 
 
@@ -3843,7 +3831,7 @@ def _decode_test_content_08(d: bytes) -> TestContent:
     return TestContent()
 
 
-def _encode_test_content_08(m: TestContent) -> bytes:
+def _encode_test_content_08(_: TestContent) -> bytes:
     return _S_I.pack(0x00780028)
 
 
@@ -3889,8 +3877,8 @@ def _decode_message_transfer_09(d: bytes) -> MessageTransfer:
     return MessageTransfer(
         ticket=ticket,
         destination=destination,
-        redelivered=bits_0 & 1 != 0,
-        immediate=bits_0 & 2 != 0,
+        redelivered=(bits_0 & 1) != 0,
+        immediate=(bits_0 & 2) != 0,
         ttl=ttl,
         priority=priority,
         timestamp=timestamp,
@@ -3943,17 +3931,17 @@ def _decode_message_consume_09(d: bytes) -> MessageConsume:
     destination, at = read_shortstr(d, at)
     (bits_0,) = _S_B.unpack_from(d, at)
     at = at + 1
-    filter, at = decode_table(d, at)
+    filter_, at = decode_table(d, at)
     if at != len(d):
         raise MalformedError(_TRAILING)
     return MessageConsume(
         ticket=ticket,
         queue=queue,
         destination=destination,
-        no_local=bits_0 & 1 != 0,
-        no_ack=bits_0 & 2 != 0,
-        exclusive=bits_0 & 4 != 0,
-        filter=filter,
+        no_local=(bits_0 & 1) != 0,
+        no_ack=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        filter=filter_,
     )
 
 
@@ -3993,7 +3981,7 @@ def _decode_message_get_09(d: bytes) -> MessageGet:
         ticket=ticket,
         queue=queue,
         destination=destination,
-        no_ack=bits_0 & 1 != 0,
+        no_ack=(bits_0 & 1) != 0,
     )
 
 
@@ -4002,7 +3990,7 @@ def _encode_message_get_09(m: MessageGet) -> bytes:
         _S_IH.pack(0x00780028, m.ticket)
         + pack_shortstr(m.queue)
         + pack_shortstr(m.destination)
-        + _S_B.pack((1 if m.no_ack else 0))
+        + _S_B.pack(1 if m.no_ack else 0)
     )
 
 
@@ -4012,12 +4000,12 @@ def _decode_message_recover_09(d: bytes) -> MessageRecover:
     if at != len(d):
         raise MalformedError(_TRAILING)
     return MessageRecover(
-        requeue=bits_0 & 1 != 0,
+        requeue=(bits_0 & 1) != 0,
     )
 
 
 def _encode_message_recover_09(m: MessageRecover) -> bytes:
-    return _S_IB.pack(0x00780032, (1 if m.requeue else 0))
+    return _S_IB.pack(0x00780032, 1 if m.requeue else 0)
 
 
 def _decode_message_open_09(d: bytes) -> MessageOpen:
@@ -4099,12 +4087,12 @@ def _decode_message_qos_09(d: bytes) -> MessageQos:
     return MessageQos(
         prefetch_size=prefetch_size,
         prefetch_count=prefetch_count,
-        global_=bits_2 & 1 != 0,
+        global_=(bits_2 & 1) != 0,
     )
 
 
 def _encode_message_qos_09(m: MessageQos) -> bytes:
-    return _S_IIHB.pack(0x0078006E, m.prefetch_size, m.prefetch_count, (1 if m.global_ else 0))
+    return _S_IIHB.pack(0x0078006E, m.prefetch_size, m.prefetch_count, 1 if m.global_ else 0)
 
 
 def _decode_message_ok_09(d: bytes) -> MessageOk:
@@ -4113,7 +4101,7 @@ def _decode_message_ok_09(d: bytes) -> MessageOk:
     return MessageOk()
 
 
-def _encode_message_ok_09(m: MessageOk) -> bytes:
+def _encode_message_ok_09(_: MessageOk) -> bytes:
     return _S_I.pack(0x007801F4)
 
 
@@ -4123,7 +4111,7 @@ def _decode_message_empty_09(d: bytes) -> MessageEmpty:
     return MessageEmpty()
 
 
-def _encode_message_empty_09(m: MessageEmpty) -> bytes:
+def _encode_message_empty_09(_: MessageEmpty) -> bytes:
     return _S_I.pack(0x007801FE)
 
 
@@ -4163,12 +4151,12 @@ def _decode_confirm_select_091(d: bytes) -> ConfirmSelect:
     if at != len(d):
         raise MalformedError(_TRAILING)
     return ConfirmSelect(
-        no_wait=bits_0 & 1 != 0,
+        no_wait=(bits_0 & 1) != 0,
     )
 
 
 def _encode_confirm_select_091(m: ConfirmSelect) -> bytes:
-    return _S_IB.pack(0x0055000A, (1 if m.no_wait else 0))
+    return _S_IB.pack(0x0055000A, 1 if m.no_wait else 0)
 
 
 def _decode_confirm_select_ok_091(d: bytes) -> ConfirmSelectOk:
@@ -4177,7 +4165,7 @@ def _decode_confirm_select_ok_091(d: bytes) -> ConfirmSelectOk:
     return ConfirmSelectOk()
 
 
-def _encode_confirm_select_ok_091(m: ConfirmSelectOk) -> bytes:
+def _encode_confirm_select_ok_091(_: ConfirmSelectOk) -> bytes:
     return _S_I.pack(0x0055000B)
 
 
@@ -4415,7 +4403,7 @@ def _decode_test_properties(d: bytes, at: int, flags: int) -> TestProperties:
     return p
 
 
-def _encode_test_properties(p: TestProperties) -> tuple[int, list[bytes]]:
+def _encode_test_properties(_: TestProperties) -> tuple[int, list[bytes]]:
     flags = 0
     parts: list[bytes] = []
     return flags, parts
@@ -5042,7 +5030,7 @@ def encode_content_header(
 ) -> bytes:
     """Return the payload of a content header frame."""
     encode = _PROPERTY_ENCODERS[version].get(class_id)
-    if encode is None or properties.CLASS_ID != class_id:
+    if encode is None or class_id != properties.CLASS_ID:
         name = type(properties).__name__
         raise ValueError(f"AMQP {version.label} has no class {class_id} with {name}")
     try:

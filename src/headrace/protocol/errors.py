@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from headrace.spec.reply import ReplyCode, Scope
-from headrace.spec.tables import MethodId
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.spec.reply import ReplyCode, Scope
+    from headrace.spec.tables import MethodId
 
 REPLY_TEXT_BYTES_MAX = 255  # A reply text is a short string.
 

@@ -14,6 +14,9 @@ cdef Py_ssize_t _check_entries(
     const unsigned char* d, Py_ssize_t at, Py_ssize_t end, int depth, bint named, Py_ssize_t count
 ) noexcept
 
+@cython.locals(tag=cython.int)
+cpdef Py_ssize_t value_end(const unsigned char* d, Py_ssize_t at) noexcept
+
 @cython.locals(first=cython.int, low=cython.int, high=cython.int, more=cython.int)
 cpdef bint check_utf8(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 

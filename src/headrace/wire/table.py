@@ -133,6 +133,25 @@ def _check_entries(d: bytes, at: int, end: int, depth: int, named: bool, count: 
     return count
 
 
+def value_end(d: bytes, at: int) -> int:
+    """Return the position after the tagged value at `at`, which has been checked."""
+    tag = d[at]
+    at += 1
+    if tag == 83 or tag == 120 or tag == 70 or tag == 65:  # S x F A
+        return at + 4 + get32(d, at)
+    if tag == 116 or tag == 98 or tag == 66:  # t b B
+        return at + 1
+    if tag == 73 or tag == 105 or tag == 102:  # I i f
+        return at + 4
+    if tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L d T
+        return at + 8
+    if tag == 115 or tag == 117:  # s u
+        return at + 2
+    if tag == 68:  # D
+        return at + 5
+    return at  # V
+
+
 def check_utf8(d: bytes, at: int, end: int) -> bool:
     """Return whether d[at..end] is UTF-8 as RFC 3629 and Python have it."""
     while at < end:

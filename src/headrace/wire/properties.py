@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The content header of class basic, walked and rebuilt without decoding it.
+
+::
+
+    0          2        4           12      14
+    +----------+--------+-----------+-------+------------------------------------------+
+    | class 60 | weight | body size | flags | the properties whose flag is set, in the |
+    | u16      | u16, 0 | u64       | u16   | order of the flags from the highest on   |
+    +----------+--------+-----------+-------+------------------------------------------+
+
+Positions below are those of the payload of the header frame. What `scan_basic` accepts,
+`decode_content_header` decodes, and the other way round.
+"""
+
+import cython
+
+from headrace.wire.errors import MalformedError
+
+if not cython.compiled:
+    from headrace.wire.memory import get16, get32, get64
+    from headrace.wire.table import check_table, check_utf8, value_end
+
+CONTENT_TYPE = 0x8000
+CONTENT_ENCODING = 0x4000
+HEADERS = 0x2000
+DELIVERY_MODE = 0x1000
+PRIORITY = 0x0800
+CORRELATION_ID = 0x0400
+REPLY_TO = 0x0200
+EXPIRATION = 0x0100
+MESSAGE_ID = 0x0080
+TIMESTAMP = 0x0040
+TYPE = 0x0020
+USER_ID = 0x0010
+APP_ID = 0x0008
+CLUSTER_ID = 0x0004
+
+CLASS_BASIC = 60
+PROPERTIES_AT = 14  # Where the first property starts.
+
+
+class BasicScan:
+    """Where the properties of one header are. `…_at` is -1 when the property is absent.
+
+    For a string `…_at` is the position of its first octet and `…_len` its size; for the headers,
+    `headers_at` is the position of the table's size and `headers_end` the one after the table.
+    """
+
+    __slots__ = (
+        "app_id_at",
+        "app_id_len",
+        "body_size",
+        "cluster_id_at",
+        "cluster_id_len",
+        "content_encoding_at",
+        "content_encoding_len",
+        "content_type_at",
+        "content_type_len",
+        "correlation_id_at",
+        "correlation_id_len",
+        "delivery_mode",
+        "expiration_at",
+        "expiration_len",
+        "flags",
+        "headers_at",
+        "headers_end",
+        "message_id_at",
+        "message_id_len",
+        "priority",
+        "reply_to_at",
+        "reply_to_len",
+        "timestamp",
+        "type_at",
+        "type_len",
+        "user_id_at",
+        "user_id_len",
+    )
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: no property is present."""
+        self.flags = 0
+        self.body_size = 0
+        self.delivery_mode = 0
+        self.priority = 0
+        self.timestamp = 0
+        self.content_type_at = -1
+        self.content_type_len = 0
+        self.content_encoding_at = -1
+        self.content_encoding_len = 0
+        self.headers_at = -1
+        self.headers_end = -1
+        self.correlation_id_at = -1
+        self.correlation_id_len = 0
+        self.reply_to_at = -1
+        self.reply_to_len = 0
+        self.expiration_at = -1
+        self.expiration_len = 0
+        self.message_id_at = -1
+        self.message_id_len = 0
+        self.type_at = -1
+        self.type_len = 0
+        self.user_id_at = -1
+        self.user_id_len = 0
+        self.app_id_at = -1
+        self.app_id_len = 0
+        self.cluster_id_at = -1
+        self.cluster_id_len = 0
+
+
+def _check_shortstr(d: bytes, at: int, end: int) -> int:
+    """Return the size of the short string at `at`, or -1 when it is cut off or not UTF-8."""
+    if at >= end:
+        return -1
+    size = d[at]
+    if size > end - at - 1 or not check_utf8(d, at + 1, at + 1 + size):
+        return -1
+    return size
+
+
+def scan_basic(d: bytes, at: int, end: int, out: BasicScan) -> bool:
+    """Fill `out` from the header payload d[at..end]; False when that is malformed."""
+    out.clear()
+    if at < 0 or end - at < 14 or get16(d, at) != 60 or get16(d, at + 2) != 0:
+        return False
+    flags = get16(d, at + 12)
+    if flags & 3:  # No property has bit 1; bit 0 would announce more flags.
+        return False
+    out.body_size = get64(d, at + 4)
+    at += 14
+    if flags & 0x8000:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.content_type_at = at + 1
+        out.content_type_len = size
+        at += 1 + size
+    if flags & 0x4000:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.content_encoding_at = at + 1
+        out.content_encoding_len = size
+        at += 1 + size
+    if flags & 0x2000:
+        size = check_table(d, at, end)
+        if size < 0:
+            return False
+        out.headers_at = at
+        out.headers_end = size
+        at = size
+    if flags & 0x1000:
+        if at >= end:
+            return False
+        out.delivery_mode = d[at]
+        at += 1
+    if flags & 0x0800:
+        if at >= end:
+            return False
+        out.priority = d[at]
+        at += 1
+    if flags & 0x0400:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.correlation_id_at = at + 1
+        out.correlation_id_len = size
+        at += 1 + size
+    if flags & 0x0200:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.reply_to_at = at + 1
+        out.reply_to_len = size
+        at += 1 + size
+    if flags & 0x0100:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.expiration_at = at + 1
+        out.expiration_len = size
+        at += 1 + size
+    if flags & 0x0080:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.message_id_at = at + 1
+        out.message_id_len = size
+        at += 1 + size
+    if flags & 0x0040:
+        if end - at < 8:
+            return False
+        out.timestamp = get64(d, at)
+        at += 8
+    if flags & 0x0020:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.type_at = at + 1
+        out.type_len = size
+        at += 1 + size
+    if flags & 0x0010:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.user_id_at = at + 1
+        out.user_id_len = size
+        at += 1 + size
+    if flags & 0x0008:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.app_id_at = at + 1
+        out.app_id_len = size
+        at += 1 + size
+    if flags & 0x0004:
+        size = _check_shortstr(d, at, end)
+        if size < 0:
+            return False
+        out.cluster_id_at = at + 1
+        out.cluster_id_len = size
+        at += 1 + size
+    if at != end:
+        return False
+    out.flags = flags
+    return True
+
+
+# -- Rebuilding ------------------------------------------------------------------------------------
+
+
+def property_range(payload: bytes, flag: int) -> tuple[int, int]:
+    """Return where the encoded property `flag` starts and ends; an absent one is empty."""
+    scan = BasicScan()
+    if not scan_basic(payload, 0, len(payload), scan):
+        raise MalformedError("a content header is malformed")
+    at = 14
+    bit = 0x8000
+    while bit > flag:
+        if scan.flags & bit:
+            at = _property_end(payload, at, bit)
+        bit >>= 1
+    if scan.flags & flag:
+        return at, _property_end(payload, at, flag)
+    return at, at
+
+
+def with_property(payload: bytes, flag: int, encoded: bytes) -> bytes:
+    """Return the header with the property `flag` set to `encoded`, whether or not it was there."""
+    start, end = property_range(payload, flag)
+    return _with_flags(payload, get16(payload, 12) | flag, start, end, encoded)
+
+
+def without_property(payload: bytes, flag: int) -> bytes:
+    """Return the header without the property `flag`."""
+    start, end = property_range(payload, flag)
+    if start == end:
+        return payload
+    return _with_flags(payload, get16(payload, 12) & ~flag, start, end, b"")
+
+
+def with_header_entry(payload: bytes, entry: bytes) -> bytes:
+    """Return the header with one more entry (key, tag, value) in its headers table.
+
+    An entry of the same key is replaced, and the table made when there is none.
+    """
+    start, end = property_range(payload, 0x2000)
+    kept = _entries_without(payload, start, end, entry[1 : 1 + entry[0]]) + entry
+    table = len(kept).to_bytes(4, "big") + kept
+    return _with_flags(payload, get16(payload, 12) | 0x2000, start, end, table)
+
+
+def without_header_entry(payload: bytes, key: bytes) -> bytes:
+    """Return the header without the entry `key` of its headers table."""
+    start, end = property_range(payload, 0x2000)
+    if start == end:
+        return payload
+    kept = _entries_without(payload, start, end, key)
+    if len(kept) == end - start - 4:
+        return payload
+    table = len(kept).to_bytes(4, "big") + kept
+    return _with_flags(payload, get16(payload, 12), start, end, table)
+
+
+def _with_flags(payload: bytes, flags: int, start: int, end: int, middle: bytes) -> bytes:
+    head = payload[:12] + flags.to_bytes(2, "big")
+    return head + payload[14:start] + middle + payload[end:]
+
+
+def _property_end(payload: bytes, at: int, flag: int) -> int:
+    """Return where the property `flag` at `at` ends. The header was scanned before."""
+    if flag == 0x2000:
+        return at + 4 + get32(payload, at)
+    if flag == 0x1000 or flag == 0x0800:
+        return at + 1
+    if flag == 0x0040:
+        return at + 8
+    return at + 1 + payload[at]
+
+
+def _entries_without(payload: bytes, start: int, end: int, key: bytes) -> bytes:
+    """Return the entries of the table payload[start..end] but those of `key`."""
+    parts: list[bytes] = []
+    at = start + 4
+    while at < end:
+        key_end = at + 1 + payload[at]
+        entry_end = value_end(payload, key_end)
+        if payload[at + 1 : key_end] != key:
+            parts.append(payload[at:entry_end])
+        at = entry_end
+    return b"".join(parts)
