@@ -59,7 +59,7 @@ Value: TypeAlias = (
 Table: TypeAlias = dict[str, Value]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECONDS_MAX = int((datetime.max.replace(tzinfo=UTC) - EPOCH) / timedelta(seconds=1)) - 1
+_SECONDS_MAX = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(seconds=1)
 
 _U16 = struct.Struct(">H")
 _I16 = struct.Struct(">h")
