@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# make venv | build | test | lint | bench | demo | fuzz. Every target but `clean` makes .venv first.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := build
+.DELETE_ON_ERROR:
+.PHONY: venv build sanitized test test-pure test-compiled lint bench demo fuzz docs clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+COMPILED := build/compiled
+SANITIZERS ?= address,undefined
+FUZZ_SECONDS ?= 60
+TESTS ?= tests
+# Tests that need neither Spark nor other people's clients run in both builds.
+BOTH := $(wildcard tests/unit tests/protocol tests/model tests/store tests/broker tests/client)
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml setup.py tools/venv.sh
+	@PYTHON="$(PYTHON)" bash tools/venv.sh $(VENV)
+	@touch $@
+
+build: $(STAMP)
+	@$(BIN)/python build_ext.py
+
+sanitized: $(STAMP)
+	@HEADRACE_SANITIZE=$(SANITIZERS) $(BIN)/python build_ext.py
+
+test: test-pure test-compiled
+
+test-pure: $(STAMP)
+	@echo "== uncompiled: $(BOTH)"
+	@HEADRACE_BUILD=pure PYTHONPATH=src $(BIN)/python -m pytest -m "not slow" $(BOTH)
+
+# Last, so that the last line of `make test` is pytest's summary of the whole suite.
+test-compiled: build
+	@echo "== compiled: $(TESTS)"
+	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest $(TESTS)
+
+lint: $(STAMP)
+	@echo "== ruff check"
+	@$(BIN)/ruff check .
+	@echo "== ruff format"
+	@$(BIN)/ruff format --check .
+	@echo "== mypy"
+	@$(BIN)/mypy
+	@echo "== import-linter"
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
+	@echo "== generated files"
+	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
+	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py --check
+
+bench: build
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench $(BENCH)
+
+demo: build
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m demo $(DEMO)
+
+fuzz: sanitized
+	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+
+docs: $(STAMP)
+	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

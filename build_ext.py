@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is compiled, and how.
+
+As a script it keeps a compiled copy of `src` in `<build>/compiled`, redoing only what changed:
+
+    python build_ext.py [<build>]          # default: build
+
+Environment: `HEADRACE_PURE=1` compiles nothing; `HEADRACE_SANITIZE=address,undefined` compiles
+with those sanitizers (the copy then goes to `<build>/sanitized`).
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from setuptools import Distribution, Extension
+
+# The hot path. Each module is plain Python with a sibling .pxd that gives its C types.
+TO_CYTHONIZE: tuple[str, ...] = (
+    "headrace/wire/table.py",
+    "headrace/wire/properties.py",
+    "headrace/model/message.py",
+    "headrace/model/ports.py",
+    "headrace/model/ring.py",
+    "headrace/model/tally.py",
+    "headrace/model/queue.py",
+    "headrace/protocol/output.py",
+)
+
+DIRECTIVES = {
+    "language_level": "3",
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": False,
+    "initializedcheck": False,
+    "annotation_typing": False,
+}
+
+SOURCE = Path("src")
+
+
+def is_pure() -> bool:
+    return os.environ.get("HEADRACE_PURE", "") not in ("", "0")
+
+
+def sanitizers() -> str:
+    return os.environ.get("HEADRACE_SANITIZE", "")
+
+
+def compiler_flags() -> tuple[list[str], list[str]]:
+    """Flags to compile and to link with."""
+    flags = ["-O2", "-fno-strict-aliasing", "-fvisibility=hidden"]
+    if not sanitizers():
+        return flags, []
+    checks = [f"-fsanitize={sanitizers()}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+    return ["-O1", "-g", "-fno-strict-aliasing", *checks], checks
+
+
+def extensions(c_dir: Path = Path("build/c")) -> list[Extension]:
+    """The extension modules of this build; none when pure."""
+    if is_pure() or not TO_CYTHONIZE:
+        return []
+    from Cython.Build import cythonize
+
+    missing = [path for path in TO_CYTHONIZE if not (SOURCE / path).exists()]
+    if missing:
+        raise SystemExit(f"TO_CYTHONIZE in build_ext.py names files that do not exist: {missing}")
+    compile_flags, link_flags = compiler_flags()
+    modules = [
+        Extension(
+            path.removesuffix(".py").replace("/", "."),
+            [str(SOURCE / path)],
+            extra_compile_args=compile_flags,
+            extra_link_args=link_flags,
+        )
+        for path in TO_CYTHONIZE
+    ]
+    made: list[Extension] = cythonize(  # type: ignore[no-untyped-call]  # Cython has no types.
+        modules,
+        compiler_directives=DIRECTIVES,
+        build_dir=str(c_dir),
+        include_path=[str(SOURCE)],
+        quiet=True,
+    )
+    return made
+
+
+def mirror(target: Path) -> None:
+    """Make the Python files under `target` those of `src`, and drop extensions without a source."""
+    suffix = EXTENSION_SUFFIXES[0]
+    built = {path.removesuffix(".py") + suffix for path in TO_CYTHONIZE} if not is_pure() else set()
+    wanted = {
+        path.relative_to(SOURCE)
+        for path in SOURCE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path)
+    }
+    for path in list(target.rglob("*")):
+        if not path.is_file() or "__pycache__" in path.parts:
+            continue
+        inside = path.relative_to(target)
+        if inside not in wanted and str(inside) not in built:
+            path.unlink()
+    for inside in wanted:
+        source, copy = SOURCE / inside, target / inside
+        if copy.exists() and copy.stat().st_mtime_ns == source.stat().st_mtime_ns:
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, copy)
+
+
+def build(root: Path) -> Path:
+    """Bring the compiled copy under `root` up to date and return where it is."""
+    kind = "sanitized" if sanitizers() else "compiled"
+    target = root / kind
+    target.mkdir(parents=True, exist_ok=True)
+    with (root / f"{kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Two builds at once would disturb each other.
+        made = extensions(root / "c")
+        if made:
+            distribution = Distribution({"name": "headrace", "ext_modules": made})
+            command = distribution.get_command_obj("build_ext")
+            command.build_lib = str(target)
+            command.build_temp = str(root / f"objects-{kind}")
+            command.parallel = min(len(made), os.cpu_count() or 1)
+            command.ensure_finalized()
+            command.run()
+        mirror(target)
+    return target
+
+
+if __name__ == "__main__":
+    place = build(Path(sys.argv[1] if len(sys.argv) > 1 else "build"))
+    sys.stdout.write(f"{place}: {0 if is_pure() else len(TO_CYTHONIZE)} compiled modules\n")
