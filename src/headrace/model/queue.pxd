@@ -18,12 +18,14 @@ cdef class Consumer:
     cdef public bint no_ack
     cdef public bint exclusive
     cdef public bint no_local
+    cdef public bint selective
     cdef public bint parked
     cdef public int priority
     cdef public unsigned int publisher
     cdef public dict arguments
 
     cpdef bint can(self) except -1
+    cpdef int accepts(self, Message message) except -1
     cpdef int deliver(self, Message message) except -1
     cdef int put(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
@@ -79,6 +81,9 @@ cdef class Queue:
     cpdef bint refuses(self, unsigned int body_size) except -1
     @cython.locals(consumer=Consumer)
     cpdef int offer(self, Message message) except -1
+    cpdef give(self, Consumer consumer, Message message)
+    @cython.locals(message=Message)
+    cpdef Message get(self, Consumer getter)
     @cython.locals(deadline=cython.longlong)
     cpdef limit_life(self, Message message, long long arrived_ms)
     cpdef restore(self, Message message, long long arrived_ms)
@@ -105,10 +110,10 @@ cdef class Queue:
     cdef int reserve(self, unsigned long long seq) except -1
     @cython.locals(consumer=Consumer, message=Message)
     cpdef drain(self)
-    @cython.locals(consumer=Consumer, message=Message, passed=list)
+    @cython.locals(consumer=Consumer, chosen=Consumer, message=Message, passed=list)
     cdef int drain_selective(self) except -1
-    @cython.locals(consumer=Consumer)
-    cdef Consumer another(self, Message message)
+    @cython.locals(other=Consumer, verdict=cython.int)
+    cdef Consumer choose(self, Consumer consumer, Message message)
     cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
     cdef put_back(self, Message message)

@@ -54,6 +54,7 @@ class Consumer:
         self.no_ack = no_ack
         self.exclusive = False
         self.no_local = False
+        self.selective = False  # Ask ``accepts`` before each message: no-local or prefetch-size.
         self.priority = 0
         self.publisher = 0  # The number of its connection, as in Message.publisher.
         self.parked = False  # Out of the queue's round, waiting for room.
@@ -62,6 +63,13 @@ class Consumer:
     def can(self) -> bool:
         """Tell whether one more message may be handed over now."""
         return False
+
+    def accepts(self, message: Message) -> int:
+        """Tell whether this message may come: 1 yes, 0 never, 2 not now, for want of room.
+
+        Asked only where ``selective`` is set.
+        """
+        return 1
 
     def deliver(self, message: Message) -> None:
         """Take a message. Its data is in memory; unless ``no_ack``, it stays this consumer's."""
@@ -132,7 +140,7 @@ class Queue:
         self.active: list[Consumer] | None = None
         self.turn = 0
         self.ranked = False  # Some consumer has a priority other than 0.
-        self.selective = 0  # Consumers with no_local.
+        self.selective = 0  # Consumers that do not take every message.
         self.exclusive_consumer: Consumer | None = None
         self.waiters: list[Any] | None = None  # Paced publishers.
         self.on_deadline: Callable[[Queue, int], None] | None = None
@@ -182,6 +190,30 @@ class Queue:
         if self.selective:
             self.drain()
         return 0
+
+    def give(self, consumer: Consumer, message: Message) -> None:
+        """Take a message for the consumer that :meth:`taker` named just now."""
+        self.published += 1
+        if self.message_ttl_ms >= 0:
+            self.limit_life(message, self.tally.now_ms)
+        self.tally.memory_used += message.body_size + C_MESSAGE_OVERHEAD
+        self.hand(consumer, message)
+
+    def get(self, getter: Consumer) -> Message | None:
+        """Take the first message for ``basic.get``; unless ``no_ack`` it is the getter's now.
+
+        With ``no_ack`` the caller calls :meth:`leave` once it has written the message.
+        """
+        message = self.take()
+        if message is None:
+            return None
+        self.delivered += 1
+        if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
+            self.reserve(message.seq)
+        if not getter.no_ack:
+            self.unacked_count += 1
+            message.consumer = getter
+        return message
 
     def limit_life(self, message: Message, arrived_ms: int) -> None:
         """Apply the queue's time to live to a message that arrived at ``arrived_ms``."""
@@ -399,7 +431,7 @@ class Queue:
             self.release_waiters()
 
     def drain_selective(self) -> None:
-        """Hand out ready messages where some consumers do not take every message (no-local)."""
+        """Hand out ready messages where some consumers do not take every message."""
         passed: list[Message] = []
         while self.ready_count:
             consumer = self.pick()
@@ -408,21 +440,29 @@ class Queue:
             message = self.take()
             if message is None:
                 break
-            if consumer.no_local and consumer.publisher == message.publisher:
-                consumer = self.another(message)
-            if consumer is None:
+            chosen = self.choose(consumer, message)
+            if chosen is None:
                 passed.append(message)
             else:
-                self.hand(consumer, message)
+                self.hand(chosen, message)
         for message in passed:
             self.put_back(message)
 
-    def another(self, message: Message) -> Consumer | None:
-        """Return any consumer with room that takes this message."""
-        for consumer in self.active:
-            if not (consumer.no_local and consumer.publisher == message.publisher):
-                if consumer.can():
-                    return consumer
+    def choose(self, consumer: Consumer, message: Message) -> Consumer | None:
+        """Return the consumer whose turn it is, or another with room, that takes this message.
+
+        A consumer that lacks room for this message is parked: it must not be overtaken by smaller
+        ones for ever.
+        """
+        for other in [consumer, *self.active]:
+            if other.parked:
+                continue
+            verdict = other.accepts(message)
+            if verdict == 1 and (other is consumer or other.can()):
+                return other
+            if verdict == 2:
+                other.parked = True
+                self.active.remove(other)
         return None
 
     def settle(self, message: Message) -> None:
@@ -561,7 +601,7 @@ class Queue:
         self.consumers.append(consumer)
         if consumer.exclusive:
             self.exclusive_consumer = consumer
-        if consumer.no_local:
+        if consumer.selective:
             self.selective += 1
         if consumer.priority:
             self.ranked = True
@@ -596,7 +636,7 @@ class Queue:
             self.active.remove(consumer)
         if consumer is self.exclusive_consumer:
             self.exclusive_consumer = None
-        if consumer.no_local:
+        if consumer.selective:
             self.selective -= 1
         if not self.consumers:
             self.consumers = None

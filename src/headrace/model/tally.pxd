@@ -11,6 +11,7 @@ cdef class Tally:
     cdef public unsigned long long next_seq
     cdef public long long memory_used
     cdef public long long memory_max
+    cdef public unsigned long long generation
     cdef public unsigned long long published
     cdef public unsigned long long delivered
     cdef public unsigned long long acknowledged

@@ -13,6 +13,7 @@ class Tally:
         self.next_seq = 1  # The place of the next message in every queue; never reused.
         self.memory_used = 0  # Octets that queued messages hold, estimated.
         self.memory_max = memory_max  # Octets; above it queues page out, at 1.25 times publishers block.
+        self.generation = 1  # Bumped by every change of bindings or permissions: routes are void.
         self.published = 0
         self.delivered = 0
         self.acknowledged = 0

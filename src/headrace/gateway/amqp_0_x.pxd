@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.channel cimport BasicConsumer, Channel
+from headrace.gateway.peer cimport Peer
+from headrace.gateway.route cimport Route
+from headrace.model.message cimport C_LARGE, C_PERSISTENT, Message, new_message
+from headrace.model.ports cimport Store
+from headrace.model.queue cimport Consumer, Queue
+from headrace.model.tally cimport Tally
+from headrace.protocol.connection_0_x cimport Connection
+from headrace.protocol.content cimport C_CLOSING
+from headrace.protocol.content cimport Channel as ProtocolChannel
+from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64, same
+from headrace.wire.properties cimport BasicScan, scan_basic
+
+cdef enum:
+    C_ANSWER_NACK = 1 << 62
+
+cdef long long PACE_ABOVE
+cdef Py_ssize_t ROUTES_MAX
+cdef long long TX_OCTETS_MAX
+cdef int NO_ROUTE
+cdef int NO_CONSUMERS
+
+cdef class GatewayConnection(Peer):
+    cdef public object context
+    cdef public bint loopback
+    cdef public Tally tally
+    cdef public object user
+    cdef public object vhost
+    cdef public Store store
+    cdef public str mechanism
+    cdef public dict capabilities
+    cdef public dict client_properties
+    cdef public dict routes
+    cdef public Route route
+    cdef BasicScan scan
+    cdef public dict starving
+    cdef public Queue pace
+    cdef public bint publishes
+    cdef public bint blocked
+    cdef public bint ended
+    cdef unsigned int mode
+    cdef unsigned int priority
+    cdef long long deadline_ms
+    cdef public object transport
+
+    cdef on_publish(
+        self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,
+        Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
+    )
+    cpdef on_publish_large(
+        self, ProtocolChannel channel, bytes start, Py_ssize_t address_len, tuple parts,
+        unsigned long long body_size
+    )
+    @cython.locals(flags=cython.uint, size=cython.uint, route=Route, bits=cython.uint,
+                   refused=cython.int)
+    cdef publish(
+        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
+        Py_ssize_t header, Py_ssize_t end, unsigned long long body_size, tuple parts
+    )
+    @cython.locals(tally=Tally, seq=cython.ulonglong, position=cython.ulonglong,
+                   refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
+                   consumer=Consumer)
+    cdef int spread(
+        self, Route route, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
+        Py_ssize_t end, unsigned long long body_size, tuple parts
+    ) except -1
+    @cython.locals(scan=BasicScan)
+    cdef examine(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef check_user_id(self, str user_id)
+    @cython.locals(generation=cython.ulonglong, route=Route)
+    cdef Route find_route(
+        self, bytes key, const unsigned char* d, Py_ssize_t header, Py_ssize_t size
+    )
+    @cython.locals(queue=Queue)
+    cdef int publish_rarely(
+        self, Channel channel, Route route, unsigned int bits, const unsigned char* d,
+        Py_ssize_t args, Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end,
+        unsigned long long body_size, tuple parts
+    ) except -1
+    cdef send_back(
+        self, Channel channel, int code, str text, const unsigned char* d, Py_ssize_t args,
+        Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end, tuple parts
+    )
+    cdef publish_later(
+        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t end,
+        Py_ssize_t address_len, Py_ssize_t header, unsigned long long body_size, tuple parts
+    )
+    @cython.locals(store=Store)
+    cpdef commit(self, Channel channel)
+    @cython.locals(route=Route, bits=cython.uint)
+    cdef publish_now(
+        self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
+        unsigned long long body_size, tuple parts, unsigned int mode, unsigned int priority,
+        long long deadline_ms
+    )
+    cpdef on_ack(self, ProtocolChannel channel, unsigned long long delivery_tag, int multiple)
+    cdef settle(self, Channel channel, unsigned long long delivery_tag, int multiple)
+    @cython.locals(waiting=list, channel=Channel)
+    cpdef turn_over(self)
+    cpdef answer(self, object channel, unsigned long long token)
+    @cython.locals(out="unsigned char*", at=Py_ssize_t)
+    cdef write_ack(self, Channel channel, unsigned long long seq)
+    cpdef ProtocolChannel make_channel(self, unsigned int number)
+    cpdef on_header(self)
+    cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
+    cpdef reply(self, unsigned int number, object method)
+    cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)
+    cpdef on_heartbeat(self)
+    cpdef consumer_cancelled(self, object consumer)
+    cpdef starve(self, Queue queue)
+    cpdef fed(self)
+    @cython.locals(channel=Channel, consumer=Consumer)
+    cpdef refresh_all(self)
+    cpdef forget_channel(self, ProtocolChannel channel)
+    cpdef on_failed(self, ProtocolChannel channel, object error)
+    cpdef on_closed(self)
+    cpdef end(self)
+
+cpdef long long expiration_ms(bytes raw) except -1
+cpdef tuple split_address(bytes address)

@@ -1,0 +1,590 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a 0-8, 0-9 or 0-9-1 connection meets the model: publishes in, confirms and closes out.
+
+The way of a publish. ``on_publish`` is given offsets into the receive buffer. The address is looked
+up among the connection's routes (one memcmp when it repeats, one dict lookup when it is known),
+the header's flags say whether anything in it matters to us, and then each queue either hands the
+octets straight to a waiting consumer's output or gets a Message around one copy of them.
+
+Everything else is control: typed methods, handled by the functions of ``control_*``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.channel import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.channel import BasicConsumer, Channel
+    from headrace.gateway.peer import Peer
+    from headrace.gateway.route import Route
+    from headrace.model.message import LARGE as C_LARGE
+    from headrace.model.message import PERSISTENT as C_PERSISTENT
+    from headrace.model.message import Message, new_message
+    from headrace.model.ports import Store
+    from headrace.model.queue import Consumer, Queue
+    from headrace.model.tally import Tally
+    from headrace.protocol.content import CLOSING as C_CLOSING
+    from headrace.protocol.content import Channel as ProtocolChannel
+    from headrace.protocol.connection_0_x import Connection
+    from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64, same
+    from headrace.wire.properties import BasicScan, scan_basic
+
+from headrace.gateway.context import Context
+from headrace.model.errors import ModelError
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicCancel,
+    BasicNack,
+    BasicReturn,
+    ChannelCloseOk,
+    MethodBase,
+    TxCommitOk,
+    encode_method,
+)
+from headrace.protocol.connection_0_x import Role
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+FLAG_DELIVERY_MODE = 0x1000
+PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
+ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.
+TX_OCTETS_MAX = 256 << 20  # What one transaction may hold before its commit.
+PERSISTENT_MODE = 2
+NO_ROUTE = 312
+NO_CONSUMERS = 313
+
+
+class GatewayConnection(Peer):
+    """One client."""
+
+    def __init__(self, context: Context, number: int, loopback: bool) -> None:
+        Peer.__init__(
+            self,
+            Role.SERVER,
+            pool=context.pool,
+            frame_max=context.frame_max,
+            channel_max=context.channel_max,
+            body_max=context.body_max,
+        )
+        self.context = context
+        self.number = number
+        self.loopback = loopback
+        self.output_max = context.output_max
+        self.tally = context.tally
+        self.unacked = 0
+        self.prefetch = 0  # Messages on the whole connection; 0 is no limit.
+        self.line = None
+        self.unflushed: list[Channel] = []
+        self.user: Any = None
+        self.vhost: Any = None
+        self.store: Store | None = None
+        self.mechanism = ""
+        self.capabilities: dict[str, Any] = {}
+        self.client_properties: dict[str, Any] = {}
+        self.routes: dict[bytes, Route] = {}
+        self.route: Route | None = None
+        self.scan = BasicScan()
+        self.starving: dict[Queue, None] | None = None  # Queues to drain when the client reads.
+        self.pace: Queue | None = None  # Makes the transport stop reading for a while.
+        self.publishes = False  # It has published: it is stopped when memory or disk run out.
+        self.blocked = False  # It was sent connection.blocked.
+        self.mode = 0  # What ``examine`` found: delivery mode,
+        self.priority = 0  # priority,
+        self.deadline_ms = 0  # and when the message expires.
+        self.transport: Any = None  # Knows close_soon(), unpace() and set_heartbeat().
+        self.ended = False
+
+    # --- Publish ------------------------------------------------------------------------------
+
+    def on_publish(
+        self,
+        channel: ProtocolChannel,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        body_size: int,
+    ) -> None:
+        self.publish(channel, d, args, address_len, header, end, body_size, None)
+
+    def on_publish_large(
+        self,
+        channel: ProtocolChannel,
+        start: bytes,
+        address_len: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        self.publish(channel, start, 0, address_len, address_len + 2, len(start), body_size, parts)
+
+    def publish(
+        self,
+        channel: Channel,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> None:
+        """Take one publish: check, route, keep, hand out. ``parts`` is a large body."""
+        self.current = 0x003C0028
+        self.publishes = True
+        flags = get16(d, header + 19)
+        size = get32(d, header + 3)
+        if flags == 0 and size == 14:
+            self.mode = 0
+            self.priority = 0
+            self.deadline_ms = 0
+        elif flags == 0x1000 and size == 15:
+            self.mode = d[header + 21]
+            self.priority = 0
+            self.deadline_ms = 0
+        else:
+            self.examine(d, header + 7, header + 7 + size)
+        route = self.route
+        if (
+            route is None
+            or route.generation != self.tally.generation
+            or not same(route.key, d, args, args + address_len)
+        ):
+            route = self.find_route(cut(d, args, args + address_len), d, header + 7, size)
+        bits = d[args + address_len]
+        if channel.tx:
+            self.publish_later(channel, d, args, end, address_len, header, body_size, parts)
+            return
+        refused = 0
+        if bits or route.count == 0:
+            refused = self.publish_rarely(channel, route, bits, d, args, address_len, header, end, body_size, parts)
+        else:
+            refused = self.spread(route, d, args, address_len, end, body_size, parts)
+        if channel.confirms:
+            if refused:
+                channel.publish_refused()
+            else:
+                channel.publish_seen()
+
+    def spread(
+        self,
+        route: Route,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        end: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> int:
+        """Give a message to every queue of its route; return how many refused it."""
+        tally = self.tally
+        seq = tally.next_seq
+        tally.next_seq = seq + 1
+        tally.published += 1
+        position = 0
+        refused = 0
+        message: Message | None = None
+        data: bytes | None = None
+        if self.mode == 2 and route.durable:
+            if self.store.full:
+                return 1
+            if parts is None and route.queue_ids:
+                position = self.store.publish(
+                    d,
+                    args,
+                    end,
+                    address_len,
+                    C_PERSISTENT,
+                    self.priority,
+                    self.deadline_ms,
+                    tally.now_ms,
+                    seq,
+                    body_size,
+                    route.queue_ids,
+                )
+        for queue in route.queues:
+            kept = position != 0 and queue.durable
+            consumer = queue.taker()
+            if consumer is not None and not kept and consumer.no_ack and parts is None:
+                queue.published += 1
+                queue.delivered += 1
+                consumer.put(d, args, address_len, end, 0)
+                continue
+            if data is None:
+                data = cut(d, args, end)
+            message = new_message(data, address_len, body_size)
+            message.seq = seq
+            message.publisher = self.number
+            message.priority = self.priority
+            message.deadline_ms = self.deadline_ms
+            if kept:
+                message.flags = C_PERSISTENT
+            if parts is not None:
+                message.flags |= C_LARGE
+                message.parts = parts
+                if self.mode == 2 and route.queue_ids and position == 0:
+                    position = self.store.publish_message(message, tally.now_ms, route.queue_ids)
+                kept = position != 0 and queue.durable
+                if kept:
+                    message.flags |= C_PERSISTENT
+            if kept:
+                message.position = position
+            if consumer is not None:
+                queue.give(consumer, message)
+            else:
+                refused += queue.offer(message)
+            if queue.ready_count > PACE_ABOVE and queue.consumers is not None:
+                self.pace = queue
+        return refused
+
+    def examine(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """Read what matters to us from a content header that holds more than a delivery mode."""
+        scan = self.scan
+        if not scan_basic(d, lo, hi, scan):
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "malformed content header")
+        self.mode = scan.delivery_mode if scan.flags & 0x1000 else 0
+        self.priority = scan.priority if scan.flags & 0x0800 else 0
+        self.deadline_ms = 0
+        if scan.flags & 0x0100:
+            self.deadline_ms = self.tally.now_ms + expiration_ms(
+                cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
+            )
+        if scan.flags & 0x0010:
+            self.check_user_id(
+                cut(d, scan.user_id_at, scan.user_id_at + scan.user_id_len).decode("utf-8", "replace")
+            )
+
+    def check_user_id(self, user_id: str) -> None:
+        """A message may only claim to come from the user who sends it."""
+        if user_id != self.user.name:
+            raise AmqpError(
+                ReplyCode.PRECONDITION_FAILED,
+                f"user_id property set to '{user_id}' but authenticated user was '{self.user.name}'",
+            )
+
+    def find_route(self, key: bytes, d: bytes | bytearray, header: int, size: int) -> Route:
+        """Return the route of an address: remembered, or made now."""
+        generation = self.tally.generation
+        route = self.routes.get(key)
+        if route is None or route.generation != generation:
+            payload = cut(d, header, header + size)
+            route, cacheable = self.context.make_route(self, key, payload)
+            if cacheable:
+                if len(self.routes) >= ROUTES_MAX:
+                    self.routes.clear()
+                self.routes[key] = route
+            else:
+                self.routes.pop(key, None)
+                self.route = None
+                return route
+        self.route = route
+        return route
+
+    def publish_rarely(
+        self,
+        channel: Channel,
+        route: Route,
+        bits: int,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> int:
+        """A publish with mandatory or immediate set, or one that leads nowhere."""
+        if route.count and bits & 2:
+            ready = tuple([queue for queue in route.queues if queue.taker() is not None])
+            if not ready:
+                self.send_back(channel, NO_CONSUMERS, "NO_CONSUMERS", d, args, address_len, header, end, parts)
+                return 0
+            if len(ready) < route.count:
+                route = Route(route.key, ready, 0)
+        if route.count == 0:
+            if bits & 1:
+                self.send_back(channel, NO_ROUTE, "NO_ROUTE", d, args, address_len, header, end, parts)
+            elif bits & 2:
+                self.send_back(channel, NO_CONSUMERS, "NO_CONSUMERS", d, args, address_len, header, end, parts)
+            self.tally.published += 1
+            return 0
+        return self.spread(route, d, args, address_len, end, body_size, parts)
+
+    def send_back(
+        self,
+        channel: Channel,
+        code: int,
+        text: str,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> None:
+        """Return a message that could not be delivered."""
+        address = cut(d, args, args + address_len)
+        exchange, routing_key = split_address(address)
+        self.write_frame(
+            1,
+            channel.number,
+            encode_method(
+                self.version,
+                BasicReturn(
+                    reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
+                ),
+            ),
+        )
+        self.reserve(end - header)
+        channel.write_content(d, header, end)
+        if parts is not None:
+            self.write_parts(channel.number, parts, self.frame_max)
+
+    # --- Transactions ---------------------------------------------------------------------------
+
+    def publish_later(
+        self,
+        channel: Channel,
+        d: bytes | bytearray,
+        args: int,
+        end: int,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> None:
+        """In a transaction: keep the publish for the commit."""
+        channel.tx_octets += body_size + end - args
+        if channel.tx_octets > TX_OCTETS_MAX:
+            raise AmqpError(
+                ReplyCode.RESOURCE_ERROR, f"a transaction holds more than {TX_OCTETS_MAX} octets"
+            )
+        if channel.tx_publishes is None:
+            channel.tx_publishes = []
+        channel.tx_publishes.append(
+            (cut(d, args, end), address_len, header - args, body_size, parts, self.mode,
+             self.priority, self.deadline_ms)
+        )
+
+    def commit(self, channel: Channel) -> None:
+        """Make a transaction's publishes and settlements happen, and answer once they are durable."""
+        publishes = channel.tx_publishes
+        settles = channel.tx_settles
+        channel.tx_publishes = None
+        channel.tx_settles = None
+        channel.tx_octets = 0
+        store = self.store
+        if store.full and publishes:
+            channel.tx_publishes = publishes
+            channel.tx_settles = settles
+            raise AmqpError(ReplyCode.RESOURCE_ERROR, "the disk is full; nothing was committed")
+        store.begin()
+        channel.tx = False
+        try:
+            if publishes:
+                for data, address_len, header, body_size, parts, mode, priority, deadline in publishes:
+                    self.publish_now(
+                        channel, data, address_len, header, body_size, parts, mode, priority, deadline
+                    )
+            if settles:
+                for tag in sorted(settles):
+                    channel.settle_one(tag, settles[tag])
+        finally:
+            channel.tx = True
+            store.commit()
+        self.line.join(channel, 1 << 63)
+
+    def publish_now(
+        self,
+        channel: Channel,
+        data: bytes,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+        mode: int,
+        priority: int,
+        deadline_ms: int,
+    ) -> None:
+        """Route a publish of a transaction that is being committed."""
+        route = self.find_route(data[:address_len], data, header + 7, get32(data, header + 3))
+        self.mode = mode
+        self.priority = priority
+        self.deadline_ms = deadline_ms
+        bits = data[address_len]
+        if bits or route.count == 0:
+            self.publish_rarely(
+                channel, route, bits, data, 0, address_len, header, len(data), body_size, parts
+            )
+        else:
+            self.spread(route, data, 0, address_len, len(data), body_size, parts)
+
+    # --- Settlement -------------------------------------------------------------------------------
+
+    def on_ack(self, channel: ProtocolChannel, delivery_tag: int, multiple: int) -> None:
+        self.settle(channel, delivery_tag, multiple)
+
+    def settle(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
+        """Acknowledge."""
+        self.tally.acknowledged += 1
+        channel.settle(delivery_tag, multiple != 0, 0)
+
+    # --- Confirms ---------------------------------------------------------------------------------
+
+    def turn_over(self) -> None:
+        if self.unflushed:
+            waiting = self.unflushed
+            self.unflushed = []
+            for channel in waiting:
+                channel.flush_confirms()
+
+    def answer(self, channel: Channel, token: int) -> None:
+        if self.ended or channel.state == C_CLOSING or self.channels.get(channel.number) is not channel:
+            return
+        if token == 1 << 63:
+            self.write_frame(1, channel.number, encode_method(self.version, TxCommitOk()))
+            return
+        if token & C_ANSWER_NACK:
+            seq = token & ~C_ANSWER_NACK
+            channel.confirmed = seq
+            self.write_frame(
+                1, channel.number, encode_method(self.version, BasicNack(delivery_tag=seq))
+            )
+            return
+        self.write_ack(channel, token)
+
+    def write_ack(self, channel: Channel, seq: int) -> None:
+        """Confirm every publish up to ``seq``."""
+        self.reserve(21)
+        out = self.buffer
+        at = self.tail
+        out[at] = 1
+        put16(out, at + 1, channel.number)
+        put32(out, at + 3, 13)
+        put32(out, at + 7, 0x003C0050)
+        put64(out, at + 11, seq)
+        out[at + 19] = 1 if seq - channel.confirmed > 1 else 0
+        out[at + 20] = 0xCE
+        self.tail = at + 21
+        channel.confirmed = seq
+
+    # --- Control ------------------------------------------------------------------------------------
+
+    def make_channel(self, number: int) -> ProtocolChannel:
+        return Channel(number, self)
+
+    def on_header(self) -> None:
+        self.context.greet(self)
+
+    def on_method(
+        self, channel: ProtocolChannel | None, number: int, method: MethodBase
+    ) -> None:
+        try:
+            reply = self.context.control(self, channel, method)
+        except ModelError as error:
+            raise self.context.translate(error) from None
+        if reply is not None:
+            self.reply(number, reply)
+
+    def reply(self, number: int, method: MethodBase) -> None:
+        """Send a method."""
+        if number == 0:
+            self.send_method(0, method)
+        else:
+            self.write_frame(1, number, encode_method(self.version, method))
+
+    def on_content(
+        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
+    ) -> None:
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+
+    def on_heartbeat(self) -> None:
+        """The transport notes every read; a heartbeat needs no more."""
+
+    def consumer_cancelled(self, consumer: BasicConsumer) -> None:
+        """The queue is gone: forget the consumer, and say so to a client that can hear it."""
+        channel = consumer.channel
+        if channel.consumers is not None:
+            channel.consumers.pop(consumer.tag, None)
+        if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
+            self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+
+    # --- Room -----------------------------------------------------------------------------------------
+
+    def starve(self, queue: Queue) -> None:
+        if self.starving is None:
+            self.starving = {}
+        self.starving[queue] = None
+        if self.transport is not None:
+            self.transport.watch_output()
+
+    def fed(self) -> None:
+        """The client has read what waited: let the queues that were stopped go on."""
+        self.starving = None
+        self.refresh_all()
+
+    def refresh_all(self) -> None:
+        for channel in list(self.channels.values()):
+            consumers = channel.consumers
+            if consumers is not None:
+                for consumer in list(consumers.values()):
+                    consumer.queue.unpark(consumer)
+
+    # --- Ends -----------------------------------------------------------------------------------------
+
+    def forget_channel(self, channel: ProtocolChannel) -> None:
+        Connection.forget_channel(self, channel)
+        self.context.end_channel(self, channel)
+
+    def on_failed(self, channel: ProtocolChannel | None, error: AmqpError) -> None:
+        self.context.log_failure(self, error)
+        if channel is not None:
+            self.context.end_channel(self, channel)
+        else:
+            self.end()
+            if self.transport is not None:
+                self.transport.close_soon()
+
+    def on_closed(self) -> None:
+        self.end()
+        if self.transport is not None:
+            self.transport.close_soon()
+
+    def end(self) -> None:
+        """The connection is over, however it came to that: give everything back."""
+        if self.ended:
+            return
+        self.ended = True
+        for channel in list(self.channels.values()):
+            self.context.end_channel(self, channel)
+        self.starving = None
+        self.routes = {}
+        self.route = None
+        self.context.end_connection(self)
+
+
+def expiration_ms(raw: bytes) -> int:
+    """Read the property ``expiration``.
+
+    Raises:
+        AmqpError: it is not a whole number of milliseconds from 0 to 2**32 - 1.
+    """
+    text = raw.decode("utf-8", "replace")
+    if not (raw.isdigit() and len(raw) <= 10) or int(raw) > 0xFFFFFFFF:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}'")
+    return int(raw)
+
+
+def split_address(address: bytes) -> tuple[str, str]:
+    """Return exchange and routing key of an address.
+
+    Raises:
+        AmqpError: one of them is not UTF-8.
+    """
+    cutoff = 1 + address[0]
+    try:
+        return address[1:cutoff].decode(), address[cutoff + 1 :].decode()
+    except UnicodeDecodeError:
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None

@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel of a 0-8, 0-9 or 0-9-1 client in the broker: deliveries, settlement, confirms.
+
+Delivery tags count up by one, so what is unsettled is a ring: the place of a tag is its distance
+from ``base``. Settling out of order leaves an empty place; the ring's head moves on over such.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.peer import Peer
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message
+    from headrace.model.queue import Consumer, Queue
+    from headrace.model.ring import Ring
+    from headrace.protocol.content import Channel as ProtocolChannel
+    from headrace.wire.memory import copy, get16, get32, put16, put32, put64
+
+from headrace.model.errors import PreconditionFailed
+
+SETTLE_ACCEPT = 0
+SETTLE_REQUEUE = 1
+SETTLE_DISCARD = 2
+
+ANSWER_COMMIT = 1 << 63  # A token of the confirm line that stands for tx.commit-ok.
+ANSWER_NACK = 1 << 62
+
+
+class BasicConsumer(Consumer):
+    """A consumer of the basic class."""
+
+    def __init__(
+        self,
+        connection: Peer,
+        channel: "Channel",
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+    ) -> None:
+        Consumer.__init__(self, queue, tag, no_ack)
+        self.connection = connection
+        self.channel = channel
+        self.publisher = connection.number
+        self.prefetch = 0  # Messages; 0 is no limit.
+        self.unacked = 0
+        raw = tag.encode()
+        self.prefix = b"\x00\x3c\x00\x3c" + bytes((len(raw),)) + raw
+        self.prefix_len = len(self.prefix)
+
+    def can(self) -> bool:
+        connection = self.connection
+        if connection.tail - connection.head + connection.chained > connection.output_max:
+            connection.starve(self.queue)
+            return False
+        channel = self.channel
+        if not channel.flow:
+            return False
+        if self.no_ack:
+            return True
+        if self.prefetch and self.unacked >= self.prefetch:
+            return False
+        if channel.prefetch and channel.unacked >= channel.prefetch:
+            return False
+        if connection.prefetch and connection.unacked >= connection.prefetch:
+            return False
+        return not channel.prefetch_size or channel.unacked_bytes < channel.prefetch_size
+
+    def accepts(self, message: Message) -> int:
+        if self.no_local and self.publisher == message.publisher:
+            return 0
+        channel = self.channel
+        if (
+            channel.prefetch_size
+            and not self.no_ack
+            and channel.unacked
+            and channel.unacked_bytes + message.body_size > channel.prefetch_size
+        ):
+            return 2
+        return 1
+
+    def deliver(self, message: Message) -> None:
+        channel = self.channel
+        if self.no_ack:
+            channel.skip_tag()
+        else:
+            channel.remember(message)
+            self.unacked += 1
+        redelivered = 1 if message.flags & C_REDELIVERED else 0
+        if message.parts is not None:
+            self.put_large(message, redelivered)
+        else:
+            data = message.data
+            self.write(data, 0, message.address_len, len(data), redelivered)
+
+    def put(
+        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+    ) -> int:
+        self.channel.skip_tag()
+        self.write(d, lo, address_len, end, redelivered)
+        return 0
+
+    def write(
+        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+    ) -> int:
+        """Write basic.deliver with its content; the tag is the channel's latest."""
+        connection = self.connection
+        channel = self.channel
+        prefix_len = self.prefix_len
+        content = lo + address_len + 2
+        connection.reserve(17 + prefix_len + address_len + end - content)
+        out = connection.buffer
+        at = connection.tail
+        number = channel.number
+        out[at] = 1
+        put16(out, at + 1, number)
+        put32(out, at + 3, prefix_len + 9 + address_len)
+        copy(out, at + 7, self.prefix, 0, prefix_len)
+        at += 7 + prefix_len
+        put64(out, at, channel.tag)
+        out[at + 8] = redelivered
+        copy(out, at + 9, d, lo, lo + address_len)
+        at += 9 + address_len
+        out[at] = 0xCE
+        connection.tail = at + 1
+        channel.write_content(d, content, end)
+        return 0
+
+    def put_large(self, message: Message, redelivered: int) -> None:
+        """Write basic.deliver for a body that is kept in parts."""
+        connection = self.connection
+        data = message.data
+        self.write(data, 0, message.address_len, len(data), redelivered)
+        connection.write_parts(self.channel.number, message.parts, connection.frame_max)
+
+    def cancelled(self) -> None:
+        self.connection.consumer_cancelled(self)
+
+
+class Getter(Consumer):
+    """Stands for basic.get: it holds what was got and is in no queue's round."""
+
+
+class Channel(ProtocolChannel):
+    """A channel of one connection."""
+
+    def __init__(self, number: int, connection: Peer) -> None:
+        ProtocolChannel.__init__(self, number)
+        self.connection = connection
+        self.flow = True  # The client wants deliveries.
+        self.tag = 0  # The latest delivery tag.
+        self.base = 1  # The tag of the ring's head.
+        self.ring: Ring | None = None
+        self.unacked = 0
+        self.unacked_bytes = 0
+        self.prefetch = 0  # Messages on the whole channel; 0 is no limit.
+        self.prefetch_size = 0  # Octets on the whole channel; 0 is no limit.
+        self.consumer_prefetch = 0  # Messages, for consumers to come.
+        self.consumers: dict[str, BasicConsumer] | None = None
+        self.getters: dict[Queue, Getter] | None = None
+        self.last_queue = ""
+        self.confirms = False
+        self.seq = 0  # Publishes seen in confirm mode.
+        self.confirmed = 0  # Confirmed to the client.
+        self.queued = 0  # Put in the confirm line.
+        self.unflushed = False  # Publishes of this read are not in the line yet.
+        self.tx = False
+        self.tx_publishes: list[Any] | None = None
+        self.tx_settles: dict[int, int] | None = None
+        self.tx_octets = 0
+
+    # --- Deliveries ---------------------------------------------------------------------------
+
+    def skip_tag(self) -> None:
+        """Spend a delivery tag on a message that needs no acknowledgement."""
+        self.tag += 1
+        if self.ring is None or self.ring.count == 0:
+            self.base = self.tag + 1
+        else:
+            self.ring.push(None)
+
+    def remember(self, message: Message) -> None:
+        """Spend a delivery tag and hold the message until it is settled."""
+        self.tag += 1
+        ring = self.ring
+        if ring is None:
+            ring = self.ring = Ring()
+        ring.push(message)
+        self.unacked += 1
+        self.unacked_bytes += message.body_size
+        self.connection.unacked += 1
+
+    def write_content(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write header and body frames from ``d[lo:end]``, renumbered for this channel.
+
+        Room for them is reserved unless a frame must be split for a peer with smaller frames.
+        """
+        connection = self.connection
+        number = self.number
+        if end - lo > connection.frame_max and self.must_split(d, lo, end):
+            self.write_split(d, lo, end)
+            return
+        out = connection.buffer
+        at = connection.tail
+        copy(out, at, d, lo, end)
+        connection.tail = at + end - lo
+        while lo < end:
+            put16(out, at + 1, number)
+            size = get32(d, lo + 3) + 8
+            lo += size
+            at += size
+
+    def must_split(self, d: bytes | bytearray, lo: int, end: int) -> bool:
+        """Tell whether a frame is larger than the peer takes."""
+        while lo < end:
+            size = get32(d, lo + 3) + 8
+            if size > self.connection.frame_max:
+                return True
+            lo += size
+        return False
+
+    def write_split(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write the content in frames of the size that the peer takes."""
+        connection = self.connection
+        limit = connection.frame_max - 8
+        while lo < end:
+            kind = d[lo]
+            size = get32(d, lo + 3)
+            at = lo + 7
+            stop = at + size
+            while True:
+                piece = min(limit, stop - at)
+                connection.reserve(piece + 8)
+                out = connection.buffer
+                tail = connection.tail
+                out[tail] = kind
+                put16(out, tail + 1, self.number)
+                put32(out, tail + 3, piece)
+                copy(out, tail + 7, d, at, at + piece)
+                out[tail + 7 + piece] = 0xCE
+                connection.tail = tail + 8 + piece
+                at += piece
+                if at >= stop:
+                    break
+            lo = stop + 1
+
+    # --- Settlement ---------------------------------------------------------------------------
+
+    def check_tag(self, tag: int) -> None:
+        """Refuse a delivery tag that names nothing unsettled."""
+        ring = self.ring
+        known = ring is not None and self.base <= tag < self.base + ring.count
+        if known:
+            known = ring.at(tag - self.base) is not None
+        if known and self.tx_settles is not None and tag in self.tx_settles:
+            known = False
+        if not known:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+
+    def settle(self, tag: int, multiple: bool, outcome: int) -> None:
+        """Settle one delivery, or all up to it; tag 0 with ``multiple`` means all there are."""
+        if multiple and tag == 0:
+            if not self.unacked:
+                return
+            tag = self.base + self.ring.count - 1
+        else:
+            ring = self.ring
+            if (
+                ring is None
+                or tag < self.base
+                or tag >= self.base + ring.count
+                or ring.at(tag - self.base) is None
+                or self.tx
+            ):
+                self.check_tag(tag)
+        if self.tx:
+            self.note_settles(tag, multiple, outcome)
+        elif multiple:
+            self.settle_range(tag, outcome)
+        else:
+            self.settle_one(tag, outcome)
+
+    def settle_one(self, tag: int, outcome: int) -> None:
+        """Settle the delivery with this tag, which is known."""
+        ring = self.ring
+        message = ring.at(tag - self.base)
+        ring.clear_at(tag - self.base)
+        self.trim()
+        consumer = message.consumer
+        self.apply(message, consumer, outcome)
+        self.refresh(consumer)
+
+    def settle_range(self, tag: int, outcome: int) -> None:
+        """Settle every unsettled delivery up to this tag."""
+        ring = self.ring
+        last: Consumer | None = None
+        while ring.count and self.base <= tag:
+            message = ring.pop()
+            self.base += 1
+            if message is None:
+                continue
+            consumer = message.consumer
+            if consumer is not last:
+                if last is not None:
+                    self.refresh(last)
+                last = consumer
+            self.apply(message, consumer, outcome)
+        self.trim()
+        if last is not None:
+            self.refresh(last)
+
+    def trim(self) -> None:
+        """Move the ring's head over empty places."""
+        ring = self.ring
+        while ring.count and ring.at(0) is None:
+            ring.pop()
+            self.base += 1
+
+    def apply(self, message: Message, consumer: Consumer, outcome: int) -> None:
+        """Give one message its outcome."""
+        self.unacked -= 1
+        self.unacked_bytes -= message.body_size
+        self.connection.unacked -= 1
+        if isinstance(consumer, BasicConsumer):
+            self.release_credit(consumer)
+        queue = consumer.queue
+        if outcome == SETTLE_ACCEPT:
+            queue.settle(message)
+        elif outcome == SETTLE_REQUEUE:
+            queue.requeue(message)
+        else:
+            queue.discard(message)
+
+    def release_credit(self, consumer: BasicConsumer) -> None:
+        """The consumer holds one message less."""
+        consumer.unacked -= 1
+
+    def refresh(self, consumer: Consumer) -> None:
+        """Credit came back: let queues look at the consumers that lacked it."""
+        if self.connection.prefetch:
+            self.connection.refresh_all()
+        elif self.prefetch or self.prefetch_size:
+            if self.consumers is not None:
+                for other in list(self.consumers.values()):
+                    if other.parked:
+                        other.queue.unpark(other)
+        elif consumer.parked:
+            consumer.queue.unpark(consumer)
+        if consumer.queue.ready_count:
+            consumer.queue.drain()
+
+    def note_settles(self, tag: int, multiple: bool, outcome: int) -> None:
+        """In a transaction: remember the outcome until the commit."""
+        if self.tx_settles is None:
+            self.tx_settles = {}
+        if not multiple:
+            self.tx_settles[tag] = outcome
+            return
+        for known in range(self.base, tag + 1):
+            if known not in self.tx_settles and self.ring.at(known - self.base) is not None:
+                self.tx_settles[known] = outcome
+
+    def take_back(self) -> list[Message]:
+        """Take every unsettled message off the channel, oldest first; they are nobody's now."""
+        messages: list[Message] = []
+        ring = self.ring
+        while ring is not None and ring.count:
+            message = ring.pop()
+            self.base += 1
+            if message is not None:
+                messages.append(message)
+                consumer = message.consumer
+                self.unacked -= 1
+                self.unacked_bytes -= message.body_size
+                self.connection.unacked -= 1
+                if isinstance(consumer, BasicConsumer):
+                    self.release_credit(consumer)
+        self.base = self.tag + 1
+        return messages
+
+    def requeue_all(self) -> None:
+        """Return every unsettled message to its queue, then let the queues deliver."""
+        queues: dict[Queue, None] = {}
+        for message in self.take_back():
+            queue = message.consumer.queue
+            queue.requeue(message)
+            queues[queue] = None
+        if self.consumers is not None:
+            for consumer in list(self.consumers.values()):
+                if consumer.parked:
+                    consumer.queue.unpark(consumer)
+        for queue in queues:
+            queue.drain()
+
+    # --- Confirms -----------------------------------------------------------------------------
+
+    def publish_seen(self) -> None:
+        """A publish was taken in confirm mode."""
+        self.seq += 1
+        if not self.unflushed:
+            self.unflushed = True
+            self.connection.unflushed.append(self)
+
+    def publish_refused(self) -> None:
+        """A publish was turned away by an overflow policy or a full store: nack it."""
+        self.seq += 1
+        line = self.connection.line
+        if self.seq - 1 > self.queued:
+            line.join(self, self.seq - 1)
+        self.queued = self.seq
+        line.join(self, self.seq | ANSWER_NACK)
+
+    def flush_confirms(self) -> None:
+        """The read is over: what it published waits for the disk in one place."""
+        self.unflushed = False
+        if self.seq > self.queued:
+            self.queued = self.seq
+            self.connection.line.join(self, self.seq)
+
+    def released(self, token: int) -> None:
+        """What the channel joined the confirm line for is durable."""
+        self.connection.answer(self, token)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all connections of one broker share, and the table that names who handles which method."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from headrace.gateway import control_basic, control_connection, control_exchange, control_queue
+from headrace.gateway.confirm import ConfirmLine
+from headrace.gateway.route import Route
+from headrace.model.errors import (
+    AccessRefused,
+    InvalidArgument,
+    ModelError,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from headrace.model.ports import Store
+from headrace.model.tally import Tally
+from headrace.protocol.codec_0_x import MethodBase, decode_content_header
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.output import BufferPool
+from headrace.spec.reply import ReplyCode
+
+log = logging.getLogger(__name__)
+
+CODES: dict[type[ModelError], ReplyCode] = {
+    AccessRefused: ReplyCode.ACCESS_REFUSED,
+    InvalidArgument: ReplyCode.PRECONDITION_FAILED,
+    NotAllowed: ReplyCode.NOT_ALLOWED,
+    NotFound: ReplyCode.NOT_FOUND,
+    NotImplementedHere: ReplyCode.NOT_IMPLEMENTED,
+    PreconditionFailed: ReplyCode.PRECONDITION_FAILED,
+    ResourceLocked: ReplyCode.RESOURCE_LOCKED,
+}
+
+Handler = Callable[[Any, Any, Any], MethodBase | None]
+
+HANDLERS: dict[str, Handler] = {
+    **control_connection.HANDLERS,
+    **control_exchange.HANDLERS,
+    **control_queue.HANDLERS,
+    **control_basic.HANDLERS,
+}
+
+
+class Access(Protocol):
+    """Who may do what; see :mod:`headrace.gateway.access`."""
+
+    def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
+        """Tell whether the user has configure, write or read permission on the name."""
+
+    def vhost_exists(self, name: str) -> bool:
+        """Tell whether there is such a virtual host."""
+
+
+class Context:
+    """One broker, as its connections see it."""
+
+    def __init__(
+        self,
+        *,
+        access: Access,
+        vhosts: Mapping[str, Any],
+        stores: Mapping[str, Store],
+        tally: Tally,
+        authenticate: Callable[[Any, str, bytes], None],
+        frame_max: int = 131072,
+        channel_max: int = 2047,
+        heartbeat_s: int = 60,
+        body_max: int = 128 << 20,
+        output_max: int = 1 << 20,
+        server_properties: Mapping[str, Any] | None = None,
+        mechanisms: bytes = b"PLAIN AMQPLAIN",
+        specification_qos: bool = False,
+    ) -> None:
+        """``authenticate(connection, mechanism, response)`` checks the login, now or later.
+
+        It calls ``control_connection.authenticated(connection, user)`` or ``refused(connection)``.
+        Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
+        channel and with it the connection, as the standard says; else consumer and channel, as
+        the capability per_consumer_qos says.
+        """
+        self.access = access
+        self.vhosts = vhosts
+        self.lines: dict[str, ConfirmLine] = {name: ConfirmLine(s) for name, s in stores.items()}
+        self.stores = stores
+        self.tally = tally
+        self.authenticate = authenticate
+        self.pool = BufferPool()
+        self.frame_max = frame_max
+        self.channel_max = channel_max
+        self.heartbeat_s = heartbeat_s
+        self.body_max = body_max
+        self.output_max = output_max
+        self.server_properties = dict(server_properties or {})
+        self.mechanisms = mechanisms
+        self.specification_qos = specification_qos
+        self.connections: dict[int, Any] = {}
+        self.next_number = 1
+
+    def line(self, vhost: str) -> ConfirmLine:
+        """The confirm line of a virtual host's store."""
+        line = self.lines.get(vhost)
+        if line is None:
+            line = self.lines[vhost] = ConfirmLine(self.stores[vhost])
+        return line
+
+    def greet(self, connection: Any) -> None:
+        """The protocol header came."""
+        control_connection.greet(connection)
+
+    def control(self, connection: Any, channel: Any, method: MethodBase) -> MethodBase | None:
+        """Handle a method; return the answer, if there is one to send at once."""
+        handler = HANDLERS.get(method.NAME)
+        if handler is None:
+            raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        return handler(connection, channel, method)
+
+    def translate(self, error: ModelError) -> AmqpError:
+        """Return what a refusal of the model is in the protocol."""
+        for kind in type(error).__mro__:
+            code = CODES.get(kind)
+            if code is not None:
+                return AmqpError(code, error.text)
+        return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
+
+    def make_route(self, connection: Any, key: bytes, payload: bytes) -> tuple[Route, bool]:
+        """Look an address up; tell whether the route may be remembered.
+
+        Raises:
+            AmqpError: the exchange is missing or internal, or the user may not write to it.
+        """
+        size = 1 + key[0]
+        try:
+            exchange = key[1:size].decode()
+            routing_key = key[size + 1 :].decode()
+        except UnicodeDecodeError:
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
+        vhost = connection.vhost
+        if not self.access.allowed(connection.user, vhost.name, "write", exchange):
+            raise AmqpError(
+                ReplyCode.ACCESS_REFUSED,
+                f"write access to exchange '{exchange or 'amq.default'}' in vhost '{vhost.name}' "
+                f"refused for user '{connection.user.name}'",
+            )
+        version = connection.version
+
+        def headers() -> dict[str, Any]:
+            properties: Any = decode_content_header(version, payload)[2]
+            return properties.headers or {}
+
+        generation = self.tally.generation
+        try:
+            vhost.check_publishable(exchange)
+            routed = vhost.route(exchange, routing_key, headers)
+        except ModelError as error:
+            raise self.translate(error) from None
+        return Route(key, routed.queues, generation), routed.cacheable
+
+    def log_failure(self, connection: Any, error: AmqpError) -> None:
+        """Tell the operator what a client did wrong."""
+        log.warning("connection %d: %s", connection.number, error)
+
+    def end_channel(self, connection: Any, channel: Any) -> None:
+        """A channel is over: its consumers go, what it held returns to its queues."""
+        control_basic.end_channel(connection, channel)
+
+    def end_connection(self, connection: Any) -> None:
+        """A connection is over: its exclusive queues go."""
+        self.connections.pop(connection.number, None)
+        if connection.vhost is not None:
+            connection.vhost.connection_closed(connection)

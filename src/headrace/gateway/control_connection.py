@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection and channel classes: handshake, limits, virtual host, flow."""
+
+import logging
+from typing import Any
+
+from headrace.protocol.codec_0_x import (
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionSecure,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    MethodBase,
+)
+from headrace.protocol.connection_0_x import FRAME_MIN_SIZE
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode, Scope
+
+log = logging.getLogger(__name__)
+
+
+def greet(connection: Any) -> None:
+    """Open the conversation."""
+    context = connection.context
+    connection.send_method(
+        0,
+        ConnectionStart(
+            version_major=0,
+            version_minor=9,
+            server_properties=context.server_properties,
+            mechanisms=context.mechanisms,
+            locales=b"en_US",
+        ),
+    )
+
+
+def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
+    """The client chose a mechanism and says who it is."""
+    context = connection.context
+    connection.client_properties = method.client_properties
+    capabilities = method.client_properties.get("capabilities")
+    connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
+    mechanism = method.mechanism
+    if mechanism.encode() not in context.mechanisms.split():
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED, f"unknown authentication mechanism '{mechanism[:64]}'"
+        )
+    if method.locale != "en_US" and method.locale:
+        log.info("connection %d asks for locale %.32r", connection.number, method.locale)
+    connection.mechanism = mechanism
+    response = as_bytes(method.response)
+    if not response and mechanism == "PLAIN":
+        connection.send_method(0, ConnectionSecure(challenge=b""))
+        return
+    context.authenticate(connection, mechanism, response)
+
+
+def secure_ok(connection: Any, channel: None, method: ConnectionSecureOk) -> None:
+    """The client answers our challenge."""
+    connection.context.authenticate(connection, connection.mechanism, as_bytes(method.response))
+
+
+def as_bytes(value: bytes | str) -> bytes:
+    """A long string as octets."""
+    return value.encode() if isinstance(value, str) else value
+
+
+def authenticated(connection: Any, user: Any) -> None:
+    """The login is right: go on to the limits."""
+    if connection.ended:
+        return
+    connection.user = user
+    context = connection.context
+    connection.send_method(
+        0,
+        ConnectionTune(
+            channel_max=context.channel_max,
+            frame_max=context.frame_max,
+            heartbeat=context.heartbeat_s,
+        ),
+    )
+
+
+def refused(connection: Any) -> None:
+    """The login is wrong; why exactly stays in our log."""
+    if connection.ended:
+        return
+    if connection.capabilities.get("authentication_failure_close"):
+        connection.fail(
+            AmqpError(
+                ReplyCode.ACCESS_REFUSED,
+                "Login was refused using authentication mechanism "
+                f"{connection.mechanism}. For details see the broker logfile.",
+                scope=Scope.CONNECTION,
+            )
+        )
+        return
+    connection.state_number = 10
+    connection.on_closed()
+
+
+def tune_ok(connection: Any, channel: None, method: ConnectionTuneOk) -> None:
+    """The client accepts our limits or lowers them; it may not exceed them."""
+    context = connection.context
+    if method.frame_max and method.frame_max < FRAME_MIN_SIZE:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value "
+            f"({FRAME_MIN_SIZE})",
+        )
+    if method.frame_max > context.frame_max:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated frame_max = {method.frame_max} is higher than the maximum allowed value "
+            f"({context.frame_max})",
+        )
+    if context.channel_max and method.channel_max > context.channel_max:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated channel_max = {method.channel_max} is higher than the maximum allowed "
+            f"value ({context.channel_max})",
+        )
+    if connection.transport is not None:
+        connection.transport.set_heartbeat(method.heartbeat)
+
+
+def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> MethodBase:
+    """The client names its virtual host."""
+    context = connection.context
+    name = method.virtual_host
+    user = connection.user
+    if name not in context.vhosts or not context.access.vhost_exists(name):
+        raise AmqpError(ReplyCode.NOT_ALLOWED, f"vhost {name} not found")
+    if not user.may_open(name):
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'"
+        )
+    connection.vhost = context.vhosts[name]
+    connection.store = context.stores[name]
+    connection.line = context.line(name)
+    if connection.transport is not None:
+        connection.transport.opened()
+    return ConnectionOpenOk()
+
+
+def close(connection: Any, channel: None, method: ConnectionClose) -> None:
+    """The client closes; the machine has answered."""
+
+
+def close_ok(connection: Any, channel: None, method: ConnectionCloseOk) -> None:
+    """The client agrees to our close."""
+
+
+def update_secret(connection: Any, channel: None, method: ConnectionUpdateSecret) -> MethodBase:
+    """The client renews its credentials: PLAIN and AMQPLAIN have none that expire."""
+    return ConnectionUpdateSecretOk()
+
+
+def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:
+    """The machine has opened the channel."""
+    return ChannelOpenOk()
+
+
+def channel_close(connection: Any, channel: Any, method: MethodBase) -> None:
+    """The machine has answered, and the channel is gone."""
+
+
+def channel_close_ok(connection: Any, channel: Any, method: ChannelCloseOk) -> None:
+    """The client agrees to our close of the channel."""
+
+
+def flow(connection: Any, channel: Any, method: ChannelFlow) -> None:
+    """The client stops or resumes deliveries on the channel (0-9-1/channel.flow)."""
+    channel.flow = method.active
+    connection.reply(channel.number, ChannelFlowOk(active=method.active))
+    if method.active and channel.consumers:
+        for consumer in list(channel.consumers.values()):
+            consumer.queue.unpark(consumer)
+
+
+def flow_ok(connection: Any, channel: Any, method: ChannelFlowOk) -> None:
+    """The client answers a channel.flow of ours."""
+
+
+HANDLERS: dict[str, Any] = {
+    "connection.start-ok": start_ok,
+    "connection.secure-ok": secure_ok,
+    "connection.tune-ok": tune_ok,
+    "connection.open": open_vhost,
+    "connection.close": close,
+    "connection.close-ok": close_ok,
+    "connection.update-secret": update_secret,
+    "channel.open": channel_open,
+    "channel.close": channel_close,
+    "channel.close-ok": channel_close_ok,
+    "channel.flow": flow,
+    "channel.flow-ok": flow_ok,
+}

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.confirm cimport ConfirmLine
+from headrace.model.queue cimport Queue
+from headrace.protocol.connection_0_x cimport Connection
+
+cdef class Peer(Connection):
+    cdef public unsigned int number
+    cdef public Py_ssize_t output_max
+    cdef public long long unacked
+    cdef public long long prefetch
+    cdef public ConfirmLine line
+    cdef public list unflushed
+
+    cpdef starve(self, Queue queue)
+    cpdef refresh_all(self)
+    cpdef answer(self, object channel, unsigned long long token)
+    cpdef consumer_cancelled(self, object consumer)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What channels and consumers need of the connection that they are on."""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.queue import Queue
+    from headrace.protocol.connection_0_x import Connection
+
+
+class Peer(Connection):
+    """A client's connection, seen from its channels."""
+
+    def starve(self, queue: Queue) -> None:
+        """The client does not read: ``queue`` has to be drained once it does."""
+
+    def refresh_all(self) -> None:
+        """Credit of the whole connection came back: let all its queues look again."""
+
+    def answer(self, channel: Any, token: int) -> None:
+        """What a channel waited for in the confirm line is durable."""
+
+    def consumer_cancelled(self, consumer: Any) -> None:
+        """A queue ended a consumer's part."""

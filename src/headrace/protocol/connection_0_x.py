@@ -1,0 +1,791 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection machine of AMQP 0-8, 0-9 and 0-9-1, for both roles, without I/O.
+
+Theory of operation. The owner puts received octets into :meth:`Connection.feed` (or ``receive``) and
+sends what :class:`Output` collected. Every complete frame is checked (kind, size, end octet,
+channel, order) before an octet of its payload is looked at. Then
+
+* a ``basic.publish`` whose content lies whole in the buffer and a ``basic.ack`` take a narrow path:
+  one call with offsets (``on_publish``, ``on_ack``), no objects;
+* every other method is decoded into its typed class and, when it carries content, waits on its
+  channel for header and body frames;
+* both ways end in the same four calls (``on_publish``, ``on_publish_large``, ``on_content``,
+  ``on_method``), so how the octets were split into reads makes no difference.
+
+What the peer does wrong is an AmqpError, raised where the rule is broken and turned into a close in
+one place, :meth:`Connection.fail`. A channel that we closed ignores all but the answer; so does the
+connection. After a framing error nothing that follows can be trusted: the machine is deaf.
+
+The base class collects events; a gateway overrides the calls instead.
+
+State advances before octets are written: a refused ``send_method`` leaves none behind.
+"""
+
+import logging
+from enum import Enum
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.content import CLOSING as C_CLOSING
+    from headrace.protocol.content import OPEN as C_OPEN
+    from headrace.protocol.content import Channel
+    from headrace.protocol.output import BufferPool, Output
+    from headrace.spec.ids import BASIC_ACK, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
+    from headrace.spec.ids import CHANNEL_OPEN, CONNECTION_CLOSE, CONNECTION_CLOSE_OK
+    from headrace.wire.memory import cut, get16, get32, get64
+
+from headrace.protocol.codec_0_x import (
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionTuneOk,
+    MethodBase,
+    decode_method,
+    encode_method,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.events import (
+    ContentReceived,
+    Event,
+    Failed,
+    HeaderRejected,
+    HeartbeatReceived,
+    MethodReceived,
+)
+from headrace.protocol.negotiate import negotiate
+from headrace.spec.methods import METHODS
+from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.tables import V0_9_1, Receiver, Version
+
+log = logging.getLogger(__name__)
+
+FRAME_METHOD = 1
+FRAME_HEADER = 2
+FRAME_BODY = 3
+FRAME_HEARTBEAT = 8
+FRAME_END = 0xCE
+FRAME_MIN_SIZE = 4096  # Octets; the least that both peers must accept (0-9-1/4.2.3).
+
+HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
+INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
+INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
+
+
+class Role(Enum):
+    """Which peer a machine is."""
+
+    SERVER = "server"
+    CLIENT = "client"
+
+
+class State(Enum):
+    """Where the connection stands."""
+
+    AWAITING_HEADER = 0  # Server: nothing came yet.
+    GREETED = 1  # The header is sent, or was accepted.
+    STARTING = 2
+    AUTHENTICATING = 3
+    SECURING = 4
+    TUNING = 5
+    TUNED = 6
+    OPENING = 7
+    OPEN = 8
+    CLOSING = 9  # We sent connection.close.
+    CLOSED = 10
+
+
+SERVER, CLIENT = Role.SERVER, Role.CLIENT
+
+HANDSHAKE: dict[State, dict[tuple[Role, str], State]] = {
+    State.AWAITING_HEADER: {},
+    State.GREETED: {(SERVER, "connection.start"): State.STARTING},
+    State.STARTING: {(CLIENT, "connection.start-ok"): State.AUTHENTICATING},
+    State.AUTHENTICATING: {
+        (SERVER, "connection.secure"): State.SECURING,
+        (SERVER, "connection.tune"): State.TUNING,
+    },
+    State.SECURING: {(CLIENT, "connection.secure-ok"): State.AUTHENTICATING},
+    State.TUNING: {(CLIENT, "connection.tune-ok"): State.TUNED},
+    State.TUNED: {(CLIENT, "connection.open"): State.OPENING},
+    State.OPENING: {
+        (SERVER, "connection.open-ok"): State.OPEN,
+        (SERVER, "connection.redirect"): State.CLOSED,
+    },
+}
+IN_OPEN = frozenset(  # Methods of the connection class that may come at any time while open.
+    {
+        "connection.blocked",
+        "connection.unblocked",
+        "connection.update-secret",
+        "connection.update-secret-ok",
+    }
+)
+STATES = list(State)
+RECEIVERS: dict[str, Receiver] = {method.name: method.receiver for method in METHODS}
+NOT_FOR = {SERVER: Receiver.CLIENT, CLIENT: Receiver.SERVER}
+
+
+class Connection(Output):
+    """One peer's view of one connection."""
+
+    def __init__(
+        self,
+        role: Role,
+        version: Version = V0_9_1,
+        *,
+        pool: BufferPool | None = None,
+        frame_max: int = 131072,
+        channel_max: int = 2047,
+        body_max: int = 128 << 20,
+    ) -> None:
+        """``frame_max``, ``channel_max`` and ``body_max`` (octets) are what we accept ourselves."""
+        Output.__init__(self, BufferPool() if pool is None else pool)
+        self.role = role
+        self.is_server = role is Role.SERVER
+        self.version = version
+        self.frame_max = frame_max  # Octets of a whole frame, as negotiated in the end.
+        self.channel_max = channel_max
+        self.heartbeat_s = 0
+        self.body_max = body_max
+        self.frame_limit = HANDSHAKE_OCTETS_MAX - 8  # Octets of payload that we accept now.
+        self.state_number = State.AWAITING_HEADER.value
+        self.channels: dict[int, Channel] = {}
+        self.last: Channel | None = None
+        self.events: list[Event] = []
+        self.rest = b""
+        self.current = 0  # The method being handled, class id << 16 | method id.
+        self.after = 0  # Where to go on after the frame or content being handled.
+        self.handshake_octets = 0
+        self.deaf = False
+        self.close_reason: AmqpError | None = None  # Why we closed the connection.
+        if role is Role.CLIENT:
+            self.state_number = State.GREETED.value
+            self.write(version.header)
+
+    @property
+    def state(self) -> State:
+        """Where the connection stands."""
+        return STATES[self.state_number]
+
+    # --- Receiving --------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take octets in any split and return what they meant. Never raises for what they hold."""
+        if self.rest:
+            data = self.rest + data
+            self.rest = b""
+        used = self.feed(data, len(data))
+        if used < len(data):
+            self.rest = data[used:]
+        events = self.events
+        self.events = []
+        return events
+
+    def feed(self, d: bytes | bytearray, n: int) -> int:
+        """Handle the complete frames in ``d[:n]``; return how many octets are done with.
+
+        The owner keeps the others and gives them again, followed by more. They are fewer than
+        ``frame_max`` plus ``INLINE_WAIT_MAX``.
+        """
+        pos = 0
+        while True:
+            if self.deaf or self.state_number == 10:  # CLOSED
+                return n
+            try:
+                if self.state_number == 0:  # AWAITING_HEADER
+                    if n - pos < 8:
+                        self.check_header(d, pos, n)
+                        break
+                    self.after = pos + 8
+                    self.accept_header(cut(d, pos, pos + 8))
+                    pos = self.after
+                    continue
+                if (
+                    self.state_number == 1
+                    and not self.is_server
+                    and n - pos >= 1
+                    and d[pos] == 65  # "A": the server answers with a protocol header.
+                ):
+                    if n - pos < 8:
+                        break
+                    self.state_number = 10
+                    self.on_rejected(cut(d, pos, pos + 8))
+                    return n
+                pos = self.frames(d, pos, n)
+                break
+            except AmqpError as error:
+                self.fail(error)
+                pos = self.after
+            except Exception:
+                log.exception("internal error on method %d", self.current)
+                self.fail(AmqpError(ReplyCode.INTERNAL_ERROR, "internal error"))
+                pos = self.after
+        self.turn_over()
+        return pos
+
+    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+        """Refuse at once what cannot become a protocol header."""
+        for i in range(min(4, n - pos)):
+            if d[pos + i] != b"AMQP"[i]:
+                self.after = n
+                self.refuse_header()
+                return
+
+    def accept_header(self, header: bytes) -> None:
+        """The peer sent its protocol header."""
+        chosen = negotiate(header)
+        if isinstance(chosen, bytes):
+            self.refuse_header()
+            return
+        self.version = chosen
+        self.state_number = 1
+        self.on_header()
+
+    def refuse_header(self) -> None:
+        """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
+        self.write(self.version.header)
+        self.state_number = 10
+        self.on_closed()
+
+    def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
+        """Handle frame after frame; return where the first incomplete one begins."""
+        while n - pos >= 7:
+            kind = d[pos]
+            number = get16(d, pos + 1)
+            size = get32(d, pos + 3)
+            if size > self.frame_limit or (kind != 1 and kind != 2 and kind != 3 and kind != 8):
+                self.after = n
+                raise self.frame_error(kind, size)
+            end = pos + 7 + size
+            if end >= n:
+                break
+            self.after = end + 1
+            self.current = 0
+            if d[end] != 0xCE:
+                self.after = n
+                raise AmqpError(ReplyCode.FRAME_ERROR, "frame does not end with octet 206")
+            channel = self.last
+            if channel is None or channel.number != number:
+                channel = self.channels.get(number)
+                self.last = channel
+            if kind == 1:
+                if size < 4:
+                    raise AmqpError(ReplyCode.SYNTAX_ERROR, "method frame without a method")
+                method = get32(d, pos + 7)
+                self.current = method
+                if (
+                    channel is not None
+                    and channel.state == C_OPEN
+                    and self.state_number == 8
+                    and self.is_server
+                    and channel.address is None
+                    and channel.method is None
+                ):
+                    if method == BASIC_PUBLISH:
+                        pos = self.publish_frames(channel, d, pos, end, n)
+                        if pos < 0:
+                            return -pos - 1
+                        continue
+                    if method == BASIC_ACK and size == 13:
+                        self.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
+                        pos = end + 1
+                        continue
+                self.method_frame(channel, number, cut(d, pos + 7, end))
+            elif kind == 8:
+                self.heartbeat_frame(number, size)
+            elif channel is not None and channel.state == C_CLOSING:
+                pass
+            elif self.state_number != 8:
+                if self.state_number != 9:
+                    raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
+            elif channel is None:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
+            elif kind == 2:
+                self.header_frame(channel, d, pos + 7, end)
+            else:
+                self.body_frame(channel, d, pos + 7, end)
+            if self.state_number < 8:
+                self.handshake_octets += size + 8
+                if self.handshake_octets > HANDSHAKE_OCTETS_MAX:
+                    self.after = n
+                    self.deaf = True
+                    raise AmqpError(
+                        ReplyCode.FRAME_ERROR,
+                        f"more than {HANDSHAKE_OCTETS_MAX} octets before connection.open-ok",
+                    )
+            pos = end + 1
+            if self.deaf or self.state_number == 10:
+                return n
+        return pos
+
+    def frame_error(self, kind: int, size: int) -> AmqpError:
+        """What is wrong with a frame's head."""
+        if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
+            return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
+        return AmqpError(
+            ReplyCode.FRAME_ERROR,
+            f"frame of {size + 8} octets is larger than the maximum of {self.frame_limit + 8}",
+        )
+
+    def publish_frames(
+        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
+    ) -> int:
+        """Handle a publish at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
+
+        When the whole content lies in the buffer it is handed on with offsets. Else, unless it is
+        small enough to wait for, the method is put aside and its frames are taken one by one.
+        """
+        args = pos + 13
+        if end - args < 3:
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish is cut short")
+        key = args + 1 + d[args]
+        if key >= end or key + 1 + d[key] + 1 != end:
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
+        head = end + 1
+        if n - head >= 7:
+            size = get32(d, head + 3)
+            whole = (
+                d[head] == 2
+                and get16(d, head + 1) == channel.number
+                and 14 <= size <= self.frame_limit
+            )
+            at = head + 8 + size
+            if whole and at <= n:
+                body_size = get64(d, head + 11)
+                whole = (
+                    d[at - 1] == 0xCE
+                    and get32(d, head + 7) == 0x003C0000
+                    and body_size <= INLINE_BODY_MAX
+                    and body_size <= self.body_max
+                )
+                got = 0
+                while whole and got < body_size:
+                    if n - at < 7:
+                        break
+                    size = get32(d, at + 3)
+                    if (
+                        d[at] != 3
+                        or get16(d, at + 1) != channel.number
+                        or size > self.frame_limit
+                        or size > body_size - got
+                    ):
+                        whole = False
+                        break
+                    if n - at < size + 8:
+                        break
+                    if d[at + 7 + size] != 0xCE:
+                        whole = False
+                        break
+                    got += size
+                    at += size + 8
+                if whole and got == body_size:
+                    self.after = at
+                    self.on_publish(channel, d, args, end - args - 1, head, at, body_size)
+                    return at
+        else:
+            whole = n == head or d[head] == 2
+        if whole and n - pos < INLINE_WAIT_MAX:
+            return -1 - pos
+        channel.address = cut(d, args, end)
+        return end + 1
+
+    def header_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A content header came."""
+        if not channel.expects_content() or channel.header is not None:
+            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content header where none is due")
+        if hi - lo < 14:
+            channel.abandon()
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "content header is cut short")
+        class_id = get16(d, lo)
+        due = 60 if channel.method is None else channel.method.INDEX[self.version][0]
+        if class_id != due:
+            channel.abandon()
+            raise AmqpError(
+                ReplyCode.UNEXPECTED_FRAME, f"content header of class {class_id} after class {due}"
+            )
+        if get16(d, lo + 2):
+            channel.abandon()
+            raise AmqpError(ReplyCode.FRAME_ERROR, "the weight of a content header is not 0")
+        body_size = get64(d, lo + 4)
+        if body_size > self.body_max:
+            self.current = BASIC_PUBLISH if channel.method is None else self.current
+            channel.abandon()
+            raise AmqpError(
+                ReplyCode.CONTENT_TOO_LARGE,
+                f"message size {body_size} is larger than configured max size {self.body_max}",
+            )
+        channel.begin_body(cut(d, lo, hi), body_size)
+        if not body_size:
+            self.complete(channel)
+
+    def body_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A body frame came."""
+        if channel.header is None:
+            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content body where none is due")
+        if hi - lo > channel.missing:
+            channel.abandon()
+            raise AmqpError(ReplyCode.FRAME_ERROR, "content body is longer than its header says")
+        channel.add_body(d, lo, hi)
+        if not channel.missing:
+            self.complete(channel)
+
+    def complete(self, channel: Channel) -> None:
+        """All of a content is there."""
+        method = channel.method
+        address = channel.address
+        header = channel.header
+        body_size = channel.body_size
+        parts = channel.finish()
+        if method is not None:
+            self.on_content(channel, method, header, b"".join(parts))
+            return
+        self.current = BASIC_PUBLISH
+        number = channel.number
+        start = address + b"\xce" + framed(FRAME_HEADER, number, header)
+        if body_size > INLINE_BODY_MAX:
+            self.on_publish_large(channel, start, len(address) - 1, parts, body_size)
+            return
+        data = start
+        if body_size:
+            body = b"".join(parts)
+            limit = self.frame_max - 8
+            data = start + b"".join(
+                [framed(FRAME_BODY, number, body[at : at + limit]) for at in range(0, body_size, limit)]
+            )
+        self.on_publish(
+            channel, data, 0, len(address) - 1, len(address) + 1, len(data), body_size
+        )
+
+    def heartbeat_frame(self, number: int, size: int) -> None:
+        """A heartbeat came."""
+        if number or size:
+            raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat is an empty frame on channel 0")
+        self.on_heartbeat()
+
+    def method_frame(self, channel: Channel | None, number: int, payload: bytes) -> None:
+        """A method came that takes the ordinary way."""
+        class_id = self.current >> 16
+        closing = self.state_number == 9
+        if class_id == 10:
+            if number:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}")
+            if closing and self.current != CONNECTION_CLOSE and self.current != CONNECTION_CLOSE_OK:
+                return
+            self.connection_method(decode_method(self.version, payload))
+            return
+        if closing:
+            return
+        if self.state_number != 8:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, "method before connection.open")
+        if not number:
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, "only connection methods go on channel 0")
+        if channel is None:
+            if self.current != CHANNEL_OPEN:
+                if self.current == CHANNEL_CLOSE_OK:
+                    return  # The answer to a close that crossed with the peer's own.
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
+        elif channel.state == C_CLOSING:
+            if self.current != CHANNEL_CLOSE and self.current != CHANNEL_CLOSE_OK:
+                return
+        elif channel.expects_content():
+            channel.abandon()
+            raise AmqpError(
+                ReplyCode.UNEXPECTED_FRAME, f"method on channel {number} where content is due"
+            )
+        method = decode_method(self.version, payload)
+        if RECEIVERS[method.NAME] is NOT_FOR[self.role]:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} from the wrong peer")
+        if class_id == 20:
+            self.channel_method(channel, number, method)
+        elif method.CONTENT:
+            channel.method = method
+        else:
+            self.on_method(channel, number, method)
+
+    def connection_method(self, method: MethodBase) -> None:
+        """A method of the connection class came."""
+        if isinstance(method, ConnectionClose):
+            self.state_number = 10
+            self.write_frame(FRAME_METHOD, 0, encode_method(self.version, ConnectionCloseOk()))
+            self.on_method(None, 0, method)
+            self.on_closed()
+            return
+        if isinstance(method, ConnectionCloseOk):
+            if self.state_number != 9:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, "connection.close-ok without a close")
+            self.state_number = 10
+            self.on_method(None, 0, method)
+            self.on_closed()
+            return
+        self.advance_state(CLIENT if self.is_server else SERVER, method)
+        self.on_method(None, 0, method)
+
+    def advance_state(self, sender: Role, method: MethodBase) -> None:
+        """Let a method of the connection class move the state, or refuse it."""
+        if self.state_number == 8 and method.NAME in IN_OPEN:
+            if sender is self.role or RECEIVERS[method.NAME] is not NOT_FOR[self.role]:
+                return
+        state = STATES[self.state_number]
+        following = HANDSHAKE.get(state, {}).get((sender, method.NAME))
+        if following is None:
+            raise AmqpError(
+                ReplyCode.COMMAND_INVALID, f"{sender.value} sent {method.NAME} while {state.name}"
+            )
+        self.state_number = following.value
+        if isinstance(method, ConnectionTuneOk):
+            self.tune(method)
+
+    def tune(self, method: ConnectionTuneOk) -> None:
+        """Adopt the limits of a tune-ok; the owner has checked them when it is the server."""
+        if method.frame_max:
+            self.frame_max = min(self.frame_max, max(method.frame_max, FRAME_MIN_SIZE))
+        if method.channel_max:
+            self.channel_max = min(self.channel_max, method.channel_max)
+        self.heartbeat_s = method.heartbeat
+        self.frame_limit = self.frame_max - 8
+
+    def channel_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
+        """A method of the channel class came."""
+        if isinstance(method, ChannelOpen):
+            if channel is not None:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
+            if number > self.channel_max:
+                raise AmqpError(
+                    ReplyCode.CHANNEL_ERROR,
+                    f"channel {number} is above the negotiated channel_max of {self.channel_max}",
+                )
+            channel = self.make_channel(number)
+            channel.state = C_OPEN
+            self.channels[number] = channel
+        elif isinstance(method, ChannelOpenOk):
+            if channel.state != 0:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.open-ok without an open")
+            channel.state = C_OPEN
+        elif isinstance(method, ChannelClose):
+            self.write_frame(FRAME_METHOD, number, encode_method(self.version, ChannelCloseOk()))
+            if channel.state != C_CLOSING:
+                self.forget_channel(channel)
+        elif isinstance(method, ChannelCloseOk):
+            if channel.state != C_CLOSING:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.close-ok without a close")
+            self.forget_channel(channel)
+        self.on_method(channel, number, method)
+
+    def forget_channel(self, channel: Channel) -> None:
+        """The channel's number is free again."""
+        del self.channels[channel.number]
+        self.last = None
+        channel.abandon()
+
+    def fail(self, error: AmqpError) -> None:
+        """Close what the error says, and tell the peer why."""
+        method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
+        channel = self.last
+        if error.scope is Scope.CHANNEL and channel is not None and self.state_number == 8:
+            if channel.state == C_CLOSING:
+                return
+            channel.abandon()
+            channel.state = C_CLOSING
+            self.write_frame(
+                FRAME_METHOD,
+                channel.number,
+                encode_method(
+                    self.version,
+                    ChannelClose(
+                        reply_code=error.code.number,
+                        reply_text=error.reply_text,
+                        class_id=method[0],
+                        method_id=method[1],
+                    ),
+                ),
+            )
+            self.on_failed(channel, error)
+            return
+        if error.code is ReplyCode.FRAME_ERROR:
+            self.deaf = True
+        if self.state_number >= 9:
+            return
+        if self.state_number == 0:
+            self.refuse_header()
+            return
+        self.close_reason = error
+        self.state_number = 9
+        self.frame_limit = self.frame_max - 8
+        self.write_frame(
+            FRAME_METHOD,
+            0,
+            encode_method(
+                self.version,
+                ConnectionClose(
+                    reply_code=error.code.number,
+                    reply_text=error.reply_text,
+                    class_id=method[0],
+                    method_id=method[1],
+                ),
+            ),
+        )
+        self.on_failed(None, error)
+
+    # --- Sending ----------------------------------------------------------------------------
+
+    def send_method(self, number: int, method: MethodBase) -> None:
+        """Send a method without content.
+
+        Raises:
+            AmqpError: the method is out of order here; nothing was written.
+        """
+        if number == 0:
+            if isinstance(method, ConnectionClose):
+                if self.state_number >= 9:
+                    raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is closed")
+                self.state_number = 9
+            elif isinstance(method, ConnectionCloseOk):
+                self.state_number = 10
+            else:
+                self.advance_state(self.role, method)
+        elif self.state_number != 8:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is not open")
+        elif isinstance(method, ChannelOpen):
+            if number in self.channels or number > self.channel_max:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} cannot be opened")
+            self.channels[number] = self.make_channel(number)
+        else:
+            channel = self.channels.get(number)
+            if channel is None or channel.state == C_CLOSING:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
+            if isinstance(method, ChannelClose):
+                channel.state = C_CLOSING
+                channel.abandon()
+        self.write_frame(FRAME_METHOD, number, encode_method(self.version, method))
+
+    def send_content(
+        self, number: int, method: MethodBase, header: bytes, body: bytes
+    ) -> None:
+        """Send a method with content: ``header`` is an encoded content header.
+
+        Raises:
+            AmqpError: the channel is not open; nothing was written.
+        """
+        channel = self.channels.get(number)
+        if self.state_number != 8 or channel is None or channel.state == C_CLOSING:
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
+        self.write_frame(FRAME_METHOD, number, encode_method(self.version, method))
+        self.write_frame(FRAME_HEADER, number, header)
+        limit = self.frame_max - 8
+        for at in range(0, len(body), limit):
+            self.write_frame(FRAME_BODY, number, body[at : at + limit])
+
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat frame."""
+        self.write_frame(FRAME_HEARTBEAT, 0, b"")
+
+    # --- What an owner may override -----------------------------------------------------------
+
+    def make_channel(self, number: int) -> Channel:
+        """Return the object for a channel that opens."""
+        return Channel(number)
+
+    def on_header(self) -> None:
+        """Server: the client's protocol header was accepted."""
+
+    def on_rejected(self, header: bytes) -> None:
+        """Client: the server does not speak our version."""
+        self.events.append(HeaderRejected(header))
+
+    def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
+        """A method without content came, or one that the machine has dealt with itself."""
+        self.events.append(MethodReceived(number, method))
+
+    def on_content(
+        self, channel: Channel, method: MethodBase, header: bytes, body: bytes
+    ) -> None:
+        """A method with content is complete."""
+        self.events.append(ContentReceived(channel.number, method, header, body))
+
+    def on_publish(
+        self,
+        channel: Channel,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        body_size: int,
+    ) -> None:
+        """A basic.publish is complete.
+
+        ``d[args:end]`` holds exchange and routing key, an octet of flags, a frame end, then from
+        ``header`` on the header frame and the body frames, checked as frames but not decoded.
+        """
+        content = self.content_of(channel, d, args, address_len, header, end)
+        self.events.append(content)
+
+    def content_of(
+        self,
+        channel: Channel,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+    ) -> ContentReceived:
+        """Decode what :meth:`on_publish` was given."""
+        payload = b"\x00\x3c\x00\x28\x00\x00" + cut(d, args, args + address_len + 1)
+        size = get32(d, header + 3)
+        at = header + 8 + size
+        pieces = []
+        while at < end:
+            pieces.append(cut(d, at + 7, at + 7 + get32(d, at + 3)))
+            at += 8 + get32(d, at + 3)
+        return ContentReceived(
+            channel.number,
+            decode_method(self.version, payload),
+            cut(d, header + 7, header + 7 + size),
+            b"".join(pieces),
+        )
+
+    def on_publish_large(
+        self,
+        channel: Channel,
+        start: bytes,
+        address_len: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        """A basic.publish with a body above ``INLINE_BODY_MAX`` is complete.
+
+        ``start`` is laid out as in :meth:`on_publish`, without the body.
+        """
+        content = self.content_of(channel, start, 0, address_len, address_len + 2, len(start))
+        self.events.append(
+            ContentReceived(content.channel, content.method, content.header, b"".join(parts))
+        )
+
+    def on_ack(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
+        """A basic.ack came."""
+        payload = b"\x00\x3c\x00\x50" + delivery_tag.to_bytes(8, "big") + bytes((multiple,))
+        self.on_method(channel, channel.number, decode_method(self.version, payload))
+
+    def on_heartbeat(self) -> None:
+        """A heartbeat came."""
+        self.events.append(HeartbeatReceived())
+
+    def on_failed(self, channel: Channel | None, error: AmqpError) -> None:
+        """The peer broke a rule; the close is written. ``channel`` is None for the connection."""
+        self.events.append(Failed(0 if channel is None else channel.number, error))
+
+    def on_closed(self) -> None:
+        """Nothing more will come: the transport may go once the output is sent."""
+
+    def turn_over(self) -> None:
+        """All complete frames of one read were handled."""
+
+
+def framed(kind: int, number: int, payload: bytes) -> bytes:
+    """Return a frame."""
+    head = bytes((kind,)) + number.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
+    return b"".join((head, payload, b"\xce"))

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.wire.memory cimport cut
+
+cdef enum:
+    C_OPENING = 0
+    C_OPEN = 1
+    C_CLOSING = 2
+
+cdef Py_ssize_t PART_MIN
+cdef Py_ssize_t PART_MAX
+
+cdef class Channel:
+    cdef public unsigned int number
+    cdef public int state
+    cdef public object method
+    cdef public bytes address
+    cdef public bytes header
+    cdef public unsigned long long body_size
+    cdef public unsigned long long missing
+    cdef public list parts
+    cdef bytearray gathered
+
+    cpdef bint expects_content(self) except -1
+    cpdef begin_body(self, bytes header, unsigned long long body_size)
+    cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef tuple finish(self)
+    cpdef abandon(self)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel as the protocol machine sees it, and the content that is being put together on it.
+
+Content comes as a method frame, a header frame and body frames, possibly between frames of other
+channels. Small bodies are joined at the end; the parts of a large one are kept as they came, where
+frames of a few octets are gathered first, so that what is held never exceeds the body by much.
+"""
+
+import cython
+
+if not cython.compiled:
+    from headrace.wire.memory import cut
+
+from headrace.protocol.codec_0_x import MethodBase
+
+OPENING = 0  # We asked for it.
+OPEN = 1
+CLOSING = 2  # We sent channel.close; what comes before close-ok is ignored.
+
+PART_MIN = 32768  # Octets; smaller frames are gathered.
+PART_MAX = 131072
+
+
+class Channel:
+    """One channel: its number, its state, and its unfinished content."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.state = OPENING
+        self.method: MethodBase | None = None  # The method whose content is awaited.
+        self.address: bytes | None = None  # Or, for a publish, its address and flags undecoded.
+        self.header: bytes | None = None  # The header frame's payload.
+        self.body_size = 0
+        self.missing = 0
+        self.parts: list[bytes] | None = None
+        self.gathered: bytearray | None = None
+
+    def expects_content(self) -> bool:
+        """Tell whether a content has begun and is not complete."""
+        return self.method is not None or self.address is not None
+
+    def begin_body(self, header: bytes, body_size: int) -> None:
+        """The header came."""
+        self.header = header
+        self.body_size = body_size
+        self.missing = body_size
+        self.parts = []
+
+    def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A body frame came, not larger than what is missing."""
+        self.missing -= hi - lo
+        if self.gathered is None and hi - lo >= PART_MIN:
+            self.parts.append(cut(d, lo, hi))
+            return
+        if self.gathered is None:
+            self.gathered = bytearray()
+        self.gathered += cut(d, lo, hi)
+        if len(self.gathered) >= PART_MAX or not self.missing:
+            self.parts.append(bytes(self.gathered))
+            self.gathered = None
+
+    def finish(self) -> tuple[bytes, ...]:
+        """Return the parts of the complete body and forget the content."""
+        parts = tuple(self.parts)
+        self.abandon()
+        return parts
+
+    def abandon(self) -> None:
+        """Forget an unfinished content."""
+        self.method = None
+        self.address = None
+        self.header = None
+        self.parts = None
+        self.gathered = None
+        self.body_size = 0
+        self.missing = 0

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What waits to be sent on one connection.
+
+Frames are written in place into one buffer that is taken from a pool when the first octet comes and
+goes back when the last has left: an idle connection holds none. A body too large for that is not
+copied: the buffer is sealed into ``chain``, the body's parts follow there as they are, and each is
+framed only when its turn comes. The chain is as long as what the peer has not read, which the
+consumers' high-water mark bounds.
+"""
+
+from collections import deque
+
+import cython
+
+if not cython.compiled:
+    from headrace.wire.memory import copy, cut, put16, put32
+
+FRAME_BODY = 3
+FRAME_END = 0xCE
+BUFFER_SIZE = 16384  # Octets of a pooled buffer when new.
+BUFFER_KEPT_MAX = 1 << 21  # A buffer that grew beyond this is not pooled again.
+POOL_MAX = 64  # Buffers.
+
+
+class BufferPool:
+    """Buffers that no connection needs now, and the connections that have something to send."""
+
+    def __init__(self) -> None:
+        self.buffers: list[bytearray] = []
+        self.dirty: list[Output] = []
+
+    def take(self) -> bytearray:
+        """Return a buffer of at least ``BUFFER_SIZE`` octets."""
+        if self.buffers:
+            return self.buffers.pop()
+        return bytearray(BUFFER_SIZE)
+
+    def give(self, buffer: bytearray) -> None:
+        """Take a buffer back."""
+        if len(self.buffers) < POOL_MAX and len(buffer) <= BUFFER_KEPT_MAX:
+            self.buffers.append(buffer)
+
+
+class Output:
+    """The sending side of a connection, up to the socket."""
+
+    def __init__(self, pool: BufferPool) -> None:
+        self.pool = pool
+        self.buffer: bytearray | None = None
+        self.head = 0  # Where the unsent part of ``buffer`` begins.
+        self.tail = 0  # Where it ends, and where the next octet goes.
+        self.capacity = 0
+        self.chain: deque[tuple[bytes | bytearray, int, int, int]] | None = None
+        self.chained = 0  # Octets in the chain.
+        self.dirty = False
+
+    def pending(self) -> int:
+        """Octets that wait to be sent."""
+        return self.tail - self.head + self.chained
+
+    def reserve(self, size: int) -> None:
+        """Make room for ``size`` octets from ``tail`` on, and have the connection flushed."""
+        if self.buffer is None:
+            self.buffer = self.pool.take()
+            self.capacity = len(self.buffer)
+            self.head = 0
+            self.tail = 0
+        if self.tail + size > self.capacity:
+            if self.head > self.capacity >> 1:
+                used = self.tail - self.head
+                self.buffer[:used] = self.buffer[self.head : self.tail]
+                self.head = 0
+                self.tail = used
+            while self.tail + size > self.capacity:
+                self.capacity *= 2
+            self.buffer.extend(bytes(self.capacity - len(self.buffer)))
+        if not self.dirty:
+            self.dirty = True
+            self.pool.dirty.append(self)
+
+    def write(self, octets: bytes) -> None:
+        """Append octets as they are."""
+        size = len(octets)
+        self.reserve(size)
+        copy(self.buffer, self.tail, octets, 0, size)
+        self.tail += size
+
+    def write_frame(self, kind: int, number: int, payload: bytes) -> None:
+        """Append one frame."""
+        size = len(payload)
+        self.reserve(size + 8)
+        buffer = self.buffer
+        at = self.tail
+        buffer[at] = kind
+        put16(buffer, at + 1, number)
+        put32(buffer, at + 3, size)
+        copy(buffer, at + 7, payload, 0, size)
+        buffer[at + 7 + size] = FRAME_END
+        self.tail = at + 8 + size
+
+    def write_parts(self, number: int, parts: tuple[bytes, ...], frame_max: int) -> None:
+        """Append a body as body frames of at most ``frame_max`` octets, without copying it."""
+        if self.chain is None:
+            self.chain = deque()
+        self.seal()
+        limit = frame_max - 8
+        for part in parts:
+            size = len(part)
+            at = 0
+            while at < size:
+                to = min(size, at + limit)
+                self.chain.append((part, at, to, number))
+                self.chained += to - at + 8
+                at = to
+
+    def seal(self) -> None:
+        """Move what the buffer holds into the chain."""
+        if self.tail > self.head:
+            self.chain.append((cut(self.buffer, self.head, self.tail), 0, self.tail - self.head, -1))
+            self.chained += self.tail - self.head
+            self.head = 0
+            self.tail = 0
+
+    def front(self) -> tuple[bytes | bytearray, int, int]:
+        """Return the next octets to send: where they are, from where, to where."""
+        if self.chain:
+            source, lo, hi, number = self.chain[0]
+            if number >= 0:  # A body part: frame it now.
+                frame = bytearray(hi - lo + 8)
+                frame[0] = FRAME_BODY
+                put16(frame, 1, number)
+                put32(frame, 3, hi - lo)
+                copy(frame, 7, source, lo, hi)
+                frame[7 + hi - lo] = FRAME_END
+                self.chain[0] = (frame, 0, len(frame), -1)
+                return frame, 0, len(frame)
+            return source, lo, hi
+        if self.buffer is None:
+            return b"", 0, 0
+        return self.buffer, self.head, self.tail
+
+    def advance(self, size: int) -> None:
+        """``size`` octets from :meth:`front` are gone."""
+        if self.chain:
+            source, lo, hi, number = self.chain.popleft()
+            self.chained -= size
+            if lo + size < hi:
+                self.chain.appendleft((source, lo + size, hi, number))
+            elif not self.chain:
+                self.chain = None
+            return
+        self.head += size
+        if self.head == self.tail:
+            self.release()
+
+    def release(self) -> None:
+        """Give the empty buffer back to the pool."""
+        if self.buffer is not None:
+            self.pool.give(self.buffer)
+            self.buffer = None
+        self.capacity = 0
+        self.head = 0
+        self.tail = 0
+
+    def drop(self) -> None:
+        """Forget what was not sent: the peer is gone."""
+        self.chain = None
+        self.chained = 0
+        self.release()
+
+    def data_to_send(self) -> bytes:
+        """Return and forget all that waits: for an owner that does its own sending."""
+        pieces = []
+        while self.pending():
+            source, lo, hi = self.front()
+            pieces.append(bytes(source[lo:hi]))
+            self.advance(hi - lo)
+        self.dirty = False
+        return b"".join(pieces)
