@@ -28,6 +28,14 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/tally.py",
     "headrace/model/queue.py",
     "headrace/protocol/output.py",
+    "headrace/protocol/content.py",
+    "headrace/protocol/connection_0_x.py",
+    "headrace/gateway/confirm.py",
+    "headrace/gateway/route.py",
+    "headrace/gateway/peer.py",
+    "headrace/gateway/channel.py",
+    "headrace/gateway/amqp_0_x.py",
+    "headrace/server/transport.py",
 )
 
 DIRECTIVES = {

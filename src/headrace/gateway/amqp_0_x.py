@@ -34,11 +34,11 @@ if not cython.compiled:
 from headrace.gateway.context import Context
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import (
-    BasicAck,
     BasicCancel,
     BasicNack,
     BasicReturn,
-    ChannelCloseOk,
+    ConnectionBlocked,
+    ConnectionUnblocked,
     MethodBase,
     TxCommitOk,
     encode_method,
@@ -519,6 +519,19 @@ class GatewayConnection(Peer):
         self.starving[queue] = None
         if self.transport is not None:
             self.transport.watch_output()
+
+    def block(self, reason: str) -> None:
+        """Publishing stops: tell a client that can hear it."""
+        self.blocked = True
+        if self.capabilities.get("connection.blocked") and self.state_number == 8:
+            self.reply(0, ConnectionBlocked(reason=reason))
+
+    def unblock(self) -> None:
+        """Publishing goes on."""
+        if self.blocked:
+            self.blocked = False
+            if self.capabilities.get("connection.blocked") and self.state_number == 8:
+                self.reply(0, ConnectionUnblocked())
 
     def fed(self) -> None:
         """The client has read what waited: let the queues that were stopped go on."""

@@ -40,6 +40,9 @@ cdef class Channel(ProtocolChannel):
     cdef int skip_tag(self) except -1
     @cython.locals(ring=Ring)
     cpdef int remember(self, Message message) except -1
+    @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
+                   end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)
+    cpdef write_get_ok(self, Message message, long long ready_count)
     @cython.locals(connection=Peer, out="unsigned char*", at=Py_ssize_t, size=Py_ssize_t,
                    number=cython.uint)
     cdef write_content(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end)

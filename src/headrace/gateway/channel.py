@@ -158,7 +158,7 @@ class Channel(ProtocolChannel):
         self.prefetch_size = 0  # Octets on the whole channel; 0 is no limit.
         self.consumer_prefetch = 0  # Messages, for consumers to come.
         self.consumers: dict[str, BasicConsumer] | None = None
-        self.getters: dict[Queue, Getter] | None = None
+        self.getters: dict[tuple[str, bool], Getter] | None = None
         self.last_queue = ""
         self.confirms = False
         self.seq = 0  # Publishes seen in confirm mode.
@@ -190,6 +190,31 @@ class Channel(ProtocolChannel):
         self.unacked += 1
         self.unacked_bytes += message.body_size
         self.connection.unacked += 1
+
+    def write_get_ok(self, message: Message, ready_count: int) -> None:
+        """Write basic.get-ok with its content; the tag is the channel's latest."""
+        connection = self.connection
+        data = message.data
+        address_len = message.address_len
+        content = address_len + 2
+        end = len(data)
+        connection.reserve(25 + address_len + end - content)
+        out = connection.buffer
+        at = connection.tail
+        out[at] = 1
+        put16(out, at + 1, self.number)
+        put32(out, at + 3, 17 + address_len)
+        put32(out, at + 7, 0x003C0047)
+        put64(out, at + 11, self.tag)
+        out[at + 19] = 1 if message.flags & C_REDELIVERED else 0
+        copy(out, at + 20, data, 0, address_len)
+        at += 20 + address_len
+        put32(out, at, min(ready_count, 0xFFFFFFFF))
+        out[at + 4] = 0xCE
+        connection.tail = at + 5
+        self.write_content(data, content, end)
+        if message.parts is not None:
+            connection.write_parts(self.number, message.parts, connection.frame_max)
 
     def write_content(self, d: bytes | bytearray, lo: int, end: int) -> None:
         """Write header and body frames from ``d[lo:end]``, renumbered for this channel.

@@ -116,6 +116,7 @@ cdef class Queue:
     cdef Consumer choose(self, Consumer consumer, Message message)
     cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
+    cpdef redeliver(self, Message message)
     cdef put_back(self, Message message)
     cpdef discard(self, Message message)
     cdef dead_letter(self, Message message, str reason)

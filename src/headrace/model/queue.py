@@ -488,6 +488,14 @@ class Queue:
         if message.deadline_ms:
             self.watch(message)
 
+    def redeliver(self, message: Message) -> None:
+        """Hand a message once more to the consumer that already holds it (recover, requeue 0)."""
+        message.flags |= C_REDELIVERED
+        if message.flags & C_PAGED and not self.bring(message):
+            self.unacked_count -= 1
+            return
+        message.consumer.deliver(message)
+
     def put_back(self, message: Message) -> None:
         """Return a message to its place among the ready ones."""
         if self.returned is None:

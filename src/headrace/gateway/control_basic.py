@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The basic, confirm and tx classes, but for the publishes and acks of the hot path."""
+
+import secrets
+from typing import Any
+
+from headrace.gateway.channel import (
+    SETTLE_ACCEPT,
+    SETTLE_DISCARD,
+    SETTLE_REQUEUE,
+    BasicConsumer,
+    Channel,
+    Getter,
+)
+from headrace.model.errors import AccessRefused, PreconditionFailed
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicGetEmpty,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverAsync,
+    BasicRecoverOk,
+    BasicReject,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    MethodBase,
+    TxCommit,
+    TxRollback,
+    TxRollbackOk,
+    TxSelect,
+    TxSelectOk,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+CONSUMERS_MAX = 65535  # On one channel.
+
+
+def queue_of(connection: Any, channel: Any, name: str) -> Any:
+    """Return a queue by name; an empty name is the last that the channel declared."""
+    if not name:
+        name = channel.last_queue
+        if not name:
+            raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
+    return connection.vhost.find_queue(name, connection)
+
+
+def check_access(connection: Any, permission: str, kind: str, name: str) -> None:
+    """Refuse what the user has no permission for."""
+    vhost = connection.vhost.name
+    if not connection.context.access.allowed(connection.user, vhost, permission, name):
+        raise AccessRefused(
+            f"{permission} access to {kind} '{name}' in vhost '{vhost}' refused for user "
+            f"'{connection.user.name}'"
+        )
+
+
+def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
+    """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
+    count = method.prefetch_count
+    if connection.context.specification_qos:
+        channel.prefetch_size = method.prefetch_size
+        if method.global_:
+            connection.prefetch = count
+        else:
+            channel.prefetch = count
+    else:
+        channel.prefetch_size = method.prefetch_size
+        if method.global_:
+            channel.prefetch = count
+        else:
+            channel.consumer_prefetch = count
+    connection.refresh_all()
+    return BasicQosOk()
+
+
+def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
+    """Start a consumer."""
+    queue = queue_of(connection, channel, method.queue)
+    check_access(connection, "read", "queue", queue.name)
+    vhost = connection.vhost.name
+    tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+    consumers = channel.consumers
+    if consumers is None:
+        consumers = channel.consumers = {}
+    if tag in consumers:
+        raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+    if len(consumers) >= CONSUMERS_MAX:
+        raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
+    if queue.exclusive_consumer is not None or (method.exclusive and queue.consumer_count()):
+        raise AccessRefused(f"queue '{queue.name}' in vhost '{vhost}' in exclusive use")
+    arguments = method.arguments
+    priority = arguments.get("x-priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' for queue '{queue.name}' in vhost '{vhost}': "
+            "expected integer"
+        )
+    consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
+    consumer.exclusive = method.exclusive
+    consumer.no_local = method.no_local
+    consumer.selective = method.no_local or channel.prefetch_size > 0
+    consumer.priority = max(-(2**31), min(2**31 - 1, priority))
+    consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
+    consumer.arguments = arguments
+    if queue.is_stream:
+        queue.check_consumer(consumer)
+    consumers[tag] = consumer
+    if not method.no_wait:
+        connection.reply(channel.number, BasicConsumeOk(consumer_tag=tag))
+    queue.used_ms = connection.tally.now_ms
+    queue.add_consumer(consumer)
+    queue.drain()
+
+
+def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase | None:
+    """End a consumer; what it holds stays unsettled on the channel."""
+    tag = method.consumer_tag
+    consumer = channel.consumers.pop(tag, None) if channel.consumers else None
+    if consumer is not None:
+        end_consumer(connection, consumer)
+    return None if method.no_wait else BasicCancelOk(consumer_tag=tag)
+
+
+def cancel_ok(connection: Any, channel: Channel, method: BasicCancelOk) -> None:
+    """The client heard that its consumer was cancelled."""
+
+
+def end_consumer(connection: Any, consumer: BasicConsumer) -> None:
+    """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
+    queue = consumer.queue
+    queue.remove_consumer(consumer)
+    if queue.auto_delete and not queue.deleted and not queue.consumer_count():
+        connection.vhost.queue_unused(queue)
+
+
+def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | None:
+    """Hand out one message."""
+    queue = queue_of(connection, channel, method.queue)
+    check_access(connection, "read", "queue", queue.name)
+    if queue.exclusive_consumer is not None:
+        raise AccessRefused(
+            f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
+        )
+    if queue.is_stream:
+        raise AmqpError(
+            ReplyCode.NOT_IMPLEMENTED, f"basic.get is not served by stream '{queue.name}'"
+        )
+    queue.used_ms = connection.tally.now_ms
+    getters = channel.getters
+    if getters is None:
+        getters = channel.getters = {}
+    key = (queue.name, method.no_ack)
+    getter = getters.get(key)
+    if getter is None or getter.queue is not queue:
+        if len(getters) > 1024:
+            getters.clear()
+        getter = getters[key] = Getter(queue, "", method.no_ack)
+    message = queue.get(getter)
+    if message is None:
+        return BasicGetEmpty()
+    if method.no_ack:
+        channel.skip_tag()
+    else:
+        channel.remember(message)
+    channel.write_get_ok(message, queue.ready_count)
+    if method.no_ack:
+        queue.leave(message)
+    return None
+
+
+def ack(connection: Any, channel: Channel, method: BasicAck) -> None:
+    """Accept deliveries; most acks take the hot path."""
+    channel.settle(method.delivery_tag, method.multiple, SETTLE_ACCEPT)
+
+
+def reject(connection: Any, channel: Channel, method: BasicReject) -> None:
+    """Give back or discard one delivery."""
+    outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
+    channel.settle(method.delivery_tag, False, outcome)
+
+
+def nack(connection: Any, channel: Channel, method: BasicNack) -> None:
+    """Give back or discard deliveries."""
+    outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
+    channel.settle(method.delivery_tag, method.multiple, outcome)
+
+
+def recover(connection: Any, channel: Channel, method: BasicRecover) -> MethodBase:
+    """Redeliver all that is unsettled on the channel."""
+    redeliver(channel, method.requeue)
+    return BasicRecoverOk()
+
+
+def recover_async(connection: Any, channel: Channel, method: BasicRecoverAsync) -> None:
+    """Redeliver all that is unsettled on the channel, without an answer."""
+    redeliver(channel, method.requeue)
+
+
+def redeliver(channel: Channel, requeue: bool) -> None:
+    """Return what is unsettled to its queues, or to the very consumers that had it."""
+    if channel.tx_settles:
+        channel.tx_settles = None
+    if requeue:
+        channel.requeue_all()
+        return
+    queues: dict[Any, None] = {}
+    for message in channel.take_back():
+        consumer = message.consumer
+        queue = consumer.queue
+        alive = (
+            isinstance(consumer, BasicConsumer)
+            and channel.consumers is not None
+            and channel.consumers.get(consumer.tag) is consumer
+        )
+        if alive:
+            queue.redeliver(message)
+        else:
+            queue.requeue(message)
+            queues[queue] = None
+    for queue in queues:
+        queue.drain()
+
+
+def confirm_select(
+    connection: Any, channel: Channel, method: ConfirmSelect
+) -> MethodBase | None:
+    """Put the channel in confirm mode."""
+    if channel.tx:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.confirms = True
+    return None if method.nowait else ConfirmSelectOk()
+
+
+def tx_select(connection: Any, channel: Channel, method: TxSelect) -> MethodBase:
+    """Put the channel in transaction mode."""
+    if channel.confirms:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    channel.tx = True
+    return TxSelectOk()
+
+
+def tx_commit(connection: Any, channel: Channel, method: TxCommit) -> None:
+    """Make the transaction happen; the answer waits until it is durable."""
+    check_tx(channel)
+    connection.commit(channel)
+
+
+def tx_rollback(connection: Any, channel: Channel, method: TxRollback) -> MethodBase:
+    """Forget the transaction's publishes and settlements."""
+    check_tx(channel)
+    channel.tx_publishes = None
+    channel.tx_settles = None
+    channel.tx_octets = 0
+    return TxRollbackOk()
+
+
+def check_tx(channel: Channel) -> None:
+    """Refuse to end a transaction where none can be."""
+    if not channel.tx:
+        raise PreconditionFailed("channel is not transactional")
+
+
+def end_channel(connection: Any, channel: Channel) -> None:
+    """The channel is over: consumers go, unsettled messages return."""
+    consumers = channel.consumers
+    channel.consumers = None
+    channel.getters = None
+    channel.tx_publishes = None
+    channel.tx_settles = None
+    if consumers:
+        for consumer in consumers.values():
+            consumer.queue.remove_consumer(consumer)
+    channel.requeue_all()
+    if consumers:
+        for consumer in consumers.values():
+            end_consumer(connection, consumer)
+
+
+HANDLERS: dict[str, Any] = {
+    "basic.qos": qos,
+    "basic.consume": consume,
+    "basic.cancel": cancel,
+    "basic.cancel-ok": cancel_ok,
+    "basic.get": get,
+    "basic.ack": ack,
+    "basic.reject": reject,
+    "basic.nack": nack,
+    "basic.recover": recover,
+    "basic.recover-async": recover_async,
+    "confirm.select": confirm_select,
+    "tx.select": tx_select,
+    "tx.commit": tx_commit,
+    "tx.rollback": tx_rollback,
+}

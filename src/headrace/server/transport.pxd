@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.amqp_0_x cimport GatewayConnection
+from headrace.model.queue cimport Queue
+from headrace.model.tally cimport Tally
+from headrace.protocol.output cimport BufferPool
+from headrace.wire.memory cimport copy, cut
+
+cdef class Reactor:
+    cdef public object loop
+    cdef public BufferPool pool
+    cdef public Tally tally
+    cdef public Py_ssize_t read_size
+    cdef public bytearray buffer
+    cdef public object view
+    cdef public list stores
+    cdef public str blocked
+    cdef public object clock
+
+    @cython.locals(dirty=list, connection=GatewayConnection)
+    cpdef turn(self)
+
+cdef class Transport:
+    cdef public Reactor reactor
+    cdef public object sock
+    cdef public int fd
+    cdef public GatewayConnection connection
+    cdef public bytes rest
+    cdef public bint reading
+    cdef public bint writing
+    cdef public bint watching
+    cdef public bint paced
+    cdef public bint stalled
+    cdef public bint closing
+    cdef public bint closed
+    cdef public object pace_timer
+    cdef public object close_timer
+    cdef public long idle_ticks
+    cdef public long quiet_ticks
+    cdef public long heartbeat_ticks
+    cdef public long handshake_ticks
+
+    cpdef resume_reading(self)
+    cpdef pause_reading(self)
+    @cython.locals(reactor=Reactor, have=Py_ssize_t, n=Py_ssize_t)
+    cpdef on_readable(self)
+    @cython.locals(reactor=Reactor, connection=GatewayConnection, used=Py_ssize_t, queue=Queue)
+    cpdef take(self, bytearray buffer, Py_ssize_t n)
+    cpdef start_pacing(self, Queue queue)
+    cpdef unpace(self)
+    cpdef block(self, str reason)
+    cpdef unblock(self)
+    cpdef flush(self)
+    @cython.locals(connection=GatewayConnection, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)
+    cpdef bint send(self) except -1
+    cpdef start_writing(self)
+    cpdef stop_writing(self)
+    cpdef watch_output(self)
+    @cython.locals(connection=GatewayConnection)
+    cpdef on_writable(self)
+    cpdef close_soon(self)
+    cpdef flush_and_close(self)
+    cpdef finish_close(self)
+    cpdef end_stream(self)
+    cpdef lost(self)
+    cpdef opened(self)
+    cpdef set_heartbeat(self, long interval_s)
+    cpdef tick(self)
+
+cdef class TlsTransport(Transport):
+    cdef public object stream
+    cdef public bint full

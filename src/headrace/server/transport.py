@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets: octets in, octets out, pauses and timeouts. It knows no method and no queue.
+
+Plain connections are read and written by ourselves on the non-blocking socket: every connection
+reads into the one buffer of its event loop, and what a turn of the loop produced for a connection
+leaves in one send. TLS connections come through asyncio's own machinery into the same calls.
+"""
+
+import logging
+import socket
+import time
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.amqp_0_x import GatewayConnection
+    from headrace.model.queue import Queue
+    from headrace.model.tally import Tally
+    from headrace.protocol.output import BufferPool
+    from headrace.wire.memory import copy, cut
+
+log = logging.getLogger(__name__)
+
+PACE_S = 0.02  # The longest that a publisher waits for a slow consumer's queue.
+LINGER_S = 3.0  # How long a closed connection may take to read our last words.
+SENDS_PER_TURN = 16  # One connection's sends in one turn, so that none starves the others.
+
+
+class Reactor:
+    """What the transports of one event loop share."""
+
+    def __init__(
+        self, loop: Any, pool: BufferPool, tally: Tally, read_size: int, frame_max: int
+    ) -> None:
+        self.loop = loop
+        self.pool = pool
+        self.tally = tally
+        self.read_size = read_size
+        rest_max = max(frame_max + 8, 98304) + 65536
+        self.buffer = bytearray(rest_max + read_size)
+        self.view = memoryview(self.buffer)
+        self.stores: list[Any] = []
+        self.blocked = ""  # Why publishers must wait; empty when they need not.
+        self.clock = clock_ms  # Replaced in simulations.
+
+    def turn(self) -> None:
+        """Send what this turn produced, and let the stores write what it appended."""
+        dirty = self.pool.dirty
+        if dirty:
+            self.pool.dirty = []
+            for connection in dirty:
+                connection.dirty = False
+                transport = connection.transport
+                if transport is not None:
+                    transport.flush()
+        for store in self.stores:
+            store.kick()
+
+
+def clock_ms() -> int:
+    """The wall clock in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Transport:
+    """One plain TCP connection."""
+
+    def __init__(self, reactor: Reactor, sock: Any, connection: GatewayConnection) -> None:
+        self.reactor = reactor
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.connection = connection
+        self.rest: bytes | None = None
+        self.reading = False
+        self.writing = False
+        self.watching = False  # Wake up when the socket takes more, even with nothing to send.
+        self.paced = False
+        self.stalled = False  # Too much waits to be sent: read nothing more for now.
+        self.closing = False
+        self.closed = False
+        self.pace_timer: Any = None
+        self.close_timer: Any = None
+        self.idle_ticks = 0  # Ticks since the last octet came.
+        self.quiet_ticks = 0  # Ticks since the last octet went.
+        self.heartbeat_ticks = 0  # Ticks of one heartbeat interval; 0 is none.
+        self.handshake_ticks = 0  # Ticks left to open the connection; 0 once it is open.
+        connection.transport = self
+        self.resume_reading()
+
+    # --- Reading ------------------------------------------------------------------------------
+
+    def resume_reading(self) -> None:
+        """Have the loop call us when octets come."""
+        if not self.reading and not self.closed and not self.paced and not self.stalled:
+            self.reading = True
+            self.reactor.loop.add_reader(self.fd, self.on_readable)
+
+    def pause_reading(self) -> None:
+        """Let octets wait in the socket."""
+        if self.reading:
+            self.reading = False
+            self.reactor.loop.remove_reader(self.fd)
+
+    def on_readable(self) -> None:
+        """Octets came, or the end."""
+        reactor = self.reactor
+        have = 0
+        rest = self.rest
+        if rest is not None:
+            have = len(rest)
+            copy(reactor.buffer, 0, rest, 0, have)
+        try:
+            n = self.sock.recv_into(reactor.view[have : have + reactor.read_size])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            n = 0
+        if n == 0:
+            self.lost()
+            reactor.turn()
+            return
+        self.rest = None
+        self.idle_ticks = 0
+        n += have
+        self.take(reactor.buffer, n)
+        reactor.turn()
+
+    def take(self, buffer: bytearray, n: int) -> None:
+        """Let the connection have ``buffer[:n]`` and keep what it leaves."""
+        reactor = self.reactor
+        reactor.tally.now_ms = reactor.clock()
+        connection = self.connection
+        used = connection.feed(buffer, n)
+        if used < n and not self.closed:
+            self.rest = cut(buffer, used, n)
+        if connection.pace is not None:
+            queue = connection.pace
+            connection.pace = None
+            if queue.ready_count > 8192:
+                self.start_pacing(queue)
+        if connection.publishes and not connection.blocked:
+            if reactor.blocked:
+                self.block(reactor.blocked)
+            elif reactor.tally.crowded():
+                self.block("low on memory")
+        if connection.pending() > 2 * connection.output_max and not self.stalled:
+            self.stalled = True
+            self.pause_reading()
+            self.watch_output()
+
+    def start_pacing(self, queue: Queue) -> None:
+        """Read nothing until the queue's consumers caught up, or a short time has passed."""
+        if self.closing or self.paced:
+            return
+        self.paced = True
+        self.pause_reading()
+        queue.add_waiter(self)
+        self.pace_timer = self.reactor.loop.call_later(PACE_S, self.unpace)
+
+    def unpace(self) -> None:
+        """The queue is shorter, or the time is up."""
+        if self.paced:
+            self.paced = False
+            if self.pace_timer is not None:
+                self.pace_timer.cancel()
+                self.pace_timer = None
+            if not self.connection.blocked:
+                self.resume_reading()
+
+    def block(self, reason: str) -> None:
+        """Stop a publisher for want of memory or disk, and tell it when it can hear that."""
+        self.connection.block(reason)
+        self.pause_reading()
+
+    def unblock(self) -> None:
+        """There is room again."""
+        self.connection.unblock()
+        self.resume_reading()
+
+    # --- Writing ------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what waits, as far as the socket takes it."""
+        if self.closed or self.writing:
+            return
+        self.send()
+
+    def send(self) -> bool:
+        """Send; False when the socket is full, and then the loop calls :meth:`on_writable`."""
+        connection = self.connection
+        for _ in range(SENDS_PER_TURN):
+            if not connection.pending():
+                break
+            source, lo, hi = connection.front()
+            try:
+                with memoryview(source) as view, view[lo:hi] as piece:
+                    sent = self.sock.send(piece)
+            except (BlockingIOError, InterruptedError):
+                self.start_writing()
+                return False
+            except OSError:
+                self.lost()
+                return False
+            self.quiet_ticks = 0
+            connection.advance(sent)
+        if connection.pending():
+            self.start_writing()
+            return False
+        if self.closing:
+            self.finish_close()
+        elif self.watching:
+            self.start_writing()
+        elif self.writing:
+            self.stop_writing()
+        return True
+
+    def start_writing(self) -> None:
+        """Have the loop call us when the socket takes more."""
+        if not self.writing and not self.closed:
+            self.writing = True
+            self.reactor.loop.add_writer(self.fd, self.on_writable)
+
+    def stop_writing(self) -> None:
+        """Nothing more to send."""
+        if self.writing:
+            self.writing = False
+            self.reactor.loop.remove_writer(self.fd)
+
+    def watch_output(self) -> None:
+        """Come back when the peer has read, even if all could be sent by then."""
+        self.watching = True
+        if not self.closed:
+            self.start_writing()
+
+    def on_writable(self) -> None:
+        """The socket takes more."""
+        connection = self.connection
+        if connection.pending() and not self.send():
+            return
+        if self.closed:
+            return
+        self.reactor.tally.now_ms = self.reactor.clock()
+        if self.watching:
+            self.watching = False
+            if self.stalled:
+                self.stalled = False
+                if not connection.blocked:
+                    self.resume_reading()
+            if connection.starving is not None:
+                connection.fed()
+        if connection.pending():
+            connection.dirty = False
+            self.send()
+        elif not self.watching:
+            self.stop_writing()
+        self.reactor.turn()
+
+    # --- Ends -----------------------------------------------------------------------------------
+
+    def close_soon(self) -> None:
+        """Send what waits, then close; at the latest after ``LINGER_S``."""
+        if self.closed:
+            return
+        if not self.closing:
+            self.closing = True
+            self.close_timer = self.reactor.loop.call_later(LINGER_S, self.lost)
+            self.paced = False
+            self.stalled = False
+            self.resume_reading()
+        self.reactor.loop.call_soon(self.flush_and_close)
+
+    def flush_and_close(self) -> None:
+        """Begin the close once the turn that asked for it is over."""
+        if not self.closed and not self.writing:
+            self.send()
+
+    def finish_close(self) -> None:
+        """All is sent. Wait for the peer: for its close-ok, or for its end of the stream.
+
+        Closing a socket with octets unread would destroy our last words on their way.
+        """
+        self.stop_writing()
+        if self.connection.state_number == 9 and not self.connection.deaf:
+            return
+        self.end_stream()
+
+    def end_stream(self) -> None:
+        """Tell the peer's socket that nothing more will come."""
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.lost()
+
+    def lost(self) -> None:
+        """The socket is done with."""
+        if self.closed:
+            return
+        self.pause_reading()
+        self.stop_writing()
+        self.closed = True
+        self.closing = True
+        for timer in (self.close_timer, self.pace_timer):
+            if timer is not None:
+                timer.cancel()
+        self.close_timer = None
+        self.pace_timer = None
+        self.rest = None
+        self.connection.drop()
+        self.connection.end()
+        self.connection.transport = None
+        try:
+            self.sock.close()
+        except OSError as error:
+            log.debug("closing a socket: %s", error)
+
+    # --- Time -----------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """The handshake is over."""
+        self.handshake_ticks = 0
+
+    def set_heartbeat(self, interval_s: int) -> None:
+        """Send and expect heartbeats as tuned; a tick is half a second."""
+        self.heartbeat_ticks = interval_s * 2
+
+    def tick(self) -> None:
+        """Half a second passed: handshake limit, heartbeats both ways."""
+        if self.closed:
+            return
+        if self.handshake_ticks:
+            self.handshake_ticks -= 1
+            if not self.handshake_ticks:
+                log.warning("connection %d: handshake took too long", self.connection.number)
+                self.lost()
+                return
+        if not self.heartbeat_ticks:
+            return
+        self.idle_ticks += 1
+        self.quiet_ticks += 1
+        if self.idle_ticks > 2 * self.heartbeat_ticks and self.reading:
+            log.warning(
+                "connection %d: missed heartbeats from client, timeout: %ds",
+                self.connection.number,
+                self.heartbeat_ticks // 2,
+            )
+            self.lost()
+            return
+        if self.quiet_ticks * 2 >= self.heartbeat_ticks and not self.connection.pending():
+            self.connection.send_heartbeat()
+
+
+class TlsTransport(Transport):
+    """The same over TLS: asyncio encrypts and buffers, and this is its protocol object."""
+
+    def __init__(self, reactor: Reactor, sock: Any, connection: GatewayConnection) -> None:
+        self.stream: Any = None  # asyncio's transport, once the TLS handshake is over.
+        self.full = False  # asyncio's buffer is above its high-water mark.
+        Transport.__init__(self, reactor, sock, connection)
+
+    def connection_made(self, stream: Any) -> None:
+        """asyncio: TLS is up."""
+        self.stream = stream
+        self.reading = True
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: octets came."""
+        if self.closed:
+            return
+        self.idle_ticks = 0
+        if self.rest is not None:
+            data = self.rest + data
+            self.rest = None
+        self.take(bytearray(data), len(data))
+        self.reactor.turn()
+
+    def eof_received(self) -> bool:
+        """asyncio: the peer sends no more."""
+        self.lost()
+        return False
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        """asyncio: the socket is gone."""
+        self.lost()
+        self.reactor.turn()
+
+    def pause_writing(self) -> None:
+        """asyncio: too much waits to be sent."""
+        self.full = True
+
+    def resume_writing(self) -> None:
+        """asyncio: there is room again."""
+        self.full = False
+        self.on_writable()
+
+    def resume_reading(self) -> None:
+        if self.stream is not None and not self.reading and not self.closed:
+            if not self.paced and not self.stalled:
+                self.reading = True
+                self.stream.resume_reading()
+
+    def pause_reading(self) -> None:
+        if self.stream is not None and self.reading:
+            self.reading = False
+            if not self.stream.is_closing():
+                self.stream.pause_reading()
+
+    def send(self) -> bool:
+        connection = self.connection
+        if self.stream is None or self.closed:
+            return False
+        while connection.pending() and not self.full:
+            source, lo, hi = connection.front()
+            self.stream.write(bytes(source[lo:hi]))
+            self.quiet_ticks = 0
+            connection.advance(hi - lo)
+        if connection.pending():
+            return False
+        if self.closing:
+            self.finish_close()
+        elif self.watching:
+            self.reactor.loop.call_soon(self.on_writable)
+        return True
+
+    def start_writing(self) -> None:
+        if not self.full and not self.closed:
+            self.reactor.loop.call_soon(self.on_writable)
+
+    def stop_writing(self) -> None:
+        self.writing = False
+
+    def end_stream(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+    def lost(self) -> None:
+        if not self.closed and self.stream is not None:
+            self.stream.abort() if self.connection.pending() else self.stream.close()
+        Transport.lost(self)
