@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frame envelope of 0-8, 0-9 and 0-9-1.
 
-    0      1         3             7                 7 + size
-    +------+---------+-------------+---------------+-----+
-    | type | channel | size        | payload       | 206 |
-    | u8   | u16     | u32         | size bytes    | u8  |
-    +------+---------+-------------+---------------+-----+
+0      1         3             7                 7 + size
++------+---------+-------------+---------------+-----+
+| type | channel | size        | payload       | 206 |
+| u8   | u16     | u32         | size bytes    | u8  |
++------+---------+-------------+---------------+-----+
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fuzzer in small: on this build, on both builds side by side, and under sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from fuzz_mutate import Mutator, frames_of
+from fuzz_target import Finding, Server, feed, run_machine, run_stream
+
+from headrace.protocol.events import Event, HeaderRejected
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CORPUS = sorted((HERE / "corpus").glob("*.bin"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
+
+
+def fuzzer(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    command = [sys.executable, str(HERE / "run.py"), *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_real_streams_are_understood(path: Path) -> None:
+    stream = path.read_bytes()
+    assert b"".join(frames_of(stream)) == stream
+    run_stream(stream)
+    if path.stem.endswith("-client"):
+        said = feed(Server(), [stream])
+        assert said.count("Failed") == (
+            path.stem == "pika-client"
+        )  # It asks for what is not there.
+        assert said.endswith("CLOSED")
+        assert "ContentReceived" in said
+
+
+def test_bent_streams_are_accepted_or_refused() -> None:
+    mutator = Mutator([path.read_bytes() for path in CORPUS], seed=7)
+    for data in islice(mutator.inputs(), 200):
+        run_stream(data)
+
+
+def test_a_seed_gives_the_same_inputs_again() -> None:
+    streams = [path.read_bytes() for path in CORPUS]
+    once = list(islice(Mutator(streams, seed=3).inputs(), 50))
+    assert once == list(islice(Mutator(streams, seed=3).inputs(), 50))
+    assert once != list(islice(Mutator(streams, seed=4).inputs(), 50))
+
+
+def test_the_fuzzer_sees_a_machine_that_depends_on_splits() -> None:
+    class Broken(Server):
+        def receive(self, data: bytes) -> list[Event]:
+            return [HeaderRejected(data), *Server.receive(self, data)]
+
+    with pytest.raises(Finding, match="chunks"):
+        run_machine(Broken, b"AMQP\x00\x00\x09\x01")
+
+
+@pytest.mark.slow
+def test_both_builds_agree_on_every_input() -> None:
+    build = [sys.executable, "build_ext.py"]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    arguments = ("--digests", "--count", "1000", "--seed", "11", "--seconds", "1000")
+    uncompiled = fuzzer(*arguments, path=ROOT / "src")
+    compiled = fuzzer(*arguments, path=ROOT / "build" / "compiled")
+    assert uncompiled.returncode == 0, uncompiled.stderr
+    assert compiled.returncode == 0, compiled.stderr
+    digests = compiled.stdout.splitlines()
+    assert len(digests) == 1000
+    assert uncompiled.stdout.splitlines() == digests
+
+
+@pytest.mark.slow
+def test_the_sanitized_build_finds_nothing() -> None:
+    done = fuzzer("--sanitize", "--seconds", f"{SECONDS:g}", "--seed", "5")
+    assert done.returncode == 0, done.stderr
+    assert "compiled (sanitized): no finding" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_sanitizers_are_awake() -> None:
+    done = fuzzer("--sanitize", "--read-too-far")
+    assert done.returncode != 0
+    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr
