@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 COMPILED := build/compiled
 SANITIZERS ?= address,undefined
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 120
 TESTS ?= tests
 # Tests that need neither Spark nor other people's clients run in both builds.
 BOTH := $(wildcard tests/unit tests/protocol tests/model tests/store tests/broker tests/client)
@@ -61,8 +61,8 @@ bench: build
 demo: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m demo $(DEMO)
 
-fuzz: sanitized
-	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+fuzz: $(STAMP)
+	@$(BIN)/python tests/fuzz/run.py --sanitize --seconds $(FUZZ_SECONDS)
 
 docs: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py
