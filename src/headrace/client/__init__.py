@@ -1,2 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The AMQP client, asyncio and blocking."""
+"""A client for AMQP brokers, for asyncio; `headrace.client.blocking` is its blocking twin."""
+
+from headrace.client.channel import Channel, QueueState, Transaction
+from headrace.client.connection import (
+    Blocked,
+    Connection,
+    Event,
+    Lost,
+    Recovered,
+    Unblocked,
+    connect,
+)
+from headrace.client.consumer import Consumer, Delivery
+from headrace.client.errors import (
+    AccessRefused,
+    AuthenticationFailed,
+    BufferOverflow,
+    ChannelClosed,
+    ClientError,
+    Closed,
+    ConfirmLost,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    ConsumerCancelled,
+    InvalidUrl,
+    Nacked,
+    NotFound,
+    OffsetGone,
+    PreconditionFailed,
+    ProtocolViolation,
+    PublishFailed,
+    ResourceLocked,
+    Returned,
+    UsageError,
+)
+from headrace.client.message import Message, Received
+from headrace.client.reconnect import Reconnect
+from headrace.client.stream import Record, Stream
+from headrace.client.url import Settings, parse_url
+
+__all__ = [
+    "AccessRefused",
+    "AuthenticationFailed",
+    "Blocked",
+    "BufferOverflow",
+    "Channel",
+    "ChannelClosed",
+    "ClientError",
+    "Closed",
+    "ConfirmLost",
+    "ConnectFailed",
+    "Connection",
+    "ConnectionClosed",
+    "ConnectionLost",
+    "Consumer",
+    "ConsumerCancelled",
+    "Delivery",
+    "Event",
+    "InvalidUrl",
+    "Lost",
+    "Message",
+    "Nacked",
+    "NotFound",
+    "OffsetGone",
+    "PreconditionFailed",
+    "ProtocolViolation",
+    "PublishFailed",
+    "QueueState",
+    "Received",
+    "Reconnect",
+    "Record",
+    "Recovered",
+    "ResourceLocked",
+    "Returned",
+    "Settings",
+    "Stream",
+    "Transaction",
+    "Unblocked",
+    "UsageError",
+    "connect",
+    "parse_url",
+]

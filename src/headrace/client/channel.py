@@ -1,0 +1,893 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel: declare, bind, publish, get, consume, transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from headrace.client.confirms import Confirms, Publication
+from headrace.client.consumer import Consumer, Delivery, read_delivery
+from headrace.client.errors import (
+    ChannelClosed,
+    ClientError,
+    ConfirmLost,
+    ConnectionLost,
+    Returned,
+    UsageError,
+    channel_closed,
+    fresh,
+)
+from headrace.client.message import Message, encode_header, read_message
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
+    BasicPublish,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverOk,
+    BasicReject,
+    BasicReturn,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    ExchangeBind,
+    ExchangeBindOk,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    ExchangeDelete,
+    ExchangeDeleteOk,
+    ExchangeUnbind,
+    ExchangeUnbindOk,
+    MethodBase,
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+    QueueUnbind,
+    QueueUnbindOk,
+    TxCommit,
+    TxCommitOk,
+    TxRollback,
+    TxRollbackOk,
+    TxSelect,
+    TxSelectOk,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+from headrace.wire.table import Value
+
+if TYPE_CHECKING:
+    from headrace.client.connection import Connection
+    from headrace.client.intake import Intake
+    from headrace.client.link import Link
+
+Content = Message | bytes | bytearray | memoryview | str
+Arguments = Mapping[str, Value]
+Answer = tuple[MethodBase, bytes, bytes]  # A method, and the header and body of its content.
+Reply = TypeVar("Reply", bound=MethodBase)
+
+_DONE = (ExchangeDeclareOk, QueueDeclareOk, ExchangeBindOk, QueueBindOk)
+
+UNCONFIRMED_MAX = 1000
+PREFETCH = 100
+
+
+class Mode(Enum):
+    """What a channel does with publishes; the protocol knows no way back to NONE."""
+
+    NONE = "none"
+    CONFIRM = "confirm"
+    TX = "tx"
+
+
+class Sink(Protocol):
+    """What deliveries with one consumer tag go to."""
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A message came."""
+
+    def cancelled(self) -> None:
+        """The broker cancelled the consumer."""
+
+    def fail(self, error: ClientError) -> None:
+        """The channel is closed for good."""
+
+    def lost(self) -> None:
+        """The connection broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """What the broker says about a queue when it is declared."""
+
+    name: str
+    message_count: int
+    consumer_count: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A request whose reply is awaited. Replies come in the order of the requests."""
+
+    replies: tuple[type[MethodBase], ...]
+    future: asyncio.Future[Answer]
+
+
+class Channel:
+    """One channel of a connection. After a reconnection it is open again, as it was.
+
+    An error of the broker (a ChannelClosed) closes it for good: open another.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        number: int,
+        *,
+        confirm: bool = True,
+        unconfirmed_max: int = UNCONFIRMED_MAX,
+        retry_lost: bool = False,
+        on_return: Callable[[Returned], None] | None = None,
+    ) -> None:
+        self.connection = connection
+        self.number = number
+        self.intake: Intake = connection.intake
+        self._confirm = confirm
+        self._retry_lost = retry_lost
+        self._on_return = on_return
+        self._confirms = Confirms(unconfirmed_max)
+        self._mode = Mode.NONE
+        self._qos: list[BasicQos] = []
+        self._link: Link | None = None
+        self._epoch = 0
+        self._calls: deque[_Call] = deque()
+        self._sinks: dict[str, Sink] = {}
+        self._tags = 0
+        self._flow = asyncio.Event()
+        self._flow.set()
+        self._transaction: Transaction | None = None
+        self._error: ClientError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.number} of {self.connection!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the channel is closed for good."""
+        return self._error is not None
+
+    async def close(self) -> None:
+        """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
+        if self._error is not None:
+            return
+        link = self._link
+        self._fail(ChannelClosed(200, "the channel was closed by this program"))
+        try:
+            if link is not None and link.is_open:
+                close = ChannelClose(reply_code=200, reply_text="Goodbye")
+                await self._exchange(link, close, ChannelCloseOk)
+        except ConnectionLost:
+            pass  # Closed all the same.
+        finally:
+            self.connection.forget(self)
+
+    # --- Exchanges and queues -----------------------------------------------------------------
+
+    async def declare_exchange(
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        passive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Make sure that the exchange exists, as described; `passive` only asks."""
+        await self._change(
+            ExchangeDeclare(
+                exchange=name,
+                type=kind,
+                passive=passive,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=dict(arguments or {}),
+            ),
+            ExchangeDeclareOk,
+        )
+
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete the exchange."""
+        await self._change(ExchangeDelete(exchange=name, if_unused=if_unused), ExchangeDeleteOk)
+
+    async def declare_queue(
+        self,
+        name: str = "",
+        *,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        passive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> QueueState:
+        """Make sure that the queue exists, as described; `passive` only asks; "" has one named."""
+        request = QueueDeclare(
+            queue=self._name(name),
+            passive=passive,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=dict(arguments or {}),
+        )
+        reply = await self._call(request, QueueDeclareOk)
+        self.connection.topology.record(request, reply.queue)
+        return QueueState(reply.queue, reply.message_count, reply.consumer_count)
+
+    async def delete_queue(
+        self, name: str, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """Delete the queue; return how many messages went with it."""
+        request = QueueDelete(queue=self._name(name), if_unused=if_unused, if_empty=if_empty)
+        return (await self._change(request, QueueDeleteOk)).message_count
+
+    async def purge_queue(self, name: str) -> int:
+        """Drop the ready messages of the queue; return how many."""
+        return (await self._call(QueuePurge(queue=self._name(name)), QueuePurgeOk)).message_count
+
+    async def bind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Have the exchange route to the queue."""
+        await self._change(
+            QueueBind(
+                queue=self._name(queue),
+                exchange=exchange,
+                routing_key=routing_key,
+                arguments=dict(arguments or {}),
+            ),
+            QueueBindOk,
+        )
+
+    async def unbind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Take a binding back."""
+        await self._change(
+            QueueUnbind(
+                queue=self._name(queue),
+                exchange=exchange,
+                routing_key=routing_key,
+                arguments=dict(arguments or {}),
+            ),
+            QueueUnbindOk,
+        )
+
+    async def bind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Have the exchange `source` route to the exchange `destination`."""
+        await self._change(
+            ExchangeBind(
+                destination=destination,
+                source=source,
+                routing_key=routing_key,
+                arguments=dict(arguments or {}),
+            ),
+            ExchangeBindOk,
+        )
+
+    async def unbind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Take a binding between exchanges back."""
+        await self._change(
+            ExchangeUnbind(
+                destination=destination,
+                source=source,
+                routing_key=routing_key,
+                arguments=dict(arguments or {}),
+            ),
+            ExchangeUnbindOk,
+        )
+
+    # --- Publishing ---------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> None:
+        """Publish and wait until the broker has taken it over.
+
+        Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
+        with `mandatory` Returned when no queue got it. In a transaction it does not wait.
+        """
+        confirmed = await self.publish_soon(message, routing_key, exchange, mandatory=mandatory)
+        await confirmed
+
+    async def publish_soon(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> asyncio.Future[None]:
+        """Publish and return a future of the confirm, to have many in flight.
+
+        It waits only while `unconfirmed_max` are unconfirmed, or while the broker does not read.
+        """
+        message = Message.of(message)
+        header = encode_header(message)
+        method = BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._confirm or self._mode is Mode.TX:
+            link = await self._writable()
+            self._check_transaction()
+            link.send_content(self.number, method, header, message.body)
+            await asyncio.sleep(0)  # A flood of publishes must not starve the loop.
+            future.set_result(None)
+            return future
+        publication = Publication(message, method, header, future)
+        await self._confirms.room.acquire()
+        try:
+            await self._publish(publication)
+        except BaseException:
+            self._confirms.room.release()
+            raise
+        return future
+
+    async def publish_many(
+        self,
+        messages: Iterable[Content] | AsyncIterable[Content],
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> int:
+        """Publish them all, many in flight, and wait for all confirms; return how many.
+
+        The first failure is raised, after the outcome of every message sent so far is known.
+        """
+        outstanding: set[asyncio.Future[None]] = set()
+        failures: list[BaseException] = []
+        count = 0
+
+        def note(confirmed: asyncio.Future[None]) -> None:
+            outstanding.discard(confirmed)
+            if not confirmed.cancelled() and confirmed.exception() is not None:
+                failures.append(confirmed.exception())  # type: ignore[arg-type]  # Not None here.
+
+        async for message in _each(messages):
+            if failures:
+                break
+            confirmed = await self.publish_soon(message, routing_key, exchange, mandatory=mandatory)
+            count += 1
+            if not confirmed.done():
+                outstanding.add(confirmed)
+            confirmed.add_done_callback(note)
+        while outstanding:
+            await asyncio.wait(outstanding)
+        await asyncio.sleep(0)  # Let the callbacks of the last ones run.
+        if failures:
+            raise failures[0]
+        return count
+
+    def transaction(self) -> Transaction:
+        """A block whose publishes and acks take effect together when it ends, or not at all."""
+        return Transaction(self)
+
+    # --- Receiving ----------------------------------------------------------------------------
+
+    async def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
+        """Fetch one message, None when the queue is empty."""
+        link = await self._ready()
+        request = BasicGet(queue=self._name(queue), no_ack=no_ack)
+        call = self._ask(link, request, BasicGetOk, BasicGetEmpty)
+        method, header, body = await self._answer(call)
+        if not isinstance(method, BasicGetOk):
+            return None
+        return read_delivery(self, self._epoch, method, header, body, no_ack)
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = PREFETCH,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        priority: int | None = None,
+        tag: str = "",
+        arguments: Arguments | None = None,
+    ) -> Consumer:
+        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled."""
+        arguments = dict(arguments or {})
+        if priority is not None:
+            arguments["x-priority"] = priority
+        if not tag:
+            self._tags += 1
+            tag = f"ctag{self.number}.{self._tags}"
+        return Consumer(
+            self,
+            queue,
+            tag,
+            prefetch=prefetch,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            arguments=arguments,
+        )
+
+    async def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
+        """Bound what all consumers (`shared`), or each new one, may have unsettled."""
+        request = BasicQos(prefetch_count=count, prefetch_size=size, global_=shared)
+        await self._call(request, BasicQosOk)
+        self._qos = [qos for qos in self._qos if qos.global_ is not shared] + [request]
+
+    async def recover(self, *, requeue: bool = True) -> None:
+        """Have the broker deliver everything unsettled on this channel again."""
+        await self._call(BasicRecover(requeue=requeue), BasicRecoverOk)
+
+    async def settle(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        """Ack or refuse a delivery; False when its connection is gone, so it comes again."""
+        if delivery.settled:
+            raise UsageError(f"delivery {delivery.delivery_tag} is settled already, or no_ack")
+        if self._error is not None:
+            raise fresh(self._error)
+        link = self._link
+        if link is None or not link.is_open or delivery.epoch != self._epoch:
+            return False
+        self._check_transaction()
+        method: MethodBase
+        if ack:
+            method = BasicAck(delivery_tag=delivery.delivery_tag, multiple=multiple)
+        elif multiple:
+            method = BasicNack(delivery_tag=delivery.delivery_tag, multiple=True, requeue=requeue)
+        else:
+            method = BasicReject(delivery_tag=delivery.delivery_tag, requeue=requeue)
+        delivery.settled = True
+        link.send(self.number, method)
+        if not link.can_write.is_set():
+            await link.can_write.wait()
+        return True
+
+    # --- For the package: consumers and streams -----------------------------------------------
+
+    async def start_consumer(self, consumer: Consumer) -> None:
+        """Have a consumer's messages delivered."""
+        link = await self._ready()
+        if consumer.tag in self._sinks:
+            raise UsageError(f"consumer tag {consumer.tag!r} is in use on this channel")
+        self._sinks[consumer.tag] = consumer
+        calls = self._ask_for_messages(link, consumer)
+        consumer.started = True
+        try:
+            for call in calls:
+                await self._answer(call)
+        except ClientError:
+            self._sinks.pop(consumer.tag, None)
+            consumer.started = False
+            raise
+
+    def begin_cancel(self, consumer: Consumer) -> asyncio.Future[Answer] | None:
+        """Have no more delivered; the future is done when nothing more can come."""
+        if self._link is None or not self._link.is_open:
+            self._cancelled(consumer)
+            return None
+        call = self._ask(self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk)
+        call.future.add_done_callback(lambda _: self._cancelled(consumer))
+        return call.future
+
+    def put_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Return deliveries that nobody saw to their queue."""
+        for delivery in deliveries:
+            if (
+                not delivery.settled
+                and delivery.epoch == self._epoch
+                and self._link is not None
+                and self._link.is_open
+            ):
+                delivery.settled = True
+                reject = BasicReject(delivery_tag=delivery.delivery_tag, requeue=True)
+                self._link.send(self.number, reject)
+
+    async def attach(self, tag: str, sink: Sink, requests: Iterable[MethodBase]) -> None:
+        """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`."""
+        link = await self._ready()
+        self._sinks[tag] = sink
+        calls = [self._ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
+        try:
+            for call in calls:
+                await self._answer(call)
+        except BaseException:
+            self._sinks.pop(tag, None)
+            raise
+
+    async def begin(self, transaction: Transaction) -> None:
+        """Enter a transaction."""
+        link = await self._ready()
+        if self._transaction is not None:
+            raise UsageError("a transaction is under way on this channel; they do not nest")
+        if self._mode is Mode.CONFIRM:
+            raise UsageError("this channel confirms its publishes; use another for transactions")
+        self._transaction = transaction
+        if self._mode is Mode.NONE:
+            self._mode = Mode.TX
+            try:
+                await self._exchange(link, TxSelect(), TxSelectOk)
+            except BaseException:
+                self._transaction = None
+                raise
+
+    async def end(self, transaction: Transaction, *, commit: bool) -> None:
+        """Leave a transaction."""
+        try:
+            if not commit:
+                if transaction.broken is None and self._link is not None:
+                    await self._exchange(self._link, TxRollback(), TxRollbackOk)
+                return
+            self._check_transaction()
+            await self._exchange(await self._ready(), TxCommit(), TxCommitOk)
+        finally:
+            self._transaction = None
+        if transaction.returned:
+            raise transaction.returned[0]
+
+    def ack_up_to(self, delivery_tag: int) -> None:
+        """Settle all deliveries up to the tag."""
+        if self._link is not None and self._link.is_open:
+            self._link.send(self.number, BasicAck(delivery_tag=delivery_tag, multiple=True))
+
+    def consumes(self, queue: str) -> bool:
+        """Whether a consumer of this channel takes from the queue."""
+        return any(
+            isinstance(sink, Consumer) and self._name(sink.queue) == queue
+            for sink in self._sinks.values()
+        )
+
+    # --- For the connection -------------------------------------------------------------------
+
+    async def open(self, link: Link) -> None:
+        """Open the channel on a link, and put back what it had before."""
+        self._link = link
+        self._epoch += 1
+        self._flow.set()
+        try:
+            await self._exchange(link, ChannelOpen(), ChannelOpenOk)
+            if self._mode is Mode.TX:
+                await self._exchange(link, TxSelect(), TxSelectOk)
+            elif self._mode is Mode.CONFIRM:
+                await self._exchange(link, ConfirmSelect(), ConfirmSelectOk)
+            for qos in self._qos:
+                await self._exchange(link, qos, BasicQosOk)
+        except BaseException:
+            self._link = None
+            raise
+
+    async def redo(self, link: Link, method: MethodBase) -> str:
+        """Send a declaration or a binding again; return the queue's name if it is one's."""
+        reply = await self._answer(self._ask(link, method, *_DONE))
+        return reply[0].queue if isinstance(reply[0], QueueDeclareOk) else ""
+
+    async def shut(self, link: Link) -> None:
+        """Close a channel that nobody else knows."""
+        await self._exchange(link, ChannelClose(reply_code=200), ChannelCloseOk)
+        self.connection.forget(self)
+
+    async def resume(self, link: Link) -> None:
+        """Start the consumers again, and send again what was lost unconfirmed, if so wanted."""
+        publications = self._confirms.take_all()
+        for publication in publications:
+            self._confirms.add(publication)
+        for publication in publications:
+            self._send_publication(link, publication)
+        consumers = [sink for sink in self._sinks.values() if isinstance(sink, Consumer)]
+        for consumer in consumers:
+            try:
+                for call in self._ask_for_messages(link, consumer):
+                    await self._answer(call)
+            except ChannelClosed:
+                return  # All consumers of the channel were told.
+
+    def lost(self, error: ClientError, *, final: bool) -> None:
+        """The connection broke: nothing under way will be answered."""
+        self._link = None
+        self._break_transaction(error)
+        self._flow.set()
+        if final:
+            self._fail(error)
+            return
+        self._fail_calls(error)
+        for tag, sink in list(self._sinks.items()):
+            sink.lost()
+            if not isinstance(sink, Consumer):
+                del self._sinks[tag]
+        if not self._retry_lost:
+            self._lose_confirms(error)
+
+    def method_received(self, method: MethodBase) -> None:
+        """The broker sent a method without content."""
+        match method:
+            case BasicAck():
+                self._confirms.settle(method.delivery_tag, method.multiple, acked=True)
+            case BasicNack():
+                self._confirms.settle(method.delivery_tag, method.multiple, acked=False)
+            case BasicCancel():
+                sink = self._sinks.pop(method.consumer_tag, None)
+                if sink is not None:
+                    sink.cancelled()
+                if not method.no_wait and self._link is not None:
+                    self._link.send(self.number, BasicCancelOk(consumer_tag=method.consumer_tag))
+            case ChannelClose():
+                if self._error is None:  # Else both sides closed, and close-ok is still to come.
+                    where = (method.class_id, method.method_id)
+                    self._fail(channel_closed(method.reply_code, method.reply_text, where))
+                    self.connection.forget(self)
+            case ChannelFlow():
+                if method.active:
+                    self._flow.set()
+                else:
+                    self._flow.clear()
+                if self._link is not None:
+                    self._link.send(self.number, ChannelFlowOk(active=method.active))
+            case _:
+                self._replied(method, b"", b"")
+
+    def content_received(self, method: MethodBase, header: bytes, body: bytes) -> None:
+        """The broker sent a method with content."""
+        match method:
+            case BasicDeliver():
+                sink = self._sinks.get(method.consumer_tag)
+                if sink is None:
+                    raise AmqpError(
+                        ReplyCode.COMMAND_INVALID,
+                        f"delivery for the unknown consumer {method.consumer_tag!r}",
+                    )
+                sink.deliver(self._epoch, method, header, body)
+            case BasicReturn():
+                self._returned(method, header, body)
+            case _:
+                self._replied(method, header, body)
+
+    def failed(self, error: AmqpError) -> None:
+        """The broker broke a rule on this channel, and the channel is being closed for it."""
+        self._fail(ChannelClosed(error.code.number, error.reply_text, error.method))
+        self.connection.forget(self)
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _name(self, queue: str) -> str:
+        return self.connection.topology.name(queue)
+
+    async def _ready(self) -> Link:
+        """The link, once the channel is open on one."""
+        while True:
+            if self._error is not None:
+                raise fresh(self._error)
+            if self._link is not None and self.connection.is_ready:
+                return self._link
+            await self.connection.ready()
+
+    async def _writable(self) -> Link:
+        """The link, once the broker reads."""
+        while True:
+            link = await self._ready()
+            if not link.can_write.is_set():
+                await link.can_write.wait()
+            elif not self._flow.is_set():
+                await self._flow.wait()
+            else:
+                return link
+
+    async def _call(self, request: MethodBase, reply: type[Reply]) -> Reply:
+        """Send a request and return its reply."""
+        return await self._exchange(await self._ready(), request, reply)
+
+    async def _change(self, request: MethodBase, reply: type[Reply]) -> Reply:
+        """Send a request that changes the topology, and remember that once it is done."""
+        answer = await self._call(request, reply)
+        self.connection.topology.record(request)
+        return answer
+
+    async def _exchange(self, link: Link, request: MethodBase, reply: type[Reply]) -> Reply:
+        """Send a request on a link and return its reply."""
+        method, _, _ = await self._answer(self._ask(link, request, reply))
+        assert isinstance(method, reply)
+        return method
+
+    def _ask(self, link: Link, request: MethodBase, *replies: type[MethodBase]) -> _Call:
+        """Send a request without waiting for its reply."""
+        link.send(self.number, request)
+        call = _Call(replies, asyncio.get_running_loop().create_future())
+        self._calls.append(call)
+        return call
+
+    async def _answer(self, call: _Call) -> Answer:
+        """Wait for a reply."""
+        self.intake.wait_begins()
+        try:
+            return await call.future
+        finally:
+            self.intake.wait_ends()
+
+    def _replied(self, method: MethodBase, header: bytes, body: bytes) -> None:
+        if not self._calls:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} without a request")
+        call = self._calls.popleft()
+        if not isinstance(method, call.replies):
+            names = " or ".join(kind.NAME for kind in call.replies)
+            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} instead of {names}")
+        if not call.future.done():  # Else whoever asked has given up.
+            call.future.set_result((method, header, body))
+
+    def _returned(self, method: BasicReturn, header: bytes, body: bytes) -> None:
+        message = read_message(header, body)
+        if self._confirms.returned(method, message):
+            return
+        returned = Returned(
+            message, method.reply_text, method.reply_code, method.exchange, method.routing_key
+        )
+        if self._transaction is not None:
+            self._transaction.returned.append(returned)
+        elif self._on_return is not None:
+            self._on_return(returned)
+
+    async def _publish(self, publication: Publication) -> None:
+        link = await self._writable()
+        if self._mode is Mode.TX:
+            raise UsageError("this channel became transactional while a publish was waiting")
+        if self._mode is Mode.NONE:
+            self._mode = Mode.CONFIRM
+            select = self._ask(link, ConfirmSelect(), ConfirmSelectOk)
+            select.future.add_done_callback(lambda future: future.exception())  # Told elsewhere.
+        self._send_publication(link, publication)
+        self._confirms.add(publication)
+        self.intake.wait_begins()
+        publication.confirmed.add_done_callback(lambda _: self.intake.wait_ends())
+
+    def _send_publication(self, link: Link, publication: Publication) -> None:
+        body = publication.message.body
+        link.send_content(self.number, publication.method, publication.header, body)
+
+    def _check_transaction(self) -> None:
+        """Publishes and settlements of a transactional channel belong into a transaction."""
+        if self._mode is Mode.TX:
+            if self._transaction is None:
+                raise UsageError("this channel is transactional: do this within a transaction")
+            if self._transaction.broken is not None:
+                raise fresh(self._transaction.broken)
+
+    def _break_transaction(self, error: ClientError) -> None:
+        if self._transaction is not None and self._transaction.broken is None:
+            self._transaction.broken = error
+
+    def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[_Call]:
+        """Send the qos and the consume together, so that no other consumer comes between them."""
+        calls: list[_Call] = []
+        if consumer.prefetch and not consumer.no_ack:
+            qos = BasicQos(prefetch_count=consumer.prefetch)
+            calls.append(self._ask(link, qos, BasicQosOk))
+        request = consumer.request(self._name(consumer.queue))
+        calls.append(self._ask(link, request, BasicConsumeOk))
+        return calls
+
+    def _cancelled(self, consumer: Consumer) -> None:
+        """Nothing more can come for the consumer; its queue may have gone with it."""
+        self._sinks.pop(consumer.tag, None)
+        queue = self._name(consumer.queue)
+        topology = self.connection.topology
+        if topology.is_auto_delete(queue) and not self.connection.consumes(queue):
+            topology.forget_queue(queue)
+
+    def _fail(self, error: ClientError) -> None:
+        """The channel is closed for good."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._link = None
+        self._break_transaction(error)
+        self._flow.set()
+        self._fail_calls(error)
+        for sink in self._sinks.values():
+            sink.fail(error)
+        self._sinks.clear()
+        if isinstance(error, ConnectionLost):
+            self._lose_confirms(error)
+        else:
+            self._confirms.fail_all(error)
+
+    def _fail_calls(self, error: ClientError) -> None:
+        calls, self._calls = self._calls, deque()
+        for call in calls:
+            if not call.future.done():
+                call.future.set_exception(fresh(error))
+
+    def _lose_confirms(self, error: ClientError) -> None:
+        for publication in self._confirms.take_all():
+            publication.settle(
+                ConfirmLost(publication.message, f"not confirmed, perhaps taken: {error}")
+            )
+            self._confirms.room.release()
+
+
+class Transaction:
+    """`async with channel.transaction():` commits at the end, rolls back when an exception leaves.
+
+    When mandatory messages were returned, the first Returned is raised after the commit, which has
+    taken effect for the others; `returned` holds them all.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.returned: list[Returned] = []
+        self.broken: ClientError | None = None  # Why it can no longer be committed.
+        self._channel = channel
+
+    async def __aenter__(self) -> Self:
+        await self._channel.begin(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._channel.end(self, commit=error is None)
+
+
+async def _each(messages: Iterable[Content] | AsyncIterable[Content]) -> AsyncIterator[Content]:
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            yield message
+    else:
+        for message in messages:
+            yield message

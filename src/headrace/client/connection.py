@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection for programs: channels, streams, and coming back after it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+from headrace.client.channel import UNCONFIRMED_MAX, Channel
+from headrace.client.errors import (
+    AuthenticationFailed,
+    BufferOverflow,
+    ChannelClosed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    ProtocolViolation,
+    Returned,
+    UsageError,
+    fresh,
+)
+from headrace.client.intake import HELD_MAX, HIGH_WATER, Intake
+from headrace.client.link import Link
+from headrace.client.reconnect import Reconnect, Topology
+from headrace.client.stream import Stream
+from headrace.client.url import Settings, parse_url
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.protocol.codec_0_x import MethodBase
+    from headrace.protocol.errors import AmqpError
+    from headrace.wire.table import Value
+
+log = logging.getLogger(__name__)
+
+# After these the broker is expected back; after any other code the program is at fault.
+COMES_BACK = (ReplyCode.CONNECTION_FORCED.number, ReplyCode.INTERNAL_ERROR.number)
+
+RECONNECT = Reconnect()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The broker is short of something and stopped reading what is published."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """The broker reads again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection broke; unless `final`, it is being made again."""
+
+    error: ClientError
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The connection is there again, and what it had declared; queues named by the broker have
+    new names, `renamed` by old name."""
+
+    attempts: int
+    renamed: Mapping[str, str]
+
+
+Event = Blocked | Unblocked | Lost | Recovered
+
+
+class Connection:
+    """A connection to a broker. Make one with `connect`."""
+
+    def __init__(
+        self,
+        settings: Sequence[Settings],
+        *,
+        reconnect: Reconnect | None,
+        ssl_context: ssl.SSLContext | None,
+        on_event: Callable[[Event], None] | None,
+        intake: Intake,
+    ) -> None:
+        self.topology = Topology()
+        self.intake = intake
+        self._settings = settings
+        self._reconnect = reconnect
+        self._ssl_context = ssl_context
+        self._on_event = on_event
+        self._link: Link | None = None
+        self._channels: dict[int, Channel] = {}
+        self._settled = asyncio.Event()
+        self._blocked: str | None = None
+        self._error: ClientError | None = None  # Why it is closed for good.
+        self._recovery: asyncio.Task[None] | None = None
+        self._recent = settings[0]
+
+    def __repr__(self) -> str:
+        state = "closed" if self._error else "open" if self.is_ready else "reconnecting"
+        return f"<Connection to {self.address}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> str:
+        """The URL it is, or was last, connected to, without user and password."""
+        return self._recent.address
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected and everything is as before the last reconnection."""
+        return self._settled.is_set() and self._error is None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._error is not None
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker does not read what is published now; None when it does."""
+        return self._blocked
+
+    @property
+    def server_properties(self) -> Mapping[str, Value]:
+        """What the broker said about itself."""
+        return self._link.server_properties if self._link else {}
+
+    @property
+    def frame_max(self) -> int:
+        """The negotiated size of a frame in octets."""
+        return int(self._link.machine.frame_max) if self._link else self._settings[0].frame_max
+
+    @property
+    def channel_max(self) -> int:
+        """The negotiated number of channels."""
+        return int(self._link.machine.channel_max) if self._link else self._settings[0].channel_max
+
+    @property
+    def heartbeat_s(self) -> int:
+        """The negotiated interval of heartbeats; 0 means none."""
+        return self._link.heartbeat_s if self._link else self._settings[0].heartbeat_s
+
+    def channel(
+        self,
+        *,
+        confirm: bool = True,
+        unconfirmed_max: int = UNCONFIRMED_MAX,
+        retry_lost: bool = False,
+        on_return: Callable[[Returned], None] | None = None,
+    ) -> Opening[Channel]:
+        """Open a channel: `await` it, or use it with `async with`.
+
+        `confirm=False` publishes without waiting; returned messages then go to `on_return`.
+        `retry_lost` publishes again what a lost connection left unconfirmed, perhaps twice.
+        """
+
+        async def open_channel() -> Channel:
+            link = await self._ready_link()
+            channel = Channel(
+                self,
+                self._free_number(link),
+                confirm=confirm,
+                unconfirmed_max=unconfirmed_max,
+                retry_lost=retry_lost,
+                on_return=on_return,
+            )
+            self._channels[channel.number] = channel
+            try:
+                await channel.open(link)
+            except BaseException:
+                self.forget(channel)
+                raise
+            return channel
+
+        return Opening(open_channel)
+
+    def stream(self, name: str) -> Stream:
+        """A stream, to be read by offset."""
+        return Stream(self, name)
+
+    async def close(self) -> None:
+        """Close the connection; the broker puts back what was not settled."""
+        if self._error is not None:
+            return
+        if self._recovery is not None:
+            self._recovery.cancel()
+        link = self._link
+        try:
+            if link is not None:
+                await link.close()
+        finally:
+            self._finish(ConnectionClosed(200, "the connection was closed by this program"))
+
+    async def ready(self) -> None:
+        """Wait until the connection is usable, or closed for good."""
+        await self._settled.wait()
+
+    # --- For channels -------------------------------------------------------------------------
+
+    def forget(self, channel: Channel) -> None:
+        """The channel is closed; its number is free."""
+        if self._channels.get(channel.number) is channel:
+            del self._channels[channel.number]
+
+    def consumes(self, queue: str) -> bool:
+        """Whether any channel takes from the queue."""
+        return any(channel.consumes(queue) for channel in self._channels.values())
+
+    # --- For the link -------------------------------------------------------------------------
+
+    def link_method(self, channel: int, method: MethodBase) -> None:
+        """The broker sent a method on a channel."""
+        owner = self._channels.get(channel)
+        if owner is not None:
+            owner.method_received(method)
+
+    def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """The broker sent a method with content on a channel."""
+        owner = self._channels.get(channel)
+        if owner is not None:
+            owner.content_received(method, header, body)
+
+    def link_channel_failed(self, channel: int, error: AmqpError) -> None:
+        """The broker broke a rule on a channel."""
+        owner = self._channels.get(channel)
+        if owner is not None:
+            owner.failed(error)
+
+    def link_blocked(self, reason: str | None) -> None:
+        """The broker stopped reading, or (None) reads again."""
+        self._blocked = reason
+        self._tell(Unblocked() if reason is None else Blocked(reason))
+
+    def link_lost(self, link: Link, error: ClientError) -> None:
+        """The link is gone."""
+        if link is not self._link:
+            return
+        self._link = None
+        self._blocked = None
+        self._settled.clear()
+        self.intake.attach(None)
+        if self._reconnect is None or _is_final(error):
+            self._finish(error)
+            return
+        if not isinstance(error, ConnectionLost):
+            error = ConnectionLost(str(error))
+        for channel in list(self._channels.values()):
+            channel.lost(error, final=False)
+        if self._recovery is None:
+            self._tell(Lost(error, final=False))
+            self._recovery = asyncio.create_task(self._recover(self._reconnect, error))
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect for the first time: each broker of the list in turn, as often as the URL says."""
+        last: ConnectFailed | None = None
+        for attempt in range(self._settings[0].connection_attempts):
+            if attempt:
+                await asyncio.sleep(self._settings[0].retry_delay_s)
+            for settings in self._settings:
+                try:
+                    self._adopt(await Link.open(settings, self, self._ssl_context))
+                except AuthenticationFailed:
+                    raise
+                except ConnectFailed as error:
+                    log.info("%s", error)
+                    last = error
+                else:
+                    self._settled.set()
+                    return
+        assert last is not None
+        raise last
+
+    def _adopt(self, link: Link) -> None:
+        self._link = link
+        self._recent = link.settings
+        self.intake.attach(link)
+
+    async def _ready_link(self) -> Link:
+        while True:
+            await self._settled.wait()
+            if self._error is not None:
+                raise fresh(self._error)
+            if self._link is not None:
+                return self._link
+
+    def _free_number(self, link: Link) -> int:
+        taken = link.machine.channels
+        for number in range(1, link.machine.channel_max + 1):
+            if number not in self._channels and number not in taken:
+                return number
+        raise UsageError(f"all {link.machine.channel_max} channels of the connection are in use")
+
+    def _tell(self, event: Event) -> None:
+        log.info("%s: %s", self.address, event)
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:  # Whatever it is, it is not the connection's.
+                log.exception("on_event failed on %s", event)
+
+    def _finish(self, error: ClientError) -> None:
+        """The connection is closed for good."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._link = None
+        self.intake.attach(None)
+        for channel in list(self._channels.values()):
+            channel.lost(error, final=True)
+        self._channels.clear()
+        self._settled.set()
+        if not (isinstance(error, ConnectionClosed) and error.code == 200):
+            self._tell(Lost(error, final=True))
+
+    async def _recover(self, reconnect: Reconnect, error: ClientError) -> None:
+        """Try until the connection is back and as it was, or until it makes no more sense."""
+        hosts = [*self._settings]
+        if self._recent in hosts:  # Begin where we were, or where that one has moved to.
+            at = hosts.index(self._recent)
+            hosts = hosts[at:] + hosts[:at]
+        try:
+            for attempt, delay_s in enumerate(reconnect.delays()):
+                await asyncio.sleep(delay_s)
+                try:
+                    link = await Link.open(hosts[attempt % len(hosts)], self, self._ssl_context)
+                    self._adopt(link)
+                    renamed = await self._restore(link, topology=reconnect.topology)
+                except (ConnectFailed, ConnectionLost, ConnectionClosed) as failure:
+                    log.info("%s", failure)
+                    error = failure
+                    if _is_final(failure):
+                        break
+                    continue
+                if link.is_open:
+                    self._settled.set()
+                    self._tell(Recovered(attempt + 1, renamed))
+                    return
+            self._finish(error)
+        except Exception as failure:
+            log.exception("reconnecting failed")
+            self._finish(ConnectionLost(f"reconnecting failed: {failure!r}"))
+        finally:
+            self._recovery = None
+
+    async def _restore(self, link: Link, *, topology: bool) -> Mapping[str, str]:
+        """Declare again what was declared, open the channels, start the consumers."""
+        renamed: dict[str, str] = {}
+        if topology:
+            scratch: Channel | None = None
+            for name, method in self.topology.records():
+                if scratch is None:
+                    scratch = Channel(self, self._free_number(link), confirm=False)
+                    self._channels[scratch.number] = scratch
+                    await scratch.open(link)
+                try:
+                    new_name = await scratch.redo(link, method)
+                except ChannelClosed as error:
+                    log.warning("%s could not be put back: %s", method, error)
+                    scratch = None
+                    continue
+                if new_name != name:
+                    self.topology.rename(name, new_name)
+                    renamed[name] = new_name
+            if scratch is not None:
+                await scratch.shut(link)
+        for channel in list(self._channels.values()):
+            try:
+                await channel.open(link)
+                await channel.resume(link)
+            except ChannelClosed as error:
+                log.warning("channel %d could not be put back: %s", channel.number, error)
+        return renamed
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=_Closable)
+
+
+class Opening(Generic[Opened]):
+    """Something that is being opened: `await` it, or use it with `async with` to have it closed."""
+
+    def __init__(self, open_it: Callable[[], Coroutine[object, None, Opened]]) -> None:
+        self._open_it = open_it
+        self._opened: Opened | None = None
+
+    def __await__(self) -> Generator[object, None, Opened]:
+        return self._open_it().__await__()
+
+    async def __aenter__(self) -> Opened:
+        self._opened = await self._open_it()
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+
+def connect(
+    url: str | Sequence[str],
+    *,
+    reconnect: Reconnect | None = RECONNECT,
+    ssl_context: ssl.SSLContext | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    name: str = "",
+    high_water: int = HIGH_WATER,
+    held_max: int = HELD_MAX,
+) -> Opening[Connection]:
+    """Connect to a broker: `await` it, or use it with `async with`.
+
+    Of several URLs the first that answers is taken. `reconnect=None` has a lost connection stay
+    lost. `ssl_context` replaces the default of `amqps://`, which verifies. `on_event` is called
+    with Blocked, Unblocked, Lost and Recovered. `name` shows in the broker's tools. `high_water`
+    and `held_max` bound the octets of messages received and not taken (see docs/client.md).
+    """
+    settings = [parse_url(one) for one in ([url] if isinstance(url, str) else url)]
+    if not settings:
+        raise UsageError("no URL to connect to")
+    if name:
+        settings = [replace(one, name=name) for one in settings]
+
+    async def open_connection() -> Connection:
+        connection = Connection(
+            settings,
+            reconnect=reconnect,
+            ssl_context=ssl_context,
+            on_event=on_event,
+            intake=Intake(high_water, held_max),
+        )
+        await connection.open()
+        return connection
+
+    return Opening(open_connection)
+
+
+def _is_final(error: ClientError) -> bool:
+    """Whether trying again would end the same way."""
+    match error:
+        case AuthenticationFailed() | ProtocolViolation() | BufferOverflow():
+            return True
+        case ConnectionClosed():
+            return error.code not in COMES_BACK
+        case _:
+            return False

@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One TCP or TLS connection to a broker, from handshake to the last byte.
+
+A link never comes back: a connection that reconnects takes a new one. It feeds the sans-I/O machine
+of `headrace.protocol`, answers the handshake, keeps the heartbeats, gathers what one turn of the
+loop sends into one write, and reports everything else to its owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import ssl
+from collections.abc import Mapping
+from typing import Protocol
+
+from headrace.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    ProtocolViolation,
+)
+from headrace.client.url import FRAME_MIN_SIZE, Settings
+from headrace.protocol.codec_0_x import (
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionSecure,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUnblocked,
+    MethodBase,
+)
+from headrace.protocol.connection_0_x import Connection as Machine
+from headrace.protocol.connection_0_x import Role, State
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.events import ContentReceived, Event, Failed, HeaderRejected, MethodReceived
+from headrace.wire.table import Value, encode_table
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 5.0  # How long the broker may take to answer connection.close.
+WRITE_SIZE_MAX = 65536  # Octets gathered before they are written in the same turn of the loop.
+
+CAPABILITIES: dict[str, Value] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+}
+
+
+class Owner(Protocol):
+    """Whom a link reports to."""
+
+    def link_method(self, channel: int, method: MethodBase) -> None:
+        """A method came on a channel."""
+
+    def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """A method with content came on a channel."""
+
+    def link_channel_failed(self, channel: int, error: AmqpError) -> None:
+        """The broker broke a rule on a channel, which was closed."""
+
+    def link_blocked(self, reason: str | None) -> None:
+        """The broker stopped reading what is published, or (None) reads again."""
+
+    def link_lost(self, link: Link, error: ClientError) -> None:
+        """The link, which was open, is gone; reported exactly once."""
+
+
+class Link(asyncio.Protocol):
+    """A connection in the sense of the protocol, without channels' affairs."""
+
+    def __init__(self, settings: Settings, owner: Owner) -> None:
+        self.settings = settings
+        self.server_properties: Mapping[str, Value] = {}
+        self.machine = Machine(
+            Role.CLIENT, frame_max=settings.frame_max, channel_max=settings.channel_max
+        )
+        self.can_write = asyncio.Event()
+        self.can_write.set()
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._error: ClientError | None = None  # Why it ends, once something went wrong.
+        self._closing = False
+        self._flush_due = False
+        self._reading = True
+        self._received_at = self._sent_at = self._loop.time()
+        self._heartbeat: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls, settings: Settings, owner: Owner, ssl_context: ssl.SSLContext | None
+    ) -> Link:
+        """Connect, log in and open the virtual host; ConnectFailed when that cannot be done."""
+        loop = asyncio.get_running_loop()
+        link = cls(settings, owner)
+        if settings.tls and ssl_context is None:
+            try:
+                ssl_context = settings.ssl_context()
+            except OSError as error:
+                raise ConnectFailed(f"the TLS files of {settings.address}: {error}") from error
+        try:
+            async with asyncio.timeout(settings.connection_timeout_s):
+                await loop.create_connection(
+                    lambda: link,
+                    settings.host,
+                    settings.port,
+                    ssl=ssl_context if settings.tls else None,
+                    server_hostname=(settings.server_name or settings.host)
+                    if settings.tls
+                    else None,
+                )
+                await link._opened
+        except TimeoutError:
+            raise ConnectFailed(
+                f"no connection to {settings.address} within {settings.connection_timeout_s} s"
+            ) from None
+        except OSError as error:
+            raise ConnectFailed(f"cannot connect to {settings.address}: {error}") from error
+        finally:
+            if link.machine.state is not State.OPEN:
+                link.abort()
+        return link
+
+    @property
+    def is_open(self) -> bool:
+        """Whether methods can be sent."""
+        return self._error is None and self.machine.state is State.OPEN
+
+    @property
+    def heartbeat_s(self) -> int:
+        """The negotiated interval; 0 means none."""
+        return int(self.machine.heartbeat_s)
+
+    def send(self, channel: int, method: MethodBase) -> None:
+        """Queue a method for sending."""
+        self._check()
+        try:
+            self.machine.send_method(channel, method)
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    def send_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """Queue a method with its content for sending."""
+        self._check()
+        try:
+            self.machine.send_content(channel, method, header, body)
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    async def close(self) -> None:
+        """Say goodbye, wait for the answer (not forever), and hang up."""
+        self._closing = True
+        if self.is_open:
+            self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
+            self.flush()
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await asyncio.shield(self._ended)
+            except TimeoutError:
+                log.warning("%s did not answer connection.close", self.settings.address)
+        self.abort()
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        self._closing = True
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def fail(self, error: ClientError) -> None:
+        """Hang up because of `error`, after what is queued was sent."""
+        if self._error is None:
+            self._error = error
+            self.flush()
+            self._hang_up()
+
+    def pause_reading(self) -> None:
+        """Read nothing more from the socket for now."""
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._received_at = self._loop.time()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        self._flush_due = False
+        data = self.machine.data_to_send()
+        self.machine.pool.dirty.clear()
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._sent_at = self._loop.time()
+            self._transport.write(data)
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected, and TLS is agreed on: greet."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """The broker said something."""
+        self._received_at = self._loop.time()
+        for event in self.machine.receive(data):
+            if self._error is not None:
+                break
+            try:
+                self._handle(event)
+            except AmqpError as error:
+                self._violated(error)
+            except ClientError as error:
+                self.fail(error)
+        if self.machine.pending():
+            self.flush()
+
+    def eof_received(self) -> None:
+        """The broker hung up."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is closed."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self.can_write.set()
+        if not self._ended.done():
+            self._ended.set_result(None)
+        reason = self._error or ConnectionLost(
+            f"the connection to {self.settings.address} was lost: {error or 'the broker hung up'}"
+        )
+        self._error = reason
+        if not self._opened.done():
+            self._opened.set_exception(_while_opening(reason, self.machine.state))
+            self._opened.exception()  # Nobody may be waiting any more: that is no news.
+        elif not self._closing:
+            self._owner.link_lost(self, reason)
+
+    def pause_writing(self) -> None:
+        """The broker does not read as fast as we write."""
+        self.can_write.clear()
+
+    def resume_writing(self) -> None:
+        """The broker has caught up."""
+        self.can_write.set()
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self.machine.state is not State.OPEN:
+            raise ConnectionLost(f"the connection to {self.settings.address} is closed")
+
+    def _schedule_flush(self) -> None:
+        if self.machine.pending() >= WRITE_SIZE_MAX:
+            self.flush()
+        elif not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case ContentReceived():
+                self._owner.link_content(event.channel, event.method, event.header, event.body)
+            case MethodReceived(channel=0):
+                self._connection_method(event.method)
+            case MethodReceived():
+                self._owner.link_method(event.channel, event.method)
+            case Failed(channel=0):
+                self._violated(event.error)
+            case Failed():
+                self._owner.link_channel_failed(event.channel, event.error)
+            case HeaderRejected():
+                text = f"{self.settings.address} does not speak AMQP 0-9-1: {event.header!r}"
+                self.fail(ConnectFailed(text))
+
+    def _connection_method(self, method: MethodBase) -> None:
+        match method:
+            case ConnectionStart():
+                self._start(method)
+            case ConnectionSecure():
+                self.fail(AuthenticationFailed("the broker asks for more than a password"))
+            case ConnectionTune():
+                self._tune(method)
+            case ConnectionOpenOk():
+                self._received_at = self._loop.time()
+                if not self._opened.done():
+                    self._opened.set_result(None)
+                if self.heartbeat_s:
+                    self._beat()
+            case ConnectionBlocked():
+                self._owner.link_blocked(method.reason)
+            case ConnectionUnblocked():
+                self._owner.link_blocked(None)
+            case ConnectionClose():
+                self.fail(
+                    ConnectionClosed(
+                        method.reply_code,
+                        method.reply_text,
+                        (method.class_id, method.method_id),
+                    )
+                )
+            case ConnectionCloseOk():
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close once everything is written, or soon even if the broker does not read it."""
+        if self._transport is not None:
+            self._transport.close()
+            self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+
+    def _start(self, method: ConnectionStart) -> None:
+        self.server_properties = method.server_properties
+        mechanism, response = _authenticate(self.settings, method.mechanisms)
+        properties: dict[str, Value] = {
+            "product": "Headrace client",
+            "platform": f"Python {platform.python_version()}",
+            "capabilities": CAPABILITIES,
+        }
+        if self.settings.name:
+            properties["connection_name"] = self.settings.name
+        self.machine.send_method(
+            0,
+            ConnectionStartOk(
+                client_properties=properties,
+                mechanism=mechanism,
+                response=response,
+                locale="en_US",
+            ),
+        )
+
+    def _tune(self, method: ConnectionTune) -> None:
+        """Agree on the lower of both sides' limits, where 0 is no limit (0-9-1/1.4.2.6)."""
+        if 0 < method.frame_max < FRAME_MIN_SIZE:
+            raise ProtocolViolation(
+                f"the broker's frames of {method.frame_max} octets are below {FRAME_MIN_SIZE}"
+            )
+        settings = self.settings
+        heartbeat_s = settings.heartbeat_s
+        if heartbeat_s and method.heartbeat:
+            heartbeat_s = min(heartbeat_s, method.heartbeat)
+        self.machine.send_method(
+            0,
+            ConnectionTuneOk(
+                channel_max=min(settings.channel_max, method.channel_max or settings.channel_max),
+                frame_max=min(settings.frame_max, method.frame_max or settings.frame_max),
+                heartbeat=heartbeat_s,
+            ),
+        )
+        self.machine.send_method(0, ConnectionOpen(virtual_host=settings.vhost))
+
+    def _beat(self) -> None:
+        """Send a heartbeat if nothing else was sent; hang up after two silent intervals."""
+        now = self._loop.time()
+        if self._reading and now - self._received_at > 2 * self.heartbeat_s:
+            text = f"{self.settings.address} was silent for two heartbeats of {self.heartbeat_s} s"
+            self._error = self._error or ConnectionLost(text)
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        if now - self._sent_at >= self.heartbeat_s / 2:
+            self.machine.send_heartbeat()
+            self.flush()
+        self._heartbeat = self._loop.call_later(self.heartbeat_s / 2, self._beat)
+
+    def _violated(self, error: AmqpError) -> None:
+        """The broker broke the protocol: tell it, and hang up."""
+        if self.machine.state not in (State.CLOSING, State.CLOSED):
+            self.machine.fail(error)
+            self.machine.events.clear()
+        self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {error}"))
+
+
+def _authenticate(settings: Settings, mechanisms: bytes) -> tuple[str, bytes]:
+    """The mechanism to use and what it answers at once."""
+    offered = mechanisms.decode("ascii", "replace").split()
+    wanted = (settings.mechanism,) if settings.mechanism else ("PLAIN", "AMQPLAIN")
+    for mechanism in wanted:
+        if mechanism not in offered:
+            continue
+        if mechanism == "PLAIN":
+            return mechanism, f"\0{settings.username}\0{settings.password}".encode()
+        if mechanism == "AMQPLAIN":
+            login = encode_table({"LOGIN": settings.username, "PASSWORD": str(settings.password)})
+            return mechanism, login[4:]
+        return mechanism, b""
+    raise AuthenticationFailed(
+        f"{settings.address} offers the mechanisms {offered}, not {' or '.join(wanted)}"
+    )
+
+
+def _while_opening(reason: ClientError, state: State) -> ClientError:
+    """What a failure means before the connection was open."""
+    if isinstance(reason, ConnectFailed):
+        return reason
+    if isinstance(reason, ConnectionClosed):
+        kind = AuthenticationFailed if reason.code == 403 else ConnectFailed
+        return kind(str(reason), reason.code, reason.text)
+    hint = ""
+    if state is State.AUTHENTICATING:
+        hint = " (while logging in: is the user or the password wrong?)"
+    elif state is State.OPENING:
+        hint = " (while opening the virtual host: does it exist?)"
+    return ConnectFailed(f"{reason}{hint}")

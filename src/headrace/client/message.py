@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages as programs see them: a body, typed properties and headers.
+
+`Message` is what you publish; `Received` is what a consumer or `get` hands you, with where it came
+from. The asyncio and the blocking client add to it how it is settled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from headrace.wire.table import Value
+
+BASIC = BasicProperties.CLASS_ID
+PERSISTENT = 2
+
+_MILLISECOND = timedelta(milliseconds=1)
+_EXPIRATION_MS_MAX = 2**32 - 1  # What RabbitMQ accepts too: some 49 days.
+
+
+@dataclass(slots=True)
+class Message:
+    """A body with its properties. Persistent unless you say not."""
+
+    body: bytes
+    headers: Mapping[str, Value] = field(default_factory=dict, kw_only=True)
+    persistent: bool = field(default=True, kw_only=True)
+    content_type: str | None = field(default=None, kw_only=True)
+    content_encoding: str | None = field(default=None, kw_only=True)
+    priority: int | None = field(default=None, kw_only=True)
+    correlation_id: str | None = field(default=None, kw_only=True)
+    reply_to: str | None = field(default=None, kw_only=True)
+    expiration: timedelta | None = field(default=None, kw_only=True)
+    message_id: str | None = field(default=None, kw_only=True)
+    timestamp: datetime | int | None = field(default=None, kw_only=True)
+    type: str | None = field(default=None, kw_only=True)
+    user_id: str | None = field(default=None, kw_only=True)
+    app_id: str | None = field(default=None, kw_only=True)
+    cluster_id: str | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def of(cls, content: Message | bytes | bytearray | memoryview | str) -> Message:
+        """The content itself when it is a message, else a message with that body; str as UTF-8."""
+        if isinstance(content, Message):
+            return content
+        return Message(content.encode() if isinstance(content, str) else bytes(content))
+
+    @classmethod
+    def from_json(cls, value: object) -> Message:
+        """A message with `value` as JSON, and the content type that says so."""
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return Message(text.encode(), content_type="application/json")
+
+    def text(self) -> str:
+        """The body as text: UTF-8, or what `content_encoding` names if Python knows it."""
+        try:
+            return self.body.decode(self.content_encoding or "utf-8")
+        except LookupError:
+            return self.body.decode()
+
+    # json.loads has no narrower type.
+    def json(self) -> Any:
+        """The body, parsed as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass(slots=True)
+class Received(Message):
+    """A message from a queue, and where it came from."""
+
+    exchange: str = field(default="", kw_only=True)
+    routing_key: str = field(default="", kw_only=True)
+    redelivered: bool = field(default=False, kw_only=True)
+    delivery_tag: int = field(default=0, kw_only=True)
+    consumer_tag: str = field(default="", kw_only=True)  # "" when `get` fetched it.
+    message_count: int = field(default=0, kw_only=True)  # Of `get`: how many the queue still has.
+
+    @property
+    def offset(self) -> int | None:
+        """Where the message is in its stream; None when it came from a queue."""
+        value = self.headers.get("x-stream-offset")
+        return value if isinstance(value, int) else None
+
+
+def encode_header(message: Message) -> bytes:
+    """The payload of the content header frame; ValueError when a property cannot be sent."""
+    properties = BasicProperties(
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        headers=dict(message.headers) if message.headers else None,
+        delivery_mode=PERSISTENT if message.persistent else None,
+        priority=message.priority,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        expiration=None if message.expiration is None else _milliseconds(message.expiration),
+        message_id=message.message_id,
+        timestamp=message.timestamp,
+        type=message.type,
+        user_id=message.user_id,
+        app_id=message.app_id,
+        cluster_id=message.cluster_id,
+    )
+    return encode_content_header(V0_9_1, BASIC, len(message.body), properties)
+
+
+def decode_properties(header: bytes) -> BasicProperties:
+    """The properties in a content header frame's payload; AmqpError when it is malformed."""
+    class_id, _, properties = decode_content_header(V0_9_1, header)
+    if class_id != BASIC or not isinstance(properties, BasicProperties):
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, f"content of class {class_id} instead of basic")
+    return properties
+
+
+def read_message(header: bytes, body: bytes) -> Message:
+    """A message from its header frame's payload and its body."""
+    return Message(body, **message_fields(decode_properties(header)))
+
+
+# The values are passed on to the dataclasses above, which give each its type.
+def message_fields(properties: BasicProperties) -> dict[str, Any]:
+    """The keyword arguments of `Message` that say the same as `properties`."""
+    return {
+        "headers": properties.headers or {},
+        "persistent": properties.delivery_mode == PERSISTENT,
+        "content_type": properties.content_type,
+        "content_encoding": properties.content_encoding,
+        "priority": properties.priority,
+        "correlation_id": properties.correlation_id,
+        "reply_to": properties.reply_to,
+        "expiration": _expiration(properties.expiration),
+        "message_id": properties.message_id,
+        "timestamp": properties.timestamp,
+        "type": properties.type,
+        "user_id": properties.user_id,
+        "app_id": properties.app_id,
+        "cluster_id": properties.cluster_id,
+    }
+
+
+def _milliseconds(expiration: timedelta) -> str:
+    """The time to live as the wire has it, rounded up so that it never becomes 0 by rounding."""
+    ms = -(-expiration // _MILLISECOND)
+    if not 0 <= ms <= _EXPIRATION_MS_MAX:
+        raise ValueError(f"an expiration must be from 0 to {_EXPIRATION_MS_MAX} ms, not {ms} ms")
+    return str(ms)
+
+
+def _expiration(text: str | None) -> timedelta | None:
+    """The time to live; None for what is not a number, which a broker should have refused."""
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 10:
+        return None
+    return timedelta(milliseconds=int(text))

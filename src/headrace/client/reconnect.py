@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connection does after it was lost: when it tries again, and what it puts back.
+
+`Reconnect` is the back-off. `Topology` remembers what this connection declared, as the very methods
+that were sent, so that restoring it is sending them again: exchanges, then queues, then bindings.
+Channels, their qos and their consumers are restored by the channels themselves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from headrace.protocol.codec_0_x import (
+    ExchangeBind,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
+    MethodBase,
+    QueueBind,
+    QueueDeclare,
+    QueueDelete,
+    QueueUnbind,
+)
+from headrace.wire.table import encode_table
+
+BindingKey = tuple[str, str, str, str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconnect:
+    """Exponential back-off with jitter. `attempts` None goes on until the connection is closed."""
+
+    delay_s: float = 0.1
+    delay_max_s: float = 30.0
+    factor: float = 2.0
+    jitter: float = 0.2
+    attempts: int | None = None
+    topology: bool = True  # Whether to declare again what this connection had declared.
+
+    def delays(self) -> Iterator[float]:
+        """How long to wait before each attempt."""
+        delay_s = self.delay_s
+        count = 0
+        while self.attempts is None or count < self.attempts:
+            yield delay_s * random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311
+            delay_s = min(self.delay_max_s, delay_s * self.factor)
+            count += 1
+
+
+class Topology:
+    """What one connection declared and did not delete."""
+
+    def __init__(self) -> None:
+        self.exchanges: dict[str, ExchangeDeclare] = {}
+        self.queues: dict[str, QueueDeclare] = {}
+        self.bindings: dict[BindingKey, QueueBind | ExchangeBind] = {}
+        self.names: dict[str, str] = {}  # What a queue that the broker names is called now.
+
+    def name(self, queue: str) -> str:
+        """The present name of a queue whose first name was `queue`."""
+        return self.names.get(queue, queue)
+
+    def record(self, method: MethodBase, name: str = "") -> None:
+        """The broker did what `method` asks; `name` is the queue's, when the broker chose it."""
+        match method:
+            case ExchangeDeclare(passive=False):
+                self.exchanges[method.exchange] = method
+            case ExchangeDelete():
+                self.exchanges.pop(method.exchange, None)
+                self._forget_bindings(exchange=method.exchange)
+            case QueueDeclare(passive=False):
+                self.queues[method.queue or name] = method
+            case QueueDelete():
+                self.forget_queue(method.queue)
+            case QueueBind() | ExchangeBind():
+                self.bindings[_binding_key(method)] = method
+            case QueueUnbind() | ExchangeUnbind():
+                self.bindings.pop(_binding_key(method), None)
+
+    def forget_queue(self, queue: str) -> None:
+        """The queue is gone, and with it what was bound to it."""
+        self.queues.pop(queue, None)
+        for key in [key for key in self.bindings if key[0] == "queue" and key[1] == queue]:
+            del self.bindings[key]
+
+    def records(self) -> Iterator[tuple[str, MethodBase]]:
+        """All declarations in an order that works, each with the name of the queue if it is one's.
+
+        The names of queues may change while this is iterated over.
+        """
+        for exchange in list(self.exchanges.values()):
+            yield "", exchange
+        yield from list(self.queues.items())
+        # After the queues, so with their new names.
+        for binding in list(self.bindings.values()):
+            yield "", binding
+
+    def is_auto_delete(self, queue: str) -> bool:
+        """Whether the queue goes away with its last consumer."""
+        declared = self.queues.get(queue)
+        return declared is not None and declared.auto_delete
+
+    def rename(self, old: str, new: str) -> None:
+        """The broker gave the queue another name this time."""
+        self.queues[new] = self.queues.pop(old)
+        for first, present in list(self.names.items()):
+            if present == old:
+                self.names[first] = new
+        self.names[old] = new
+        self.names.pop(new, None)
+        for key, binding in list(self.bindings.items()):
+            if isinstance(binding, QueueBind) and binding.queue == old:
+                del self.bindings[key]
+                bound = replace(binding, queue=new)
+                self.bindings[_binding_key(bound)] = bound
+
+    def _forget_bindings(self, exchange: str) -> None:
+        for key, binding in list(self.bindings.items()):
+            if key[2] == exchange or (
+                isinstance(binding, ExchangeBind) and binding.destination == exchange
+            ):
+                del self.bindings[key]
+
+
+def _binding_key(method: QueueBind | ExchangeBind | QueueUnbind | ExchangeUnbind) -> BindingKey:
+    arguments = encode_table(method.arguments)
+    if isinstance(method, QueueBind | QueueUnbind):
+        return "queue", method.queue, method.exchange, method.routing_key, arguments
+    return "exchange", method.destination, method.source, method.routing_key, arguments

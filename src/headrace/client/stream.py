@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams by offset: where a stream begins and ends, and any range of it as raw records.
+
+A range is read by an ordinary consumer on a channel of its own, with acks as credit. What is read
+twice is the same twice, octet by octet. Headrace answers where a stream begins and ends, and where
+a moment lies in it, in a passive queue.declare; with RabbitMQ the client finds out by consuming.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.client.errors import ClientError, ConnectionLost, ConsumerCancelled, fresh
+from headrace.client.message import Message, decode_properties, read_message
+from headrace.protocol.codec_0_x import (
+    BasicConsume,
+    BasicDeliver,
+    BasicQos,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.client.channel import Channel
+    from headrace.client.connection import Connection
+    from headrace.wire.table import Value
+
+CREDIT = 1000  # Records under way.
+BATCH_MAX = 1000  # Records handed out at once.
+PROBE_TIMEOUT_S = 2.0  # How long RabbitMQ may take to show that a stream is not empty.
+QUIET_S = 0.3  # After which silence RabbitMQ has shown the last record.
+
+_TAG = "stream"
+_OFFSET_KEY = b"\x0fx-stream-offset"
+_I64 = Struct(">q")
+
+
+class Record(NamedTuple):
+    """One record of a stream, as it came over the wire."""
+
+    offset: int
+    header: bytes  # The payload of the content header frame, with all properties and headers.
+    body: bytes
+    exchange: str
+    routing_key: str
+
+    def message(self) -> Message:
+        """The record with its properties decoded."""
+        return read_message(self.header, self.body)
+
+
+class Stream:
+    """A stream of a connection; get one with `connection.stream(name)`."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.name = name
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r} of {self._connection!r}>"
+
+    async def first_offset(self) -> int:
+        """The offset of the oldest record that is kept; that of the next one when none is."""
+        if self._answers_offsets():
+            return await self._query("first")
+        offsets = await self._probe("first", 1)
+        return offsets[0] if offsets else 0
+
+    async def last_offset(self) -> int:
+        """The end of what is committed: the offset that the next record will have."""
+        if self._answers_offsets():
+            return await self._query("last")
+        offsets = await self._probe("last", CREDIT)
+        return offsets[-1] + 1 if offsets else 0
+
+    async def offset_at(self, moment: datetime) -> int:
+        """The offset of the first record that arrived at `moment` or later; the end when none did.
+
+        RabbitMQ knows this by chunk only: there it may be some records earlier.
+        """
+        if moment.tzinfo is None:
+            raise ValueError(f"a moment needs a time zone: {moment!r}")
+        if self._answers_offsets():
+            return await self._query(moment)
+        offsets = await self._probe(moment, 1)
+        return offsets[0] if offsets else await self.last_offset()
+
+    async def read(
+        self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
+    ) -> AsyncGenerator[list[Record], None]:
+        """The records of [first, last) in order, in batches of up to `batch_max`.
+
+        OffsetGone when `first` is no longer kept. Waits for records that are not yet there. It goes
+        on where it was after a reconnection.
+        """
+        if first < 0:
+            raise ValueError(f"an offset cannot be negative: {first}")
+        at = first
+        while at < last:
+            reading = self._read_once(at, last, batch_max, credit)
+            try:
+                async with aclosing(reading):
+                    async for batch in reading:
+                        at = batch[-1].offset + 1
+                        yield batch
+                return
+            except ConnectionLost:
+                await self._connection.ready()
+                if self._connection.is_closed:
+                    raise
+
+    async def _read_once(
+        self, first: int, last: int, batch_max: int, credit: int
+    ) -> AsyncGenerator[list[Record], None]:
+        """As `read`, on one channel."""
+        exact = self._answers_offsets()
+        async with self._connection.channel(confirm=False) as channel:
+            reader = _Reader(channel, self.name, first, last)
+            arguments: dict[str, Value] = {"x-stream-offset": first}
+            if exact:
+                arguments["x-stream-offset-error"] = True
+            await self._consume(channel, reader, arguments, credit)
+            while not reader.is_complete:
+                batch = await reader.take(batch_max)
+                if batch and not exact and batch[0].offset > reader.expected_first:
+                    raise _gone(self.name, reader.expected_first, batch[0].offset)
+                if batch:
+                    reader.expected_first = batch[-1].offset + 1
+                    yield batch
+                reader.acknowledge(credit)
+
+    async def _consume(
+        self, channel: Channel, reader: _Reader, arguments: dict[str, Value], credit: int
+    ) -> None:
+        requests = (
+            BasicQos(prefetch_count=credit),
+            BasicConsume(queue=self.name, consumer_tag=_TAG, arguments=arguments),
+        )
+        await channel.attach(_TAG, reader, requests)
+
+    def _answers_offsets(self) -> bool:
+        properties = self._connection.server_properties
+        capabilities = properties.get("capabilities")
+        if isinstance(capabilities, dict) and capabilities.get("stream_offset_query") is True:
+            return True
+        return properties.get("product") == "Headrace"
+
+    async def _query(self, what: Value) -> int:
+        """Ask Headrace for an offset: 64 bits in the two counts of queue.declare-ok."""
+        async with self._connection.channel(confirm=False) as channel:
+            state = await channel.declare_queue(
+                self.name, passive=True, arguments={"x-stream-offset-query": what}
+            )
+        return state.consumer_count << 32 | state.message_count
+
+    async def _probe(self, what: Value, credit: int) -> list[int]:
+        """Consume from `what` on until nothing more comes, and return the offsets that were seen."""
+        offsets: list[int] = []
+        async with self._connection.channel(confirm=False) as channel:
+            reader = _Reader(channel, self.name, 0, 1 << 62)
+            await self._consume(channel, reader, {"x-stream-offset": what}, credit)
+            try:
+                while not offsets or credit > 1:
+                    async with asyncio.timeout(QUIET_S if offsets else PROBE_TIMEOUT_S):
+                        offsets += [record.offset for record in await reader.take(BATCH_MAX)]
+                    reader.acknowledge(credit)
+            except TimeoutError:
+                pass  # That was all.
+        return offsets
+
+
+class _Reader:
+    """Receives the records of one range."""
+
+    def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:
+        self.expected_first = first
+        self.is_complete = first >= last  # Whether the last record was handed out.
+        self._channel = channel
+        self._name = name
+        self._first = first
+        self._last = last
+        self._records: list[Record] = []
+        self._all_here = False
+        self._changed = asyncio.Event()
+        self._error: ClientError | None = None
+        self._tag = 0  # Of the newest delivery that was handed out.
+        self._tags: list[int] = []  # Of the records that were not.
+        self._acked = 0
+
+    async def take(self, most: int) -> list[Record]:
+        """Wait for records and return them; none when the range ends with ones not kept."""
+        while not self._records and not self._all_here:
+            if self._error is not None:
+                raise fresh(self._error)
+            self._changed.clear()
+            await self._changed.wait()
+        taken, self._records = self._records[:most], self._records[most:]
+        if taken:
+            self._tag = self._tags[len(taken) - 1]
+            del self._tags[: len(taken)]
+            for record in taken:
+                self._channel.intake.release(len(record.body))
+        self.is_complete = self._all_here and not self._records
+        return taken
+
+    def acknowledge(self, credit: int) -> None:
+        """Give the broker new credit once half of it is used."""
+        if self._tag - self._acked >= max(1, credit // 2) and not self._all_here:
+            self._acked = self._tag
+            self._channel.ack_up_to(self._tag)
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A record came."""
+        offset = offset_of(header)
+        if self._all_here:
+            return
+        if offset >= self._first:  # A broker may begin with the chunk that holds it.
+            if offset < self._last:
+                self._records.append(
+                    Record(offset, header, body, method.exchange, method.routing_key)
+                )
+                self._tags.append(method.delivery_tag)
+                self._channel.intake.hold(len(body))
+            self._all_here = offset >= self._last - 1
+        elif not self._records:
+            self._tag = method.delivery_tag  # Credit for what is skipped comes back too.
+            self.acknowledge(2)
+        self._changed.set()
+
+    def cancelled(self) -> None:
+        """The stream was deleted."""
+        self.fail(ConsumerCancelled(self._name, _TAG))
+
+    def lost(self) -> None:
+        """The connection broke."""
+        self.fail(ConnectionLost("the connection was lost while a stream was read"))
+
+    def fail(self, error: ClientError) -> None:
+        """No more records will come."""
+        self._error = self._error or error
+        for record in self._records:
+            self._channel.intake.release(len(record.body))
+        self._records.clear()
+        self._tags.clear()
+        self._changed.set()
+
+
+def offset_of(header: bytes) -> int:
+    """The offset in the payload of a delivery's header frame.
+
+    The broker's own header is there for certain, so if the name occurs once, that is it. A record
+    may hold the name a second time, in a value: only then is the header decoded.
+    """
+    at = header.find(_OFFSET_KEY)
+    if at >= 0 and header.find(_OFFSET_KEY, at + 1) < 0:
+        at += len(_OFFSET_KEY)
+        if header[at : at + 1] in (b"l", b"L") and len(header) >= at + 9:
+            return int(_I64.unpack_from(header, at + 1)[0])
+    headers = decode_properties(header).headers or {}
+    offset = headers.get("x-stream-offset")
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a record of a stream without its offset")
+    return offset
+
+
+def _gone(name: str, wanted: int, first: int) -> ClientError:
+    from headrace.client.errors import OffsetGone
+
+    text = f"NOT_FOUND - offset {wanted} is gone from stream '{name}'; the first is {first}"
+    return OffsetGone(404, text)

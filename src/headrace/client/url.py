@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The URL of a broker: amqp://user:password@host:port/vhost?heartbeat=30, and its settings."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headrace.client.errors import InvalidUrl
+
+PORT = 5672
+PORT_TLS = 5671
+FRAME_MIN_SIZE = 4096  # 0-9-1 section 4.2.3: what every peer must accept.
+FRAME_MAX = 131072
+CHANNEL_MAX = 2047
+HEARTBEAT_S = 60
+
+_INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class Secret(str):
+    """A string that stays out of reprs, and so out of logs and tracebacks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+GUEST = Secret("guest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that decides how one connection is made; the password never shows in its repr."""
+
+    host: str = "localhost"
+    port: int = PORT
+    tls: bool = False
+    username: str = "guest"
+    password: Secret = GUEST
+    vhost: str = "/"
+    heartbeat_s: int = HEARTBEAT_S
+    frame_max: int = FRAME_MAX
+    channel_max: int = CHANNEL_MAX
+    connection_attempts: int = 1
+    retry_delay_s: float = 1.0
+    connection_timeout_s: float = 10.0
+    name: str = ""
+    mechanism: str = ""  # "" takes PLAIN when offered, else AMQPLAIN.
+    cacertfile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    server_name: str = ""
+
+    @property
+    def address(self) -> str:
+        """The URL without user and password, for messages and logs."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}/{self.vhost}"
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """A context that verifies the broker's certificate and host name."""
+        context = ssl.create_default_context(cafile=self.cacertfile or None)
+        if self.certfile:
+            context.load_cert_chain(self.certfile, self.keyfile or None)
+        return context
+
+
+def parse_url(url: str) -> Settings:
+    """Read a broker's URL; whatever is left out takes its default."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # Its text may repeat a part of a password that was not percent-encoded.
+        raise InvalidUrl("malformed host or port in the URL of a broker") from None
+    if parts.scheme not in ("amqp", "amqps"):
+        raise InvalidUrl(f"the URL must start with amqp:// or amqps://, not {parts.scheme!r}")
+    if parts.fragment:
+        raise InvalidUrl("a '#' in the URL of a broker must be written as %23")
+    tls = parts.scheme == "amqps"
+    if port == 0:
+        raise InvalidUrl("port 0 cannot be connected to")
+    values: dict[str, str] = {}
+    try:
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise InvalidUrl("malformed query in the URL of a broker") from None
+    for key, value in pairs:
+        if key not in _PARAMETERS:
+            known = ", ".join(sorted(_PARAMETERS))
+            raise InvalidUrl(f"unknown parameter {key!r} in the URL of a broker; known: {known}")
+        if key in values:
+            raise InvalidUrl(f"parameter {key!r} appears twice in the URL of a broker")
+        values[key] = value
+    settings = Settings(
+        host=_decode(host, "host") if host else "localhost",
+        port=port if port is not None else (PORT_TLS if tls else PORT),
+        tls=tls,
+        username="guest" if parts.username is None else _decode(parts.username, "user name"),
+        password=Secret("guest" if parts.password is None else _decode(parts.password, "password")),
+        vhost=_decode(parts.path[1:], "virtual host") or "/",
+        heartbeat_s=_integer(values, "heartbeat", HEARTBEAT_S, 0, 65535),
+        frame_max=_integer(values, "frame_max", FRAME_MAX, FRAME_MIN_SIZE, 2**31 - 1),
+        channel_max=_integer(values, "channel_max", CHANNEL_MAX, 1, 65535),
+        connection_attempts=_integer(values, "connection_attempts", 1, 1, 1_000_000),
+        retry_delay_s=_number(values, "retry_delay", 1.0),
+        connection_timeout_s=_number(values, "connection_timeout", 10.0),
+        name=values.get("name", ""),
+        mechanism=values.get("auth_mechanism", "").upper(),
+        cacertfile=values.get("cacertfile", ""),
+        certfile=values.get("certfile", ""),
+        keyfile=values.get("keyfile", ""),
+        server_name=values.get("server_name_indication", ""),
+    )
+    if settings.mechanism not in ("", "PLAIN", "AMQPLAIN", "EXTERNAL"):
+        raise InvalidUrl(
+            f"auth_mechanism {settings.mechanism!r} is not PLAIN, AMQPLAIN or EXTERNAL"
+        )
+    if not tls and any(values.get(key) for key in _TLS_PARAMETERS):
+        raise InvalidUrl("TLS parameters need an amqps:// URL")
+    if settings.keyfile and not settings.certfile:
+        raise InvalidUrl("keyfile needs certfile")
+    if len(settings.vhost.encode()) > 255:
+        raise InvalidUrl("the name of the virtual host is longer than 255 bytes")
+    return settings
+
+
+_TLS_PARAMETERS = ("cacertfile", "certfile", "keyfile", "server_name_indication")
+_PARAMETERS = {
+    "heartbeat",
+    "frame_max",
+    "channel_max",
+    "connection_attempts",
+    "retry_delay",
+    "connection_timeout",
+    "name",
+    "auth_mechanism",
+    *_TLS_PARAMETERS,
+}
+
+
+def _decode(text: str, what: str) -> str:
+    if _BAD_ESCAPE.search(text):
+        raise InvalidUrl(f"the {what} has a '%' that starts no escape; write it as %25")
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidUrl(f"the {what} is not UTF-8 after percent-decoding") from None
+
+
+def _integer(values: dict[str, str], key: str, default: int, least: int, most: int) -> int:
+    text = values.get(key)
+    if text is None:
+        return default
+    if not _INTEGER.fullmatch(text) or not least <= int(text) <= most:
+        raise InvalidUrl(f"{key}={text!r} is not a whole number from {least} to {most}")
+    return int(text)
+
+
+def _number(values: dict[str, str], key: str, default: float) -> float:
+    text = values.get(key)
+    if text is None:
+        return default
+    if not _NUMBER.fullmatch(text):
+        raise InvalidUrl(f"{key}={text!r} is not a number of seconds")
+    return float(text)
