@@ -56,7 +56,7 @@ lint: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py --check
 
 bench: build
-	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench $(BENCH)
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench --serve $(BENCH)
 
 demo: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m demo $(DEMO)

@@ -36,6 +36,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/channel.py",
     "headrace/gateway/amqp_0_x.py",
     "headrace/server/transport.py",
+    "headrace/bench/meter.py",
 )
 
 DIRECTIVES = {

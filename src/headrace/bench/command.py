@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `headrace bench`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from headrace.bench import meter
+from headrace.bench.growth import GROWTH
+from headrace.bench.link import BenchError
+from headrace.bench.report import Result, table
+from headrace.bench.served import Restartable, Restarted, Served
+from headrace.bench.usage import Usage, find_listener
+from headrace.bench.workload import WORKLOADS, Bench, Workload
+from headrace.client.errors import InvalidUrl
+from headrace.client.url import parse_url
+
+
+@click.command()
+@click.argument("url", default="amqp://guest:guest@127.0.0.1:5672/")
+@click.option("--compare", metavar="URL", help="Measure this broker too and show ratios.")
+@click.option("--serve", is_flag=True, help="Start a headrace serve and measure that, not URL.")
+@click.option(
+    "--workload",
+    "names",
+    metavar="NAMES",
+    default="",
+    help=f"Which, separated by commas, of {', '.join(WORKLOADS)}; all that can be run.",
+)
+@click.option("--growth", is_flag=True, help="Measure how the cost of a message grows instead.")
+@click.option("--time", "seconds", type=click.FloatRange(0.05), default=8.0, show_default=True)
+@click.option("--warm", "warm_s", type=click.FloatRange(0), default=1.0, show_default=True)
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True)
+@click.option(
+    "--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Factor for all counts."
+)
+@click.option("--pid", type=int, default=0, help="The broker's process; found when it is local.")
+@click.option("--restart", metavar="COMMAND", help="W8: how to start the broker at URL again.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+def bench(
+    url: str,
+    compare: str | None,
+    serve: bool,
+    names: str,
+    growth: bool,
+    seconds: float,
+    warm_s: float,
+    runs: int,
+    scale: float,
+    pid: int,
+    restart: str | None,
+    json_path: Path | None,
+) -> None:
+    """Measure the AMQP 0-9-1 broker at URL."""
+    if not meter.is_compiled():
+        click.echo("headrace is not compiled: the generator will be the limit", err=True)
+    known = GROWTH if growth else WORKLOADS
+    workloads = _chosen(known, names)
+    try:
+        with ExitStack() as stack:
+            benches: list[tuple[str, Bench]] = []
+            for number, one in enumerate([url, compare] if compare else [url]):
+                assert one is not None
+                restartable: Restartable | None = None
+                if serve and number == 0:
+                    restartable = served = Served()
+                    stack.callback(served.close)
+                    one = served.url
+                settings = parse_url(one)
+                if restart and number == 0 and not serve:
+                    restartable = Restarted(settings, restart)
+                found = pid if pid and number == 0 else find_listener(settings.host, settings.port)
+                benches.append(
+                    (
+                        settings.address,
+                        Bench(settings, Usage(found), seconds, warm_s, scale, restartable),
+                    )
+                )
+            if not names:  # Only what somebody can be measured with.
+                may_restart = any(one.restartable for _, one in benches)
+                workloads = [one for one in workloads if one.name != "W8" or may_restart]
+            results = _measure(benches, workloads, runs)
+    except (BenchError, InvalidUrl) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(table(*results))
+    if json_path is not None:
+        everything = [result.as_json() for of_broker in results for result in of_broker]
+        json_path.write_text(json.dumps(everything, indent=1) + "\n")
+    if any(result.problems() for of_broker in results for result in of_broker):
+        sys.exit(1)
+
+
+def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:
+    wanted = [name.strip() for name in names.split(",")] if names else list(known)
+    for name in wanted:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+    return [known[name] for name in wanted]
+
+
+def _measure(
+    benches: list[tuple[str, Bench]], workloads: list[Workload], runs: int
+) -> list[list[Result]]:
+    """Measure all; both brokers' runs of a workload are next to each other in time."""
+    results: list[list[Result]] = [[] for _ in benches]
+    for workload in workloads:
+        for of_broker, (address, one) in zip(results, benches, strict=True):
+            result = Result(workload.name, workload.text, address)
+            of_broker.append(result)
+            for number in range(runs):
+                click.echo(f"{workload.name} on {address}, run {number + 1} of {runs}", err=True)
+                try:
+                    result.samples.append(workload.measure(one))
+                except BenchError as error:
+                    result.error = str(error)
+                    click.echo(f"  {error}", err=True)
+                    break
+    return results

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does a message cost more when there is more of everything?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from headrace.bench.link import Link
+from headrace.bench.load import Load, declare, queue_name, remove
+from headrace.bench.run import Outcome, Run, run
+from headrace.bench.workload import Bench, Figure, Sample, Workload, allow_files
+from headrace.protocol.codec_0_x import BasicConsume, BasicConsumeOk
+
+READY = 5_000_000
+PROBE = 500_000  # Messages that are published to, or drained from, what is ready.
+CONNECTIONS = 1000
+
+_BASE = Load(size=100, prefetch=1000, ack_every=100)
+
+
+def queues(count: int) -> Callable[[Bench], Sample]:
+    """One connection each way that serves so many queues in turn."""
+
+    def measure(bench: Bench) -> Sample:
+        return _sample(bench.run(replace(_BASE, queues=bench.scaled(count) if count > 1 else 1)))
+
+    return measure
+
+
+def idle_connections(bench: Bench) -> Sample:
+    """The base load beside 1,000 connections that consume from queues where nothing comes."""
+    idle = bench.scaled(CONNECTIONS)
+    allow_files(idle + 100)
+    load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
+    all_queues = Load(queues=1 + idle)
+    links: list[Link] = []
+    try:
+        declare(all_queues, bench.settings)
+        for number in range(1, 1 + idle):
+            link = Link(bench.settings)
+            links.append(link)
+            link.call(BasicConsume(queue=queue_name(number)), BasicConsumeOk)
+        outcome = Run(replace(load, keep=False), bench.settings, bench.usage).go()
+    finally:
+        for link in links:
+            link.close()
+        remove(all_queues, bench.settings)
+    return _sample(outcome)
+
+
+def busy_connections(bench: Bench) -> Sample:
+    """500 publishers and 500 consumers, each pair on a queue of its own."""
+    half = bench.scaled(CONNECTIONS // 2)
+    allow_files(2 * half + 100)
+    load = replace(_BASE, publishers=half, consumers=half, queues=half, own_queue=True)
+    return _sample(bench.run(load))
+
+
+def publish_onto(ready: int) -> Callable[[Bench], Sample]:
+    """Publish without a consumer where so many messages wait already."""
+
+    def measure(bench: Bench) -> Sample:
+        return _depth(bench, ready, replace(_BASE, consumers=0))
+
+    return measure
+
+
+def drain_from(ready: int) -> Callable[[Bench], Sample]:
+    """Consume without a publisher the first of so many messages."""
+
+    def measure(bench: Bench) -> Sample:
+        return _depth(bench, ready, replace(_BASE, publishes=False))
+
+    return measure
+
+
+def _depth(bench: Bench, ready: int, load: Load) -> Sample:
+    """Fill a queue, then run ``load`` on it."""
+    depth, probe = bench.scaled(ready) if ready else 0, bench.scaled(PROBE)
+    try:
+        declare(_BASE, bench.settings)
+        if depth:
+            fill = replace(_BASE, consumers=0, count=depth, keep=True)
+            run(fill, bench.settings, bench.usage)
+        probing = replace(load, count=probe, keep=True, backlog=depth, first_publisher=1)
+        outcome = Run(probing, bench.settings, bench.usage).go()
+    finally:
+        remove(_BASE, bench.settings)
+    rate = outcome.published_rate if load.publishes else outcome.delivered_rate
+    name = Figure.PUBLISH if load.publishes else Figure.DRAIN
+    return _sample(outcome, name, rate)
+
+
+def _sample(outcome: Outcome, name: Figure = Figure.DELIVERED, rate: float | None = None) -> Sample:
+    figures = {
+        name: outcome.delivered_rate if rate is None else rate,
+        Figure.CPU_EACH: outcome.broker_cpu_us,
+        Figure.PEAK: outcome.peak_mib,
+    }
+    return Sample(figures, outcome.problems())
+
+
+GROWTH: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload("Q1", "1 queue, 1 connection each way", queues(1)),
+        Workload("Q10", "10 queues", queues(10)),
+        Workload("Q1000", "1,000 queues", queues(1000)),
+        Workload("C1000", "1,000 idle connections beside it", idle_connections),
+        Workload("C1000b", "500 publishers, 500 consumers, 500 queues", busy_connections),
+        Workload("P0", "publish 500,000 onto an empty queue", publish_onto(0)),
+        Workload("P5M", "publish 500,000 onto 5 M ready", publish_onto(READY)),
+        Workload("D0", "drain 500,000 of 500,000", drain_from(PROBE)),
+        Workload("D5M", "drain 500,000 of 5 M", drain_from(READY)),
+    )
+}

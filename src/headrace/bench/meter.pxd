@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.wire.memory cimport cut, get32, get64, put16, put32, put64
+
+cdef Py_ssize_t STAMP_LEN
+cdef Py_ssize_t ACK_LEN
+cdef unsigned long long SEQUENCE_MASK
+cdef unsigned int DELIVER
+cdef unsigned int ACK
+cdef unsigned int NACK
+
+@cython.final
+cdef class Histogram:
+    cdef unsigned long long[::1] counts
+    cdef readonly unsigned long long total
+    cdef readonly long long largest
+
+    cpdef int add(self, long long value, unsigned long long times) except -1
+    @cython.locals(wanted=cython.longlong, seen=cython.longlong, i=cython.int)
+    cpdef double percentile(self, double share) except -1
+
+@cython.locals(exponent=cython.int, rest=cython.longlong)
+cdef Py_ssize_t bucket_of(long long value) except -1
+
+@cython.final
+cdef class Sender:
+    cdef unsigned long long number
+    cdef readonly bytearray sheet
+    cdef unsigned long long[::1] ends
+    cdef unsigned long long[::1] bodies
+    cdef unsigned long long[::1] targets
+    cdef unsigned long long[::1] fans
+    cdef Py_ssize_t size
+    cdef unsigned long long[::1] seqs
+    cdef long long window
+    cdef bytearray ring
+    cdef Py_ssize_t frame_max
+    cdef Py_ssize_t cursor
+    cdef readonly long long sent
+    cdef readonly long long expected
+    cdef readonly long long confirmed
+    cdef readonly long long nacked
+    cdef long long low
+    cdef public Py_ssize_t lo
+    cdef public Py_ssize_t hi
+    cdef public bint measuring
+    cdef readonly Histogram latency
+    cdef public list methods
+
+    @cython.locals(free=cython.longlong, span=cython.longlong)
+    cpdef Py_ssize_t room(self) except -1
+    cpdef Py_ssize_t fill(self, long long now, long long count_max, Py_ssize_t octets_max) except -1
+    @cython.locals(
+        first=Py_ssize_t, start=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, target=Py_ssize_t,
+        publisher=cython.ulonglong, seq=cython.ulonglong, double=cython.longlong,
+    )
+    cdef Py_ssize_t stamp(
+        self, unsigned char* d, unsigned char* ring, long long now, long long count_max,
+        Py_ssize_t octets_max,
+    ) except -1
+    cpdef Py_ssize_t feed(self, bytearray d, Py_ssize_t n, long long now) except -1
+    @cython.locals(
+        at=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, method=cython.uint,
+        tag=cython.ulonglong,
+    )
+    cdef Py_ssize_t walk(
+        self, const unsigned char* d, unsigned char* ring, Py_ssize_t n, long long now
+    ) except -1
+    @cython.locals(i=cython.longlong, at=Py_ssize_t, double=cython.longlong, sent_at=cython.longlong)
+    cdef int confirm(
+        self, unsigned char* ring, long long tag, int multiple, bint refused, long long now
+    ) except -1
+
+@cython.final
+cdef class Receiver:
+    cdef unsigned long long[::1] waited
+    cdef unsigned long long waited_len
+    cdef unsigned long long publishers
+    cdef Histogram latency
+    cdef long long ack_every
+    cdef bint gaps_matter
+    cdef Py_ssize_t frame_max
+    cdef unsigned long long queue
+    cdef unsigned long long tag
+    cdef unsigned long long body_left
+    cdef readonly long long received
+    cdef readonly long long unacked
+    cdef public bint measuring
+    cdef long long run_time
+    cdef unsigned long long run_count
+    cdef readonly long long redelivered
+    cdef readonly long long repeated
+    cdef readonly long long out_of_order
+    cdef readonly long long unstamped
+    cdef bint in_front
+    cdef dict missing
+    cdef long long missing_runs
+    cdef readonly bytearray acks
+    cdef readonly Py_ssize_t acks_len
+    cdef public list methods
+
+    cpdef Py_ssize_t feed(self, bytearray d, Py_ssize_t n, long long now) except -1
+    @cython.locals(at=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, kind=cython.uchar)
+    cdef Py_ssize_t walk(
+        self, const unsigned char* d, unsigned char* acks, Py_ssize_t n, long long now
+    ) except -1
+    @cython.locals(tag_len=Py_ssize_t, i=Py_ssize_t, queue=cython.ulonglong, flags=cython.uchar)
+    cdef int method(self, const unsigned char* d, Py_ssize_t at, Py_ssize_t length) except -1
+    @cython.locals(
+        publisher=cython.ulonglong, seq=cython.ulonglong, place=Py_ssize_t,
+        waited=cython.ulonglong,
+    )
+    cdef int check(self, unsigned long long stamp, long long sent_at, long long now) except -1
+    cdef int count_run(self, long long now) except -1
+    cdef int finish(self, unsigned char* acks) except -1
+    @cython.locals(at=Py_ssize_t)
+    cdef int ack(self, unsigned char* acks) except -1

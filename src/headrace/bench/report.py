@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and JSON of what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeAlias
+
+from headrace.bench.workload import Figure, Sample
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+
+@dataclass(slots=True)
+class Result:
+    """All runs of one workload on one broker."""
+
+    workload: str
+    text: str
+    broker: str
+    samples: list[Sample] = field(default_factory=list)
+    error: str = ""  # Why there are no samples.
+
+    def median(self, figure: Figure) -> float | None:
+        """The middle of the runs."""
+        values = [one.figures[figure] for one in self.samples if figure in one.figures]
+        return median(values) if values else None
+
+    def figures(self) -> list[Figure]:
+        """The figures that some run has, in their usual order."""
+        return [figure for figure in Figure if self.median(figure) is not None]
+
+    def problems(self) -> list[str]:
+        """What went wrong, each once."""
+        found = [problem for sample in self.samples for problem in sample.problems]
+        return list(dict.fromkeys([self.error, *found] if self.error else found))
+
+    def as_json(self) -> Json:
+        """Everything, for a machine to read."""
+        figures: dict[str, Json] = {
+            figure.name.lower(): {
+                "unit": figure.unit,
+                "median": self.median(figure),
+                "runs": [sample.figures.get(figure) for sample in self.samples],
+            }
+            for figure in self.figures()
+        }
+        problems: list[Json] = [*self.problems()]
+        return {
+            "workload": self.workload,
+            "text": self.text,
+            "broker": self.broker,
+            "figures": figures,
+            "problems": problems,
+        }
+
+
+def table(results: list[Result], other: list[Result] | None = None) -> str:
+    """One line per figure; with ``other``, its medians too and how many times better it is."""
+    rows: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    for i, result in enumerate(results):
+        rival = other[i] if other else None
+        first = f"{result.workload}  {result.text}"
+        figures = result.figures()
+        if rival is not None:
+            figures += [figure for figure in rival.figures() if figure not in figures]
+        if not figures:
+            rows.append((first, "", "-", *(("-", "") if rival else ())))
+        for figure in figures:
+            ours = result.median(figure)
+            row = [first, f"{figure.label}, {figure.unit}", _number(ours)]
+            if rival is not None:
+                theirs = rival.median(figure)
+                row += [_number(theirs), _ratio(figure, ours, theirs)]
+            rows.append(tuple(row))
+            first = ""
+        for one in (result, rival):
+            if one is not None:
+                notes += [f"{one.workload} on {one.broker}: {text}" for text in one.problems()]
+    broker = results[0].broker if results else ""
+    head = ["workload", "figure", broker]
+    if other is not None:
+        head += [other[0].broker if other else "", "ratio"]
+    return "\n".join([*_aligned([tuple(head), *rows]), *notes])
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i < 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _ratio(figure: Figure, ours: float | None, theirs: float | None) -> str:
+    """How many times better the second is."""
+    if not ours or not theirs:
+        return ""
+    ratio = theirs / ours if figure.more_is_better else ours / theirs
+    return f"{ratio:.1f}x" if ratio >= 1 else f"{ratio:.2f}x"

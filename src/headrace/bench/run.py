@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one load and judges what came out."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
+
+from headrace.bench.generator import Board, Place, Received, Sent, consume, publish
+from headrace.bench.link import BenchError, Link, ready_count
+from headrace.bench.load import Load, declare, queue_name
+from headrace.bench.meter import Histogram
+from headrace.bench.usage import MIB, Usage
+
+if TYPE_CHECKING:
+    from headrace.client.url import Settings
+
+READY_TIMEOUT_S = 120.0
+COUNTED_TIMEOUT_S = 600.0
+STEP_S = 0.02
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run of a load did. Rates are per second; durations in microseconds."""
+
+    seconds: float = 0.0
+    published_rate: float = 0.0
+    delivered_rate: float = 0.0
+    confirmed_rate: float = 0.0
+    sent: int = 0
+    expected: int = 0
+    confirmed: int = 0
+    nacked: int = 0
+    received: int = 0
+    lost: int = 0
+    repeated: int = 0
+    out_of_order: int = 0
+    redelivered: int = 0
+    ready: int = 0
+    publish_s: float = 0.0
+    consume_s: float = 0.0
+    first_s: float = 0.0  # From start to the first delivery.
+    broker_cpu: float = 0.0  # Cores.
+    broker_cpu_us: float = 0.0  # Per message through the broker.
+    generator_cpu: float = 0.0  # Cores.
+    resident_mib: float = 0.0
+    peak_mib: float = 0.0
+    way_us: dict[str, float] = field(default_factory=dict)  # From publish to delivery.
+    confirm_us: dict[str, float] = field(default_factory=dict)  # From publish to confirm.
+
+    def problems(self) -> list[str]:
+        """What a correct broker would not have done."""
+        found = []
+        if self.lost:
+            found.append(f"{self.lost} messages lost")
+        if self.received > self.expected:
+            found.append(f"{self.received - self.expected} deliveries too many")
+        if self.repeated > self.redelivered:
+            found.append(f"{self.repeated} deliveries repeated, {self.redelivered} said so")
+        if self.out_of_order:
+            found.append(f"{self.out_of_order} deliveries out of order")
+        if self.nacked:
+            found.append(f"{self.nacked} publishes refused")
+        return found
+
+
+@dataclass(slots=True)
+class Moment:
+    """The counts at one moment."""
+
+    at: float
+    sent: int
+    received: int
+    confirmed: int
+    cpu_s: float
+    generator_s: float
+
+
+class Run:
+    """One run of one load: two processes, and this one, which watches them."""
+
+    def __init__(self, load: Load, settings: Settings, usage: Usage) -> None:
+        self.load = load
+        self.settings = settings
+        self.usage = usage
+        context = multiprocessing.get_context("spawn")
+        self.board: Board = context.RawArray("q", int(Place.SIZE))
+        self.pipes: dict[str, Pipe] = {}
+        self.processes: list[BaseProcess] = []
+        self.own: list[Usage] = []  # Of the generator.
+        for name, work, wanted in (
+            ("consumers", consume, load.consumers),
+            ("publishers", publish, load.publishers if load.publishes else 0),
+        ):
+            if wanted:
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=work, args=(load, settings, self.board, theirs), daemon=True
+                )
+                process.start()
+                theirs.close()
+                self.pipes[name] = ours
+                self.processes.append(process)
+                self.own.append(Usage(process.pid or 0))
+
+    def go(self) -> Outcome:
+        """Run it to its end."""
+        try:
+            for name in self.pipes:
+                self.hear(name, READY_TIMEOUT_S)
+            self.usage.forget_peak()
+            begin = self.moment()
+            for pipe in self.pipes.values():
+                pipe.send("go")
+            if self.load.is_counted:
+                self.board[Place.MEASURING] = 1
+                self.wait_for_count()
+            else:
+                self.sleep(self.load.warm_s)
+                self.board[Place.MEASURING] = 1
+                begin = self.moment()
+                self.sleep(self.load.seconds)
+            end = self.moment()
+            self.board[Place.MEASURING] = 0
+            self.board[Place.STOP] = 1
+            self.wait_for_rest()
+            self.board[Place.END] = 1
+            found: dict[str, object] = {name: self.hear(name, 60.0) for name in self.pipes}
+            return self.outcome(begin, end, found)
+        finally:
+            for pipe in self.pipes.values():
+                with suppress(OSError):
+                    pipe.send("bye")
+            for process in self.processes:
+                process.join(5.0)
+                if process.is_alive():
+                    process.terminate()
+
+    def hear(self, name: str, timeout_s: float) -> object:
+        """The next thing a process says; raise what it failed with."""
+        if not self.pipes[name].poll(timeout_s):
+            raise BenchError(f"the {name} do not answer")
+        try:
+            said: object = self.pipes[name].recv()
+        except EOFError:
+            raise BenchError(f"the {name} died") from None
+        if isinstance(said, BenchError):
+            raise BenchError(f"{name}: {said}")
+        return said
+
+    def moment(self) -> Moment:
+        """The counts now."""
+        board = self.board
+        return Moment(
+            time.monotonic(),
+            board[Place.SENT],
+            board[Place.RECEIVED],
+            board[Place.CONFIRMED],
+            self.usage.cpu_s(),
+            sum(one.cpu_s() for one in self.own),
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Wait while the load runs; stop waiting when a process fails."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, STEP_S * 5))
+            self.usage.resident()
+            self.check()
+
+    def check(self) -> None:
+        """Raise when a process has failed."""
+        for name, pipe in self.pipes.items():
+            if pipe.poll() and not self.board[Place.STOP] and not self.board[Place.PUBLISHED]:
+                self.hear(name, 0)
+                raise BenchError(f"the {name} ended early")
+
+    def wait_for_count(self) -> None:
+        """Wait until a counted load is through, or does not move any more."""
+        board, load = self.board, self.load
+        deadline = time.monotonic() + COUNTED_TIMEOUT_S
+        moved_at, received = time.monotonic(), -1
+        while time.monotonic() < deadline:
+            time.sleep(STEP_S)
+            self.usage.resident()
+            self.check()
+            if board[Place.RECEIVED] != received or not self.is_published:
+                moved_at, received = time.monotonic(), board[Place.RECEIVED]
+            wanted = board[Place.EXPECTED] if load.publishes else load.count
+            if self.is_published and (not load.consumers or received >= wanted):
+                return
+            if time.monotonic() - moved_at > load.idle_s:
+                return
+
+    @property
+    def is_published(self) -> bool:
+        """True when no more will be published."""
+        return not self.load.publishes or bool(self.board[Place.PUBLISHED])
+
+    def wait_for_rest(self) -> None:
+        """Wait until all that was published is delivered, or does not come any more."""
+        board, load = self.board, self.load
+        moved_at, received = time.monotonic(), -1
+        while not self.is_published:
+            time.sleep(STEP_S)
+            if "publishers" in self.pipes and self.pipes["publishers"].poll():
+                break  # Its figures, or its failure.
+        while load.consumers and load.publishes and not self.load.keep:
+            if board[Place.RECEIVED] >= board[Place.EXPECTED] + load.backlog:
+                time.sleep(STEP_S)  # For what comes too much.
+                return
+            if board[Place.RECEIVED] != received:
+                moved_at, received = time.monotonic(), board[Place.RECEIVED]
+            if time.monotonic() - moved_at > load.idle_s:
+                return
+            time.sleep(STEP_S)
+
+    def outcome(self, begin: Moment, end: Moment, found: dict[str, object]) -> Outcome:
+        """The figures of this run."""
+        board, load = self.board, self.load
+        sent, received = found.get("publishers"), found.get("consumers")
+        assert sent is None or isinstance(sent, Sent)
+        assert received is None or isinstance(received, Received)
+        seconds = end.at - begin.at
+        result = Outcome(
+            seconds=seconds,
+            sent=board[Place.SENT],
+            expected=board[Place.EXPECTED] + load.backlog if load.publishes else load.count,
+            confirmed=board[Place.CONFIRMED],
+            received=board[Place.RECEIVED],
+            resident_mib=self.usage.resident() / MIB,
+            peak_mib=self.usage.peak() / MIB,
+        )
+        started = board[Place.STARTED_NS] or board[Place.FIRST_NS]
+        if load.is_counted:
+            result.publish_s = max(0, board[Place.SENT_NS] - started) / 1e9
+            result.consume_s = max(0, board[Place.LAST_NS] - board[Place.FIRST_NS]) / 1e9
+            result.first_s = max(0, board[Place.FIRST_NS] - int(begin.at * 1e9)) / 1e9
+            result.published_rate = _rate(result.sent, result.publish_s)
+            result.confirmed_rate = _rate(result.confirmed, result.publish_s)
+            result.delivered_rate = _rate(result.received, result.consume_s)
+        else:
+            result.published_rate = _rate(end.sent - begin.sent, seconds)
+            result.confirmed_rate = _rate(end.confirmed - begin.confirmed, seconds)
+            result.delivered_rate = _rate(end.received - begin.received, seconds)
+        result.broker_cpu = _rate(end.cpu_s - begin.cpu_s, seconds)
+        result.generator_cpu = _rate(end.generator_s - begin.generator_s, seconds)
+        through = end.received - begin.received if load.consumers else end.sent - begin.sent
+        result.broker_cpu_us = 1e6 * (end.cpu_s - begin.cpu_s) / max(1, through)
+        if sent is not None:
+            result.nacked = sent.nacked
+            result.confirm_us = _percentiles(sent.confirms, sent.confirms_largest)
+        if received is not None:
+            result.repeated = received.repeated
+            result.out_of_order = received.out_of_order
+            result.redelivered = received.redelivered
+            result.way_us = _percentiles(received.ways, received.ways_largest)
+            fresh = result.received - result.repeated
+            result.lost = max(received.skipped, result.expected - fresh, 0)
+            if load.backlog and not load.publishes:  # It ends in the middle of what is there.
+                result.expected, result.lost = result.received, received.skipped
+        else:
+            result.ready = self.count_ready()
+            result.lost = max(0, result.expected - result.ready)
+        return result
+
+    def count_ready(self) -> int:
+        """How many messages wait in the load's queues."""
+        link = Link(self.settings)
+        try:
+            return sum(ready_count(link, queue_name(i)) for i in range(self.load.queues))
+        finally:
+            link.close()
+
+
+def run(load: Load, settings: Settings, usage: Usage) -> Outcome:
+    """Run a load, on new queues unless it keeps those of an earlier one."""
+    if not load.keep:
+        declare(load, settings)
+    return Run(load, settings, usage).go()
+
+
+def _rate(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else 0.0
+
+
+def _percentiles(counts: list[int], largest: int) -> dict[str, float]:
+    histogram = Histogram()
+    histogram.merge(counts, largest)
+    if not histogram.total:
+        return {}
+    shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "max": 1.0}
+    return {name: histogram.percentile(share) / 1e3 for name, share in shares.items()}

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker that the benchmark starts, kills and starts again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.bench.link import BenchError
+from headrace.bench.usage import find_listener
+
+if TYPE_CHECKING:
+    from headrace.client.url import Settings
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+
+class Restartable(Protocol):
+    """A broker that can be killed."""
+
+    def kill_and_start(self) -> tuple[int, float]:
+        """Kill it as a power cut would; start it again; return its pid and when that began."""
+
+
+class Served:
+    """Our own `headrace serve` on a directory of its own."""
+
+    def __init__(self, options: list[str] | None = None) -> None:
+        self.directory = tempfile.TemporaryDirectory(prefix="headrace-bench-")
+        self.options = options or []
+        self.port = 0
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [
+            *(sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())"),
+            *("serve", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--data", os.path.join(self.directory.name, "data"), *self.options),  # noqa: PTH118
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("headrace ready "):
+            process.kill()
+            process.wait()
+            raise BenchError("headrace serve did not start; its log says why")
+        ready = json.loads(line.removeprefix("headrace ready "))
+        self.port = int(ready["amqp"].rpartition(":")[2])
+        return process
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"amqp://127.0.0.1:{self.port}/"
+
+    def kill_and_start(self) -> tuple[int, float]:
+        """Kill it and start it again on the same directory and port."""
+        self.process.kill()
+        self.process.wait()
+        self._close_pipe()
+        began = time.monotonic()
+        self.process = self._start()
+        return self.process.pid, began
+
+    def close(self) -> None:
+        """Stop it and remove its directory."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._close_pipe()
+        self.directory.cleanup()
+
+    def _close_pipe(self) -> None:
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+class Restarted:
+    """Another broker on this machine, started again by a command of the user's."""
+
+    def __init__(self, settings: Settings, command: str) -> None:
+        self.settings = settings
+        self.command = shlex.split(command)
+
+    def kill_and_start(self) -> tuple[int, float]:
+        """Kill whoever listens and run the command."""
+        host, port = self.settings.host, self.settings.port
+        pid = find_listener(host, port)
+        if not pid:
+            raise BenchError(f"no process of this machine listens on {self.settings.address}")
+        os.kill(pid, signal.SIGKILL)
+        while find_listener(host, port) == pid:
+            time.sleep(0.01)
+        began = time.monotonic()
+        # It outlives us: only the broker's owner knows how to stop it.
+        subprocess.Popen(  # noqa: S603
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline = began + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with suppress(OSError):
+                if found := find_listener(host, port):
+                    return found, began
+            time.sleep(0.01)
+        raise BenchError(f"nothing listens on {self.settings.address} after its restart")

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workloads W1 to W8. What each is for, and how to read it: docs/performance.md."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from headrace.bench.link import BenchError, Link, wait_for_queue
+from headrace.bench.load import Load, declare, queue_name, remove
+from headrace.bench.run import Outcome, run
+from headrace.bench.usage import MIB, Usage
+from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicQos, BasicQosOk
+
+if TYPE_CHECKING:
+    from headrace.bench.served import Restartable
+    from headrace.client.url import Settings
+
+SETTLE_S = 1.0  # What an idle broker gets to come to rest before its memory is read.
+RECOVERY_TIMEOUT_S = 300.0
+
+
+class Figure(Enum):
+    """A figure: its name, its unit, and whether more of it is better."""
+
+    PUBLISHED = "published", "/s", True
+    DELIVERED = "delivered", "/s", True
+    CONFIRMED = "confirmed", "/s", True
+    PUBLISH = "publish alone", "/s", True
+    DRAIN = "drain alone", "/s", True
+    WAY_P50 = "delivery p50", "us", False
+    WAY_P99 = "delivery p99", "us", False
+    CONFIRM_P50 = "confirm p50", "us", False
+    CONFIRM_P99 = "confirm p99", "us", False
+    CPU = "broker CPU", "%", False
+    CPU_EACH = "broker CPU per message", "us", False
+    GENERATOR_CPU = "generator CPU", "%", False
+    PEAK = "broker memory, peak", "MiB", False
+    RESIDENT = "broker memory", "MiB", False
+    PER_CONNECTION = "memory per idle connection", "KiB", False
+    PER_QUEUE = "memory per empty queue", "KiB", False
+    FIRST = "restart to first message", "s", False
+    RECOVERED = "drain after restart", "/s", True
+
+    def __init__(self, label: str, unit: str, more_is_better: bool) -> None:
+        self.label = label
+        self.unit = unit
+        self.more_is_better = more_is_better
+
+
+@dataclass(slots=True)
+class Sample:
+    """What one run of one workload found."""
+
+    figures: dict[Figure, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One broker under measurement."""
+
+    settings: Settings
+    usage: Usage
+    seconds: float = 8.0
+    warm_s: float = 1.0
+    scale: float = 1.0  # Factor for all counts.
+    restartable: Restartable | None = None
+
+    def run(self, load: Load) -> Outcome:
+        """Run a load for this bench's time; remove its queues."""
+        load = replace(load, seconds=self.seconds, warm_s=self.warm_s)
+        try:
+            return run(load, self.settings, self.usage)
+        finally:
+            remove(load, self.settings)
+
+    def scaled(self, count: int) -> int:
+        """A count, scaled."""
+        return max(1, round(count * self.scale))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A named workload."""
+
+    name: str
+    text: str
+    measure: Callable[[Bench], Sample]
+
+
+def flow(load: Load) -> Callable[[Bench], Sample]:
+    """A workload that publishes and consumes at once."""
+
+    def measure(bench: Bench) -> Sample:
+        sized = replace(load, bindings=bench.scaled(load.bindings)) if load.bindings else load
+        outcome = bench.run(sized)
+        figures = {
+            Figure.PUBLISHED: outcome.published_rate,
+            Figure.DELIVERED: outcome.delivered_rate,
+        }
+        if load.window:
+            figures[Figure.CONFIRMED] = outcome.confirmed_rate
+        figures |= _durations(outcome, with_way=bool(load.rate)) | _costs(bench, outcome)
+        return Sample(figures, outcome.problems())
+
+    return measure
+
+
+def fill_and_drain(bench: Bench) -> Sample:
+    """W3: publish without a consumer, then consume without a publisher."""
+    count = bench.scaled(1_000_000)
+    load = Load(size=100, count=count, consumers=0)
+    try:
+        filled = run(load, bench.settings, bench.usage)
+        drain = replace(load, consumers=1, publishes=False, keep=True)
+        drained = run(drain, bench.settings, bench.usage)
+    finally:
+        remove(load, bench.settings)
+    figures = {Figure.PUBLISH: filled.published_rate, Figure.DRAIN: drained.delivered_rate}
+    if bench.usage.pid:
+        figures[Figure.PEAK] = max(filled.peak_mib, drained.peak_mib)
+    return Sample(figures, filled.problems() + drained.problems())
+
+
+def idle(bench: Bench) -> Sample:
+    """W7: what connections and queues cost that do nothing."""
+    connections, queues = bench.scaled(1000), bench.scaled(10_000)
+    usage = bench.usage
+    if not usage.pid:
+        raise BenchError("memory can be read only of a broker on this machine")
+    allow_files(connections + 100)
+    links: list[Link] = []
+    time.sleep(SETTLE_S)
+    start = usage.resident()
+    try:
+        links.extend(Link(bench.settings) for _ in range(connections))
+        time.sleep(SETTLE_S)
+        connected = usage.resident()
+    finally:
+        for link in links:
+            link.close()
+    time.sleep(SETTLE_S)
+    load = Load(queues=queues)
+    before = usage.resident()
+    try:
+        declare(load, bench.settings)
+        time.sleep(SETTLE_S)
+        declared = usage.resident()
+    finally:
+        remove(load, bench.settings)
+    return Sample(
+        {
+            Figure.RESIDENT: start / MIB,
+            Figure.PER_CONNECTION: (connected - start) / 1024 / connections,
+            Figure.PER_QUEUE: (declared - before) / 1024 / queues,
+        }
+    )
+
+
+def recover(bench: Bench) -> Sample:
+    """W8: persistent messages, kill -9, restart, drain."""
+    if bench.restartable is None:
+        raise BenchError("W8 kills the broker: it needs --serve or --restart COMMAND")
+    count = bench.scaled(500_000)
+    load = Load(size=1024, persistent=True, window=1000, count=count, consumers=0)
+    try:
+        filled = run(load, bench.settings, bench.usage)
+        pid, began = bench.restartable.kill_and_start()
+        bench.usage = Usage(pid)
+        ready = wait_for_queue(bench.settings, queue_name(0), RECOVERY_TIMEOUT_S)
+        first = _first_message(bench.settings, began)
+        drain = replace(
+            load, window=0, consumers=1, prefetch=1000, ack_every=100, publishes=False, keep=True
+        )
+        drained = run(drain, bench.settings, bench.usage)
+    finally:
+        remove(load, bench.settings)
+    problems = filled.problems() + drained.problems()
+    if ready != count:
+        problems.append(f"{ready} of {count} messages ready after the restart")
+    return Sample(
+        {
+            Figure.PUBLISH: filled.published_rate,
+            Figure.FIRST: first,
+            Figure.RECOVERED: drained.delivered_rate,
+            Figure.PEAK: drained.peak_mib,
+        },
+        problems,
+    )
+
+
+def _first_message(settings: Settings, began: float) -> float:
+    """Return how long after ``began`` a first message came; closing gives it back."""
+    link = Link(settings)
+    try:
+        link.call(BasicQos(prefetch_count=1), BasicQosOk)
+        link.send(BasicConsume(queue=queue_name(0)))
+        link.wait(BasicDeliver)
+        return time.monotonic() - began
+    finally:
+        link.close()
+
+
+def allow_files(count: int) -> None:
+    """Let this process have so many files open, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count and (hard == resource.RLIM_INFINITY or count <= hard):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def _durations(outcome: Outcome, with_way: bool) -> dict[Figure, float]:
+    figures = {}
+    if with_way and outcome.way_us:
+        figures[Figure.WAY_P50] = outcome.way_us["p50"]
+        figures[Figure.WAY_P99] = outcome.way_us["p99"]
+    if outcome.confirm_us:
+        figures[Figure.CONFIRM_P50] = outcome.confirm_us["p50"]
+        figures[Figure.CONFIRM_P99] = outcome.confirm_us["p99"]
+    return figures
+
+
+def _costs(bench: Bench, outcome: Outcome) -> dict[Figure, float]:
+    if not bench.usage.pid:
+        return {}
+    return {
+        Figure.CPU: 100 * outcome.broker_cpu,
+        Figure.GENERATOR_CPU: 100 * outcome.generator_cpu,
+        Figure.PEAK: outcome.peak_mib,
+    }
+
+
+_CONFIRMED = Load(size=1024, persistent=True, window=1000, prefetch=1000, ack_every=100)
+
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload("W1", "transient, 16 octets, no acks", flow(Load())),
+        Workload("W1k", "transient, 1 KiB, no acks", flow(Load(size=1024))),
+        Workload("W2", "durable, 1 KiB, confirms and acks", flow(_CONFIRMED)),
+        Workload("W2t", "transient, 16 octets, acks", flow(Load(prefetch=1000, ack_every=100))),
+        Workload("W3", "a million of 100 octets: publish, then drain", fill_and_drain),
+        Workload(
+            "W4",
+            "fanout to 10 queues",
+            flow(Load(exchange="fanout", queues=10, consumers=10)),
+        ),
+        Workload(
+            "W5",
+            "topic exchange, 10,000 bindings, 100 queues",
+            flow(Load(exchange="topic", queues=100, consumers=10, bindings=10_000)),
+        ),
+        Workload("W6", "latency at 2,000/s, 1 KiB, transient", flow(Load(size=1024, rate=2000))),
+        Workload(
+            "W6p",
+            "latency at 2,000/s, 1 KiB, durable and confirmed",
+            flow(replace(_CONFIRMED, rate=2000, ack_every=1)),
+        ),
+        Workload("W7", "idle: 1,000 connections, then 10,000 queues", idle),
+        Workload("W8", "500,000 durable of 1 KiB, kill -9, restart, drain", recover),
+    )
+}
