@@ -16,6 +16,7 @@ from headrace.wire.properties cimport BasicScan, scan_basic
 
 cdef enum:
     C_ANSWER_NACK = 1 << 62
+    C_ANSWER_COMMIT = 1 << 63
 
 cdef long long PACE_ABOVE
 cdef Py_ssize_t ROUTES_MAX

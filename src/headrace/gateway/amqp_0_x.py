@@ -15,8 +15,9 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.channel import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.channel import BasicConsumer, Channel
+    from headrace.gateway.outcome import ANSWER_COMMIT as C_ANSWER_COMMIT
+    from headrace.gateway.outcome import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.peer import Peer
     from headrace.gateway.route import Route
     from headrace.model.message import LARGE as C_LARGE
@@ -394,7 +395,7 @@ class GatewayConnection(Peer):
         finally:
             channel.tx = True
             store.commit()
-        self.line.join(channel, 1 << 63)
+        self.line.join(channel, C_ANSWER_COMMIT)
 
     def publish_now(
         self,
@@ -443,7 +444,7 @@ class GatewayConnection(Peer):
     def answer(self, channel: Channel, token: int) -> None:
         if self.ended or channel.state == C_CLOSING or self.channels.get(channel.number) is not channel:
             return
-        if token == 1 << 63:
+        if token == C_ANSWER_COMMIT:
             self.write_frame(1, channel.number, encode_method(self.version, TxCommitOk()))
             return
         if token & C_ANSWER_NACK:

@@ -9,9 +9,10 @@ from headrace.model.ring cimport Ring
 from headrace.protocol.content cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport copy, get16, get32, put16, put32, put64
 
-cdef int SETTLE_ACCEPT
-cdef int SETTLE_REQUEUE
-cdef unsigned long long ANSWER_NACK
+cdef enum:
+    C_ACCEPT = 0
+    C_REQUEUE = 1
+    C_ANSWER_NACK = 1 << 62
 
 cdef class Channel(ProtocolChannel):
     cdef public Peer connection

@@ -10,6 +10,9 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.outcome import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.outcome import SETTLE_ACCEPT as C_ACCEPT
+    from headrace.gateway.outcome import SETTLE_REQUEUE as C_REQUEUE
     from headrace.gateway.peer import Peer
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
@@ -19,14 +22,6 @@ if not cython.compiled:
     from headrace.wire.memory import copy, get16, get32, put16, put32, put64
 
 from headrace.model.errors import PreconditionFailed
-
-SETTLE_ACCEPT = 0
-SETTLE_REQUEUE = 1
-SETTLE_DISCARD = 2
-
-ANSWER_COMMIT = 1 << 63  # A token of the confirm line that stands for tx.commit-ok.
-ANSWER_NACK = 1 << 62
-
 
 class BasicConsumer(Consumer):
     """A consumer of the basic class."""
@@ -350,9 +345,9 @@ class Channel(ProtocolChannel):
         if isinstance(consumer, BasicConsumer):
             self.release_credit(consumer)
         queue = consumer.queue
-        if outcome == SETTLE_ACCEPT:
+        if outcome == C_ACCEPT:
             queue.settle(message)
-        elif outcome == SETTLE_REQUEUE:
+        elif outcome == C_REQUEUE:
             queue.requeue(message)
         else:
             queue.discard(message)
@@ -434,7 +429,7 @@ class Channel(ProtocolChannel):
         if self.seq - 1 > self.queued:
             line.join(self, self.seq - 1)
         self.queued = self.seq
-        line.join(self, self.seq | ANSWER_NACK)
+        line.join(self, self.seq | C_ANSWER_NACK)
 
     def flush_confirms(self) -> None:
         """The read is over: what it published waits for the disk in one place."""

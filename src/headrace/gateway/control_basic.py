@@ -4,14 +4,8 @@
 import secrets
 from typing import Any
 
-from headrace.gateway.channel import (
-    SETTLE_ACCEPT,
-    SETTLE_DISCARD,
-    SETTLE_REQUEUE,
-    BasicConsumer,
-    Channel,
-    Getter,
-)
+from headrace.gateway.channel import BasicConsumer, Channel, Getter
+from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.protocol.codec_0_x import (
     BasicAck,
@@ -236,7 +230,7 @@ def confirm_select(
     if channel.tx:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     channel.confirms = True
-    return None if method.nowait else ConfirmSelectOk()
+    return None if method.no_wait else ConfirmSelectOk()
 
 
 def tx_select(connection: Any, channel: Channel, method: TxSelect) -> MethodBase:

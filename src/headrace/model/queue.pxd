@@ -10,7 +10,6 @@ cdef long long RESIDENT_MIN
 cdef unsigned long long RESERVATION
 cdef long long SHELLS_MIN
 cdef int DEFAULT_HIGH_PRIORITY
-cdef int OVERFLOW_REJECT_DEAD_LETTER
 
 cdef class Consumer:
     cdef public Queue queue

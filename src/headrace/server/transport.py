@@ -102,7 +102,25 @@ class Transport:
             self.reading = False
             self.reactor.loop.remove_reader(self.fd)
 
+    # The loop is given these: a C method as a value would lose its object when compiled.
+
     def on_readable(self) -> None:
+        """The loop: octets came."""
+        self.read()
+
+    def on_writable(self) -> None:
+        """The loop: the socket takes more."""
+        self.write_more()
+
+    def on_pace_over(self) -> None:
+        """The loop: the publisher has waited long enough."""
+        self.unpace()
+
+    def on_linger_over(self) -> None:
+        """The loop: the peer had its time to read our last words."""
+        self.lost()
+
+    def read(self) -> None:
         """Octets came, or the end."""
         reactor = self.reactor
         have = 0
@@ -156,7 +174,7 @@ class Transport:
         self.paced = True
         self.pause_reading()
         queue.add_waiter(self)
-        self.pace_timer = self.reactor.loop.call_later(PACE_S, self.unpace)
+        self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
 
     def unpace(self) -> None:
         """The queue is shorter, or the time is up."""
@@ -233,7 +251,7 @@ class Transport:
         if not self.closed:
             self.start_writing()
 
-    def on_writable(self) -> None:
+    def write_more(self) -> None:
         """The socket takes more."""
         connection = self.connection
         if connection.pending() and not self.send():
@@ -264,7 +282,7 @@ class Transport:
             return
         if not self.closing:
             self.closing = True
-            self.close_timer = self.reactor.loop.call_later(LINGER_S, self.lost)
+            self.close_timer = self.reactor.loop.call_later(LINGER_S, self.on_linger_over)
             self.paced = False
             self.stalled = False
             self.resume_reading()
@@ -392,7 +410,7 @@ class TlsTransport(Transport):
     def resume_writing(self) -> None:
         """asyncio: there is room again."""
         self.full = False
-        self.on_writable()
+        self.write_more()
 
     def resume_reading(self) -> None:
         if self.stream is not None and not self.reading and not self.closed:
