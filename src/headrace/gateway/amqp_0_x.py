@@ -44,7 +44,7 @@ from headrace.protocol.codec_0_x import (
     TxCommitOk,
     encode_method,
 )
-from headrace.protocol.connection_0_x import Role
+from headrace.protocol.connection_0_x import Role, framed
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
@@ -222,7 +222,9 @@ class GatewayConnection(Peer):
             message.deadline_ms = self.deadline_ms
             if kept:
                 message.flags = C_PERSISTENT
-            if parts is not None:
+            if parts is not None and queue.is_stream:
+                message.data = join_parts(data, parts)
+            elif parts is not None:
                 message.flags |= C_LARGE
                 message.parts = parts
                 if self.mode == 2 and route.queue_ids and position == 0:
@@ -577,6 +579,11 @@ class GatewayConnection(Peer):
         self.routes = {}
         self.route = None
         self.context.end_connection(self)
+
+
+def join_parts(start: bytes, parts: tuple[bytes, ...]) -> bytes:
+    """Return a large message in one piece, its body as body frames."""
+    return start + b"".join([framed(3, 0, part) for part in parts])
 
 
 def expiration_ms(raw: bytes) -> int:

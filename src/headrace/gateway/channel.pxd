@@ -108,3 +108,7 @@ cdef class BasicConsumer(Consumer):
 
 cdef class Getter(Consumer):
     pass
+
+
+@cython.locals(head=Py_ssize_t, size=Py_ssize_t)
+cdef bytes with_offset(bytes data, Py_ssize_t address_len, object offset)

@@ -22,6 +22,8 @@ if not cython.compiled:
     from headrace.wire.memory import copy, get16, get32, put16, put32, put64
 
 from headrace.model.errors import PreconditionFailed
+from headrace.protocol.connection_0_x import framed
+from headrace.wire.properties import with_header_entry
 
 class BasicConsumer(Consumer):
     """A consumer of the basic class."""
@@ -83,7 +85,10 @@ class BasicConsumer(Consumer):
             channel.remember(message)
             self.unacked += 1
         redelivered = 1 if message.flags & C_REDELIVERED else 0
-        if message.parts is not None:
+        if self.queue.is_stream:
+            data = with_offset(message.data, message.address_len, message.seq)
+            self.write(data, 0, message.address_len, len(data), 0)
+        elif message.parts is not None:
             self.put_large(message, redelivered)
         else:
             data = message.data
@@ -441,3 +446,12 @@ class Channel(ProtocolChannel):
     def released(self, token: int) -> None:
         """What the channel joined the confirm line for is durable."""
         self.connection.answer(self, token)
+
+
+def with_offset(data: bytes, address_len: int, offset: int) -> bytes:
+    """Return a stream's message with its offset as the header x-stream-offset."""
+    head = address_len + 2
+    size = get32(data, head + 3)
+    entry = b"\x0fx-stream-offsetl" + offset.to_bytes(8, "big")
+    payload = with_header_entry(data[head + 7 : head + 7 + size], entry)
+    return data[:head] + framed(2, 0, payload) + data[head + 8 + size :]

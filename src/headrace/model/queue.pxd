@@ -69,7 +69,7 @@ cdef class Queue:
     cdef list returned
     cdef list expiring
     cdef public list consumers
-    cdef list active
+    cdef public list active
     cdef Py_ssize_t turn
     cdef public int selective
     cdef public Consumer exclusive_consumer
@@ -126,6 +126,7 @@ cdef class Queue:
     cdef sweep(self)
     @cython.locals(message=Message, fresh=Ring)
     cdef Ring swept(self, Ring ring)
+    cpdef long long message_count(self) except -1
     cpdef Py_ssize_t consumer_count(self) except -1
     cpdef add_consumer(self, Consumer consumer)
     @cython.locals(at=Py_ssize_t, other=Consumer)

@@ -597,6 +597,10 @@ class Queue:
 
     # --- Consumers --------------------------------------------------------------------------
 
+    def message_count(self) -> int:
+        """How many messages a declare reports: the ready ones."""
+        return self.ready_count
+
     def consumer_count(self) -> int:
         """How many consumers there are."""
         return 0 if self.consumers is None else len(self.consumers)

@@ -12,6 +12,7 @@ cdef class Tally:
     cdef public long long memory_used
     cdef public long long memory_max
     cdef public unsigned long long generation
+    cdef public list waking
     cdef public unsigned long long published
     cdef public unsigned long long delivered
     cdef public unsigned long long acknowledged

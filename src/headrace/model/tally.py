@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all queues of one broker share on the hot path: the time, the order, the memory in use."""
 
+from typing import Any
+
 MESSAGE_OVERHEAD = 200  # Octets that a ready message costs beside its body; measured, rounded up.
 PAGED_WEIGHT = 100  # What is left of it while its data is on disk only.
 
@@ -14,6 +16,7 @@ class Tally:
         self.memory_used = 0  # Octets that queued messages hold, estimated.
         self.memory_max = memory_max  # Octets; above it queues page out, at 1.25 times publishers block.
         self.generation = 1  # Bumped by every change of bindings or permissions: routes are void.
+        self.waking: list[Any] = []  # Streams whose readers are served at the end of the turn.
         self.published = 0
         self.delivered = 0
         self.acknowledged = 0

@@ -18,7 +18,7 @@ cdef class Reactor:
     cdef public str blocked
     cdef public object clock
 
-    @cython.locals(dirty=list, connection=GatewayConnection)
+    @cython.locals(dirty=list, waking=list, connection=GatewayConnection)
     cpdef turn(self)
 
 cdef class Transport:

@@ -46,6 +46,11 @@ class Reactor:
 
     def turn(self) -> None:
         """Send what this turn produced, and let the stores write what it appended."""
+        waking = self.tally.waking
+        if waking:
+            self.tally.waking = []
+            for stream in waking:
+                stream.drain()
         dirty = self.pool.dirty
         if dirty:
             self.pool.dirty = []

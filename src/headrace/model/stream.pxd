@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.message cimport Message, new_message
+from headrace.model.queue cimport Consumer, Queue
+from headrace.model.tally cimport C_MESSAGE_OVERHEAD
+
+cdef Py_ssize_t READ_OCTETS_MAX
+
+cdef class StreamLog:
+    cdef public unsigned long long first_offset
+    cdef public unsigned long long next_offset
+    cdef public unsigned long long committed_offset
+    cdef public long long max_length_bytes
+    cdef public long long max_age_ms
+    cdef public long long octets
+    cdef list records
+
+    @cython.locals(offset=cython.ulonglong)
+    cpdef unsigned long long append(
+        self, bytes data, Py_ssize_t address_len, Py_ssize_t body_size, long long arrived_ms
+    ) except? 0
+    cpdef trim(self, long long now_ms)
+    cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
+    cpdef close(self)
+    cpdef delete(self)
+
+cdef class Stream(Queue):
+    cdef public StreamLog log
+    cdef bint waking
+    cdef dict cursors
+    cdef dict fetched
+
+    cpdef long long message_count(self) except -1
+    cpdef Consumer taker(self)
+    cpdef int offer(self, Message message) except -1
+    cpdef wake(self)
+    cpdef drain(self)
+    @cython.locals(batch=list, cursor=cython.ulonglong, offset=cython.ulonglong, message=Message,
+                   data=bytes, address_len=Py_ssize_t, body_size=Py_ssize_t)
+    cdef serve(self, Consumer consumer)
+    cpdef requeue(self, Message message)
+    cpdef discard(self, Message message)
+    cpdef unpark(self, Consumer consumer)
+    cpdef remove_consumer(self, Consumer consumer)
+    cpdef long long purge(self) except -1
+    @cython.locals(count=cython.longlong)
+    cpdef long long destroy(self) except -1
