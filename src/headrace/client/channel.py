@@ -399,29 +399,12 @@ class Channel:
 
         The first failure is raised, after the outcome of every message sent so far is known.
         """
-        outstanding: set[asyncio.Future[None]] = set()
-        failures: list[BaseException] = []
-        count = 0
-
-        def note(confirmed: asyncio.Future[None]) -> None:
-            outstanding.discard(confirmed)
-            if not confirmed.cancelled() and confirmed.exception() is not None:
-                failures.append(confirmed.exception())  # type: ignore[arg-type]  # Not None here.
-
+        batch = Batch(self, routing_key, exchange, mandatory=mandatory)
         async for message in _each(messages):
-            if failures:
+            await batch.add(message)
+            if batch.failure is not None:
                 break
-            confirmed = await self.publish_soon(message, routing_key, exchange, mandatory=mandatory)
-            count += 1
-            if not confirmed.done():
-                outstanding.add(confirmed)
-            confirmed.add_done_callback(note)
-        while outstanding:
-            await asyncio.wait(outstanding)
-        await asyncio.sleep(0)  # Let the callbacks of the last ones run.
-        if failures:
-            raise failures[0]
-        return count
+        return await batch.finish()
 
     def transaction(self) -> Transaction:
         """A block whose publishes and acks take effect together when it ends, or not at all."""
@@ -479,12 +462,19 @@ class Channel:
 
     async def settle(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
         """Ack or refuse a delivery; False when its connection is gone, so it comes again."""
+        sent = self.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
+        if self._link is not None and not self._link.can_write.is_set():
+            await self._link.can_write.wait()
+        return sent
+
+    def settle_soon(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        """As `settle`, without waiting for a broker that does not read."""
         if delivery.settled:
             raise UsageError(f"delivery {delivery.delivery_tag} is settled already, or no_ack")
         if self._error is not None:
             raise fresh(self._error)
         link = self._link
-        if link is None or not link.is_open or delivery.epoch != self._epoch:
+        if link is None or not self.is_current(delivery.epoch):
             return False
         self._check_transaction()
         method: MethodBase
@@ -496,9 +486,11 @@ class Channel:
             method = BasicReject(delivery_tag=delivery.delivery_tag, requeue=requeue)
         delivery.settled = True
         link.send(self.number, method)
-        if not link.can_write.is_set():
-            await link.can_write.wait()
         return True
+
+    def is_current(self, epoch: int) -> bool:
+        """Whether what came by that opening of the channel can still be settled."""
+        return epoch == self._epoch and self._link is not None and self._link.is_open
 
     # --- For the package: consumers and streams -----------------------------------------------
 
@@ -530,12 +522,7 @@ class Channel:
     def put_back(self, deliveries: Iterable[Delivery]) -> None:
         """Return deliveries that nobody saw to their queue."""
         for delivery in deliveries:
-            if (
-                not delivery.settled
-                and delivery.epoch == self._epoch
-                and self._link is not None
-                and self._link.is_open
-            ):
+            if not delivery.settled and self._link is not None and self.is_current(delivery.epoch):
                 delivery.settled = True
                 reject = BasicReject(delivery_tag=delivery.delivery_tag, requeue=True)
                 self._link.send(self.number, reject)
@@ -857,6 +844,47 @@ class Channel:
                 ConfirmLost(publication.message, f"not confirmed, perhaps taken: {error}")
             )
             self._confirms.room.release()
+
+
+class Batch:
+    """Publishes with many confirms in flight, and one outcome of them all."""
+
+    def __init__(
+        self, channel: Channel, routing_key: str, exchange: str, *, mandatory: bool
+    ) -> None:
+        self.failure: BaseException | None = None  # The first.
+        self._channel = channel
+        self._routing_key = routing_key
+        self._exchange = exchange
+        self._mandatory = mandatory
+        self._count = 0
+        self._outstanding = 0
+        self._settled = asyncio.Event()
+
+    async def add(self, message: Content) -> None:
+        """Publish one more."""
+        confirmed = await self._channel.publish_soon(
+            message, self._routing_key, self._exchange, mandatory=self._mandatory
+        )
+        self._count += 1
+        self._outstanding += 1
+        confirmed.add_done_callback(self._note)
+
+    async def finish(self) -> int:
+        """Wait for every outcome; raise the first failure, or return how many were published."""
+        while self._outstanding:
+            self._settled.clear()
+            await self._settled.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self._count
+
+    def _note(self, confirmed: asyncio.Future[None]) -> None:
+        self._outstanding -= 1
+        failure = None if confirmed.cancelled() else confirmed.exception()
+        self.failure = self.failure or failure
+        if not self._outstanding:
+            self._settled.set()
 
 
 class Transaction:

@@ -28,6 +28,10 @@ class Delivery(Received):
     epoch: int = field(kw_only=True, repr=False)  # Which opening of the channel it came by.
     settled: bool = field(default=False, kw_only=True)
 
+    def is_current(self) -> bool:
+        """Whether the channel opening that delivered it still lasts; else it comes again."""
+        return self.channel.is_current(self.epoch)
+
     async def ack(self, *, multiple: bool = False) -> bool:
         """Done with it; with `multiple`, and with all before it on this channel.
 

@@ -159,7 +159,7 @@ class Stream:
         return state.consumer_count << 32 | state.message_count
 
     async def _probe(self, what: Value, credit: int) -> list[int]:
-        """Consume from `what` on until nothing more comes, and return the offsets that were seen."""
+        """Consume from `what` on until nothing more comes; return the offsets that were seen."""
         offsets: list[int] = []
         async with self._connection.channel(confirm=False) as channel:
             reader = _Reader(channel, self.name, 0, 1 << 62)

@@ -1,0 +1,700 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client for programs without asyncio: the same calls, and they block.
+
+The asyncio client runs on a thread of its own, one for all connections of the process. So
+heartbeats go out while the program computes, and a consumer's messages are already here when it
+asks for the next. Everything may be used from any thread. `timeout_s` of `connect` bounds calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from headrace.client import channel as _channel
+from headrace.client import connection as _connection
+from headrace.client import consumer as _consumer
+from headrace.client import stream as _stream
+from headrace.client.channel import PREFETCH, UNCONFIRMED_MAX, Arguments, Content, QueueState
+from headrace.client.connection import RECONNECT, Event
+from headrace.client.errors import ClientError, Returned, UsageError
+from headrace.client.intake import HELD_MAX, HIGH_WATER
+from headrace.client.message import Received
+from headrace.client.stream import BATCH_MAX, CREDIT, Record
+
+if TYPE_CHECKING:
+    from headrace.client.reconnect import Reconnect
+    from headrace.wire.table import Value
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_CHUNK = 500  # Messages of publish_many handed to the loop at once.
+_TAKE = 500  # Deliveries fetched from the loop at once.
+
+
+class _Loop:
+    """The thread with the event loop; started when first needed."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without a thread."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        """The loop, running."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=self._loop.run_forever, name="headrace-client", daemon=True
+                )
+                thread.start()
+            return self._loop
+
+    def run(self, work: Coroutine[object, None, Result], timeout_s: float | None = None) -> Result:
+        """Do `work` on the loop and wait for its outcome."""
+        loop = self.get()
+        if asyncio._get_running_loop() is loop:
+            work.close()
+            raise UsageError("a callback must not call the blocking client: it would wait forever")
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise  # It was the work's own.
+            raise TimeoutError(f"no answer within {timeout_s} s") from None
+        finally:
+            future.cancel()
+
+
+_LOOP = _Loop()
+
+
+@dataclass(slots=True, eq=False)
+class Delivery(Received):
+    """A received message that wants to be settled, unless it was consumed with `no_ack`."""
+
+    source: _consumer.Delivery = field(kw_only=True, repr=False)
+    settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
+
+    def ack(self, *, multiple: bool = False) -> bool:
+        """Done with it; with `multiple`, and with all before it on this channel.
+
+        False when the connection that delivered it is gone: the broker will deliver it again.
+        """
+        return self._settle(ack=True, multiple=multiple, requeue=False)
+
+    def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
+        """Not done with it: back to the queue, or else to the dead-letter exchange if any."""
+        return self._settle(ack=False, multiple=multiple, requeue=requeue)
+
+    def reject(self, *, requeue: bool = False) -> bool:
+        """Never to be done by this program: dead-letter or drop it, or back to the queue."""
+        return self._settle(ack=False, multiple=False, requeue=requeue)
+
+    @contextmanager
+    def process(self, *, requeue: bool = False) -> Iterator[Self]:
+        """Ack at the end of the block; reject when an exception leaves it (and pass that on)."""
+        try:
+            yield self
+        except BaseException:
+            if not self.settled:
+                self.reject(requeue=requeue)
+            raise
+        if not self.settled:
+            self.ack()
+
+    def _settle(self, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        if self.settled:
+            raise UsageError(f"delivery {self.delivery_tag} is settled already, or no_ack")
+        if not self.source.is_current():
+            return False
+        self.settled = True
+        _SETTLEMENTS.add(self.source, ack, multiple, requeue)
+        return True
+
+
+_FIELDS = tuple(one.name for one in fields(Received))
+
+
+def _deliver(source: _consumer.Delivery) -> Delivery:
+    values = {name: getattr(source, name) for name in _FIELDS}
+    return Delivery(**values, source=source, settled=source.settled)
+
+
+class _Settlements:
+    """Acks on their way to the loop: handed over together, in order."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[_consumer.Delivery, bool, bool, bool]] = []
+
+    def add(self, delivery: _consumer.Delivery, ack: bool, multiple: bool, requeue: bool) -> None:
+        """Settle a delivery soon."""
+        with self._lock:
+            self._waiting.append((delivery, ack, multiple, requeue))
+            is_first = len(self._waiting) == 1
+        if is_first:
+            _LOOP.get().call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for delivery, ack, multiple, requeue in waiting:
+            try:
+                delivery.channel.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
+            except ClientError as error:
+                log.warning("delivery %d was not settled: %s", delivery.delivery_tag, error)
+
+
+_SETTLEMENTS = _Settlements()
+
+
+def _forked() -> None:
+    """A child process has no threads but its own: forget what belongs to the parent."""
+    _LOOP.reset()
+    _SETTLEMENTS.reset()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Consumer:
+    """Messages of one queue. Iterate over it; `with` cancels it when the block ends.
+
+    It survives reconnections: what was delivered and not settled comes again, redelivered.
+    """
+
+    def __init__(self, source: _consumer.Consumer) -> None:
+        self._source = source
+        self._here: deque[_consumer.Delivery] = deque()
+
+    def __enter__(self) -> Self:
+        _LOOP.run(self._source.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        return self._next(None)
+
+    @property
+    def queue(self) -> str:
+        """The queue it takes from."""
+        return self._source.queue
+
+    @property
+    def tag(self) -> str:
+        """Its consumer tag."""
+        return self._source.tag
+
+    def receive(self, timeout_s: float | None = None) -> Delivery:
+        """The next message; TimeoutError when none comes in time."""
+        try:
+            return self._next(timeout_s)
+        except StopIteration:
+            raise UsageError(f"consumer {self.tag!r} was cancelled by this program") from None
+
+    def cancel(self) -> None:
+        """Ask for no more; what was not handed out goes back to the queue. Iteration ends."""
+        unwanted = list(self._here)
+        self._here.clear()
+
+        async def cancel() -> None:
+            self._source.channel.put_back(unwanted)
+            await self._source.cancel()
+
+        _LOOP.run(cancel())
+
+    def _next(self, timeout_s: float | None) -> Delivery:
+        while True:
+            while self._here:
+                source = self._here.popleft()
+                # Of a lost connection: it comes again. Without acks it would not.
+                if source.is_current() or source.settled:
+                    return _deliver(source)
+            taken = _LOOP.run(self._take(timeout_s))
+            if not taken:
+                raise StopIteration
+            self._here.extend(taken)
+
+    async def _take(self, timeout_s: float | None) -> list[_consumer.Delivery]:
+        """As `take`, where the end is an empty list: a StopAsyncIteration cannot cross threads."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._source.take(_TAKE)
+        except StopAsyncIteration:
+            return []
+        except TimeoutError:
+            raise TimeoutError(f"no message within {timeout_s} s") from None
+
+
+class Confirmation:
+    """The outcome of a publish that is under way."""
+
+    def __init__(self, source: asyncio.Future[None], timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the broker has answered."""
+        return self._source.done()
+
+    def wait(self) -> None:
+        """Wait for the broker's confirm; raise what `publish` would raise."""
+
+        async def wait() -> None:
+            await asyncio.shield(self._source)
+
+        _LOOP.run(wait(), self._timeout_s)
+
+
+class Transaction:
+    """`with channel.transaction():` commits at the end, rolls back when an exception leaves."""
+
+    def __init__(self, source: _channel.Transaction, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    @property
+    def returned(self) -> list[Returned]:
+        """Mandatory messages that no queue got; the first is raised after the commit."""
+        return self._source.returned
+
+    def __enter__(self) -> Self:
+        _LOOP.run(self._source.__aenter__(), self._timeout_s)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _LOOP.run(self._source.__aexit__(kind, error, traceback), self._timeout_s)
+
+
+class Channel:
+    """One channel of a connection. After a reconnection it is open again, as it was."""
+
+    def __init__(self, source: _channel.Channel, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    @property
+    def number(self) -> int:
+        """Its number on the wire."""
+        return self._source.number
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the channel is closed for good."""
+        return self._source.is_closed
+
+    def close(self) -> None:
+        """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
+        self._run(self._source.close())
+
+    # --- Exchanges and queues -----------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        passive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Make sure that the exchange exists, as described; `passive` only asks."""
+        self._run(
+            self._source.declare_exchange(
+                name,
+                kind,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                passive=passive,
+                arguments=arguments,
+            )
+        )
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete the exchange."""
+        self._run(self._source.delete_exchange(name, if_unused=if_unused))
+
+    def declare_queue(
+        self,
+        name: str = "",
+        *,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        passive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> QueueState:
+        """Make sure that the queue exists, as described; `passive` only asks; "" has one named."""
+        return self._run(
+            self._source.declare_queue(
+                name,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                passive=passive,
+                arguments=arguments,
+            )
+        )
+
+    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete the queue; return how many messages went with it."""
+        return self._run(self._source.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
+
+    def purge_queue(self, name: str) -> int:
+        """Drop the ready messages of the queue; return how many."""
+        return self._run(self._source.purge_queue(name))
+
+    def bind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Have the exchange route to the queue."""
+        self._run(self._source.bind_queue(queue, exchange, routing_key, arguments))
+
+    def unbind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Take a binding back."""
+        self._run(self._source.unbind_queue(queue, exchange, routing_key, arguments))
+
+    def bind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Have the exchange `source` route to the exchange `destination`."""
+        self._run(self._source.bind_exchange(destination, source, routing_key, arguments))
+
+    def unbind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Take a binding between exchanges back."""
+        self._run(self._source.unbind_exchange(destination, source, routing_key, arguments))
+
+    # --- Publishing ---------------------------------------------------------------------------
+
+    def publish(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> None:
+        """Publish and wait until the broker has taken it over.
+
+        Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
+        with `mandatory` Returned when no queue got it. In a transaction it does not wait.
+        """
+        self._run(self._source.publish(message, routing_key, exchange, mandatory=mandatory))
+
+    def publish_soon(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> Confirmation:
+        """Publish and return without waiting for the confirm, to have many in flight."""
+        confirmed = self._run(
+            self._source.publish_soon(message, routing_key, exchange, mandatory=mandatory)
+        )
+        return Confirmation(confirmed, self._timeout_s)
+
+    def publish_many(
+        self,
+        messages: Iterable[Content],
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> int:
+        """Publish them all, many in flight, and wait for all confirms; return how many.
+
+        The first failure is raised, after the outcome of every message sent so far is known.
+        """
+
+        async def begin() -> _channel.Batch:
+            return _channel.Batch(self._source, routing_key, exchange, mandatory=mandatory)
+
+        async def add(batch: _channel.Batch, chunk: list[Content]) -> None:
+            for message in chunk:
+                await batch.add(message)
+
+        batch = self._run(begin())
+        rest = iter(messages)
+        while batch.failure is None and (chunk := list(islice(rest, _CHUNK))):
+            self._run(add(batch, chunk))
+        return self._run(batch.finish())
+
+    def transaction(self) -> Transaction:
+        """A block whose publishes and acks take effect together when it ends, or not at all."""
+        return Transaction(self._source.transaction(), self._timeout_s)
+
+    # --- Receiving ----------------------------------------------------------------------------
+
+    def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
+        """Fetch one message, None when the queue is empty."""
+        source = self._run(self._source.get(queue, no_ack=no_ack))
+        return None if source is None else _deliver(source)
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = PREFETCH,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        priority: int | None = None,
+        tag: str = "",
+        arguments: Arguments | None = None,
+    ) -> Consumer:
+        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled."""
+
+        async def consume() -> _consumer.Consumer:
+            return self._source.consume(
+                queue,
+                prefetch=prefetch,
+                no_ack=no_ack,
+                exclusive=exclusive,
+                priority=priority,
+                tag=tag,
+                arguments=arguments,
+            )
+
+        return Consumer(self._run(consume()))
+
+    def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
+        """Bound what all consumers (`shared`), or each new one, may have unsettled."""
+        self._run(self._source.qos(count, size=size, shared=shared))
+
+    def recover(self, *, requeue: bool = True) -> None:
+        """Have the broker deliver everything unsettled on this channel again."""
+        self._run(self._source.recover(requeue=requeue))
+
+    def _run(self, work: Coroutine[object, None, Result]) -> Result:
+        return _LOOP.run(work, self._timeout_s)
+
+
+class Stream:
+    """A stream of a connection; get one with `connection.stream(name)`."""
+
+    def __init__(self, source: _stream.Stream, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self._source.name
+
+    def first_offset(self) -> int:
+        """The offset of the oldest record that is kept; that of the next one when none is."""
+        return _LOOP.run(self._source.first_offset(), self._timeout_s)
+
+    def last_offset(self) -> int:
+        """The end of what is committed: the offset that the next record will have."""
+        return _LOOP.run(self._source.last_offset(), self._timeout_s)
+
+    def offset_at(self, moment: datetime) -> int:
+        """The offset of the first record that arrived at `moment` or later, or the end."""
+        return _LOOP.run(self._source.offset_at(moment), self._timeout_s)
+
+    def read(
+        self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
+    ) -> Iterator[list[Record]]:
+        """The records of [first, last) in order, in batches of up to `batch_max`.
+
+        OffsetGone when `first` is no longer kept. Waits for records that are not yet there, for
+        each batch at most the `timeout_s` of the connection.
+        """
+        reading = self._source.read(first, last, batch_max=batch_max, credit=credit)
+
+        async def following() -> list[Record]:
+            return await anext(reading, [])
+
+        try:
+            while batch := _LOOP.run(following(), self._timeout_s):
+                yield batch
+        finally:
+            _LOOP.run(reading.aclose())
+
+
+class Connection:
+    """A connection to a broker. Make one with `connect`."""
+
+    def __init__(self, source: _connection.Connection, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    @property
+    def address(self) -> str:
+        """The URL it is, or was last, connected to, without user and password."""
+        return self._source.address
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected and everything is as before the last reconnection."""
+        return self._source.is_ready
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._source.is_closed
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker does not read what is published now; None when it does."""
+        return self._source.blocked
+
+    @property
+    def server_properties(self) -> Mapping[str, Value]:
+        """What the broker said about itself."""
+        return self._source.server_properties
+
+    def channel(
+        self,
+        *,
+        confirm: bool = True,
+        unconfirmed_max: int = UNCONFIRMED_MAX,
+        retry_lost: bool = False,
+        on_return: Callable[[Returned], None] | None = None,
+    ) -> Channel:
+        """Open a channel; `with` closes it.
+
+        `confirm=False` publishes without waiting; returned messages then go to `on_return`.
+        `retry_lost` publishes again what a lost connection left unconfirmed, perhaps twice.
+        """
+
+        async def open_channel() -> _channel.Channel:
+            return await self._source.channel(
+                confirm=confirm,
+                unconfirmed_max=unconfirmed_max,
+                retry_lost=retry_lost,
+                on_return=on_return,
+            )
+
+        return Channel(_LOOP.run(open_channel(), self._timeout_s), self._timeout_s)
+
+    def stream(self, name: str) -> Stream:
+        """A stream, to be read by offset."""
+        return Stream(self._source.stream(name), self._timeout_s)
+
+    def wait_ready(self) -> None:
+        """Wait until the connection is usable, or closed for good."""
+        _LOOP.run(self._source.ready(), self._timeout_s)
+
+    def close(self) -> None:
+        """Close the connection; the broker puts back what was not settled."""
+        _LOOP.run(self._source.close())
+
+
+def connect(
+    url: str | Sequence[str],
+    *,
+    timeout_s: float | None = None,
+    reconnect: Reconnect | None = RECONNECT,
+    ssl_context: ssl.SSLContext | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    name: str = "",
+    high_water: int = HIGH_WATER,
+    held_max: int = HELD_MAX,
+) -> Connection:
+    """Connect to a broker; `with` closes the connection.
+
+    `timeout_s` bounds every call on the connection with a TimeoutError. Callbacks run on the
+    client's own thread and must not block. All else is as for the asyncio `connect`.
+    """
+
+    async def open_connection() -> _connection.Connection:
+        return await _connection.connect(
+            url,
+            reconnect=reconnect,
+            ssl_context=ssl_context,
+            on_event=on_event,
+            name=name,
+            high_water=high_water,
+            held_max=held_max,
+        )
+
+    return Connection(_LOOP.run(open_connection(), timeout_s), timeout_s)
