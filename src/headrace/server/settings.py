@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every setting of the broker, declared once.
+
+A field of `Settings` is a flag of ``headrace serve`` (``--frame-max``), an environment variable
+(``HEADRACE_FRAME_MAX``), a key of the TOML file given by ``--config`` (``frame_max``), and a row
+of ``docs/settings.md``. A flag beats a variable, that beats the file, and that the default.
+"""
+
+import dataclasses
+import math
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+ENVIRONMENT_PREFIX = "HEADRACE_"
+CONFIG_VARIABLE = "HEADRACE_CONFIG"
+
+_UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB}
+_UNITS |= {"t": 1 << 40, "tib": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15})\s*([a-z]*)", re.IGNORECASE)
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used; says which, from where, and why."""
+
+    def __init__(self, name: str, source: str, reason: str) -> None:
+        super().__init__(f"setting {name} (from {source}): {reason}")
+        self.name = name
+        self.source = source
+        self.reason = reason
+
+
+def setting(
+    default: object,
+    words: str,
+    *,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    secret: bool = False,
+) -> Any:
+    """Declare one setting."""
+    about = {"help": words, "unit": unit, "low": low, "high": high, "choices": choices}
+    return dataclasses.field(default=default, repr=not secret, metadata=about | {"secret": secret})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a broker is told."""
+
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 or :: for every interface.")
+    port: int = setting(5672, "Port for AMQP; 0 picks a free one.", low=0, high=65535)
+    tls_port: int | None = setting(
+        None, "Port for AMQP over TLS; 0 picks a free one; none: no TLS.", low=0, high=65535
+    )
+    tls_cert: Path | None = setting(None, "Certificate chain of the broker, PEM.")
+    tls_key: Path | None = setting(None, "Private key of the certificate, PEM.")
+    tls_ca: Path | None = setting(
+        None, "Certificate authorities, PEM; when given, clients must show a certificate."
+    )
+    data: Path = setting(Path("headrace-data"), "Directory that keeps messages and definitions.")
+    memory: bool = setting(False, "Keep everything in memory and nothing beyond the process.")
+
+    frame_max: int = setting(
+        131072, "Largest frame, proposed to clients.", unit="octets", low=4096, high=16 * MIB
+    )
+    channel_max: int = setting(2047, "Channels of one connection.", low=1, high=65535)
+    heartbeat_s: int = setting(
+        60, "Heartbeat interval proposed to clients; 0 for none.", unit="seconds", low=0, high=65535
+    )
+    handshake_s: float = setting(
+        10.0, "Time a client has to log in and open.", unit="seconds", low=0.5, high=3600
+    )
+    body_size_max: int = setting(
+        128 * MIB, "Largest message body.", unit="octets", low=0, high=4 * GIB
+    )
+    connections_max: int = setting(65536, "Connections at the same time.", low=1, high=1 << 22)
+    read_size: int = setting(
+        64 * KIB, "Most to read from a socket at once.", unit="octets", low=4096, high=16 * MIB
+    )
+    output_size_max: int = setting(
+        1 * MIB,
+        "What may wait to be sent on a connection before its consumers get nothing more.",
+        unit="octets",
+        low=4096,
+        high=1 * GIB,
+    )
+
+    memory_max: int = setting(
+        512 * MIB,
+        "Memory for queued messages; above it they live on disk, well above it publishers wait.",
+        unit="octets",
+        low=1 * MIB,
+        high=1 << 50,
+    )
+    disk_free_min: int = setting(
+        128 * MIB,
+        "Free disk space below which persistent publishers are blocked.",
+        unit="octets",
+        low=0,
+        high=1 << 50,
+    )
+    segment_size: int = setting(
+        64 * MIB, "Size of one file of the journal.", unit="octets", low=1 * MIB, high=2 * GIB
+    )
+
+    specification_qos: bool = setting(
+        False,
+        "Read basic.qos as the standard says (channel, or connection with global) instead of as "
+        "clients expect (each consumer, or channel with global).",
+    )
+    product: str = setting("Headrace", "Product name in the server properties.")
+    product_version: str = setting("", "Version in the server properties; empty: the real one.")
+    tls_product: str = setting("", "Product name on the TLS port; empty: as on the other port.")
+    tls_product_version: str = setting("", "Version on the TLS port; empty: as on the other port.")
+
+    guest_loopback_only: bool = setting(True, "The default user may log in over loopback only.")
+    default_user: str = setting("guest", "User made in a new data directory; empty: none.")
+    default_pass: str = setting("guest", "Password of that user.", secret=True)
+    default_vhost: str = setting("/", "Virtual host made in a new data directory.")
+
+    log_level: str = setting(
+        "info", "What to log to standard error.", choices=("debug", "info", "warning", "error")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A row of the table."""
+
+    name: str
+    kind: type  # str, int, float, bool or Path.
+    optional: bool  # None is a value.
+    default: object
+    help: str
+    unit: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    secret: bool
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    def read(self, value: object, source: str) -> object:
+        """Return the value of the right type and within bounds.
+
+        Raises:
+            SettingError: it is not.
+        """
+        if self.optional and (value is None or value == ""):
+            return None
+        found = self._typed(value, source)
+        if isinstance(found, (int, float)) and not isinstance(found, bool):
+            if self.low is not None and found < self.low:
+                raise SettingError(self.name, source, f"{found} is less than {self.low:.15g}")
+            if self.high is not None and found > self.high:
+                raise SettingError(self.name, source, f"{found} is more than {self.high:.15g}")
+        if self.choices and found not in self.choices:
+            raise SettingError(self.name, source, f"{found!r} is none of {', '.join(self.choices)}")
+        return found
+
+    def _typed(self, value: object, source: str) -> object:
+        shown = "the value" if self.secret else repr(value)
+        if self.kind is bool:
+            if isinstance(value, bool):
+                return value
+            if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+                return value.lower() in _TRUE
+            raise SettingError(self.name, source, f"{shown} is neither true nor false")
+        if self.kind is int:
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            if isinstance(value, str) and (number := self._whole(value)) is not None:
+                return number
+            what = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
+            raise SettingError(self.name, source, f"{shown} is not a {what}")
+        if self.kind is float:
+            try:
+                if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+                    real = float(value)
+                    if math.isfinite(real):
+                        return real
+            except ValueError:
+                pass
+            raise SettingError(self.name, source, f"{shown} is not a number")
+        if not isinstance(value, str | Path):
+            raise SettingError(self.name, source, f"{shown} is not a text")
+        return Path(value) if self.kind is Path else str(value)
+
+    def _whole(self, text: str) -> int | None:
+        found = _SIZE.fullmatch(text.strip())
+        if found is None:
+            return None
+        unit = found[2].lower()
+        if unit and self.unit != "octets":
+            return None
+        factor = _UNITS.get(unit)
+        return None if factor is None else int(found[1]) * factor
+
+
+def _table() -> tuple[Setting, ...]:
+    hints = typing.get_type_hints(Settings)
+    rows = []
+    for field in dataclasses.fields(Settings):
+        hint = hints[field.name]
+        optional = isinstance(hint, types.UnionType)
+        kind = next(k for k in typing.get_args(hint) if k is not type(None)) if optional else hint
+        rows.append(
+            Setting(
+                name=field.name,
+                kind=kind,
+                optional=optional,
+                default=field.default,
+                **field.metadata,
+            )
+        )
+    return tuple(rows)
+
+
+SETTINGS: tuple[Setting, ...] = _table()
+_BY_NAME = {row.name: row for row in SETTINGS}
+
+
+def load(
+    flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
+) -> Settings:
+    """Return the settings that the three sources give; in `flags`, None is not given.
+
+    Raises:
+        SettingError: one of them cannot be used.
+    """
+    if config is None and environment.get(CONFIG_VARIABLE):
+        config = Path(environment[CONFIG_VARIABLE])
+    values: dict[str, Any] = {}
+    if config is not None:
+        for name, value in _read_toml(config).items():
+            row = _BY_NAME.get(name)
+            if row is None:
+                raise SettingError(name, str(config), "there is no such setting")
+            values[name] = row.read(value, str(config))
+    for row in SETTINGS:
+        text = environment.get(row.variable)
+        if text is not None:
+            values[row.name] = row.read(text, row.variable)
+        given = flags.get(row.name)
+        if given is not None:
+            values[row.name] = row.read(given, row.flag)
+    settings = Settings(**values)
+    check_together(settings)
+    return settings
+
+
+def check_together(settings: Settings) -> None:
+    """Raise SettingError when settings that are right alone are wrong together."""
+    if settings.tls_port is not None:
+        for name in ("tls_cert", "tls_key"):
+            if getattr(settings, name) is None:
+                raise SettingError(name, "default", "tls_port needs it")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise SettingError("config", str(path), error.strerror or str(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError("config", str(path), f"not TOML: {error}") from None
+
+
+def manual() -> str:
+    """The page docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "<!-- Generated from src/headrace/server/settings.py by `make docs`; do not edit. -->",
+        "",
+        "Each setting of the broker is a flag of `headrace serve`, an environment variable, and",
+        "a key of a TOML file named by `--config` or `HEADRACE_CONFIG`. A flag beats a variable,",
+        "a variable beats the file, the file beats the default. Sizes may be written `65536`,",
+        "`64KiB`, `1GiB`. A setting that cannot be used is named together with where it came",
+        "from, and nothing starts.",
+        "",
+        "```toml",
+        "# headrace.toml",
+        'host = "0.0.0.0"',
+        'data = "/var/lib/headrace"',
+        'memory_max = "2GiB"',
+        "```",
+        "",
+        "| Key | Flag | Variable | Default | Bounds | What |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_shown(row)} | {_bounds(row)} | "
+        f"{row.help} |"
+        for row in SETTINGS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(row: Setting) -> str:
+    default = row.default
+    if default is None:
+        return "none"
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, int) and row.unit == "octets":
+        return _size(default)
+    if default == "":
+        return "empty"
+    unit = f" {row.unit}" if row.unit else ""
+    return f"`{default:g}`{unit}" if isinstance(default, float) else f"`{default}`{unit}"
+
+
+def _bounds(row: Setting) -> str:
+    if row.choices:
+        return ", ".join(f"`{choice}`" for choice in row.choices)
+    if row.low is None or row.high is None:
+        return ""
+    if row.unit == "octets":
+        return f"{_size(int(row.low))} to {_size(int(row.high))}"
+    return f"{row.low:.15g} to {row.high:.15g}"
+
+
+def _size(octets: int) -> str:
+    for unit, size in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if octets >= size and octets % size == 0:
+            return f"{octets // size} {unit}"
+    return str(octets)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of settings: where values come from, what is refused, what the manual says."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.server.settings import MIB, SETTINGS, SettingError, Settings, load, manual
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_defaults_are_within_their_own_bounds() -> None:
+    for row in SETTINGS:
+        assert row.read(row.default, "default") == row.default, row.name
+    assert load({}, {}) == Settings()
+
+
+def test_flag_beats_variable_beats_file_beats_default(tmp_path: Path) -> None:
+    config = tmp_path / "headrace.toml"
+    config.write_text('port = 1\nheartbeat_s = 1\nframe_max = "8KiB"\n')
+    environment = {"HEADRACE_PORT": "2", "HEADRACE_HEARTBEAT_S": "2"}
+    settings = load({"port": 3, "host": None}, environment, config)
+    assert (settings.port, settings.heartbeat_s, settings.frame_max) == (3, 2, 8192)
+    assert settings.host == Settings().host
+
+
+def test_the_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
+    config = tmp_path / "headrace.toml"
+    config.write_text("memory = true\n")
+    assert load({}, {"HEADRACE_CONFIG": str(config)}).memory is True
+
+
+@pytest.mark.parametrize(
+    ("text", "octets"), [("65536", 65536), ("64k", 65536), ("64 KiB", 65536), ("1MiB", MIB)]
+)
+def test_sizes_have_units(text: str, octets: int) -> None:
+    assert load({"read_size": text}, {}).read_size == octets
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "reason"),
+    [
+        ("HEADRACE_PORT", "x", "'x' is not a whole number"),
+        ("HEADRACE_PORT", "5k", "'5k' is not a whole number"),
+        ("HEADRACE_PORT", "65536", "65536 is more than 65535"),
+        ("HEADRACE_PORT", "-1", "'-1' is not a whole number"),
+        ("HEADRACE_FRAME_MAX", "4095", "4095 is less than 4096"),
+        ("HEADRACE_FRAME_MAX", "much", "'much' is not a size, e.g. 64MiB"),
+        ("HEADRACE_MEMORY", "maybe", "'maybe' is neither true nor false"),
+        ("HEADRACE_HANDSHAKE_S", "nan", "'nan' is not a number"),
+        ("HEADRACE_LOG_LEVEL", "loud", "'loud' is none of debug, info, warning, error"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_source(variable: str, text: str, reason: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        load({}, {variable: text})
+    name = variable.removeprefix("HEADRACE_").lower()
+    assert str(caught.value) == f"setting {name} (from {variable}): {reason}"
+
+
+def test_a_bad_flag_is_named_as_flag() -> None:
+    with pytest.raises(SettingError, match=r"^setting port \(from --port\): "):
+        load({"port": "many"}, {"HEADRACE_PORT": "1"})
+
+
+def test_a_bad_file_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "headrace.toml"
+    for content, said in [
+        ("prot = 1", "setting prot .*headrace.toml.*there is no such setting"),
+        ("port = true", "setting port .*headrace.toml.*True is not a whole number"),
+        ("port = ", "setting config .*headrace.toml.*not TOML"),
+    ]:
+        config.write_text(content)
+        with pytest.raises(SettingError, match=said):
+            load({}, {}, config)
+    with pytest.raises(SettingError, match="setting config .*absent.toml.*No such file"):
+        load({}, {}, tmp_path / "absent.toml")
+
+
+def test_tls_needs_certificate_and_key() -> None:
+    with pytest.raises(SettingError, match="setting tls_cert .*: tls_port needs it"):
+        load({"tls_port": 0}, {})
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "hunter2" not in repr(load({"default_pass": "hunter2"}, {}))
+    with pytest.raises(SettingError) as caught:
+        load({"default_pass": 7}, {})
+    assert "7" not in str(caught.value)
+
+
+def test_the_manual_is_in_step_with_the_table() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text() == manual()
