@@ -91,7 +91,7 @@ cdef class BasicConsumer(Consumer):
     @cython.locals(channel=Channel)
     cpdef int accepts(self, Message message) except -1
     @cython.locals(channel=Channel, redelivered=cython.int, data=bytes)
-    cpdef int deliver(self, Message message) except -1
+    cpdef deliver(self, Message message)
     cdef int put(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,

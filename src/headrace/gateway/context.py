@@ -10,6 +10,7 @@ from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.route import Route
 from headrace.model.errors import (
     AccessRefused,
+    CommandInvalid,
     InvalidArgument,
     ModelError,
     NotAllowed,
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 CODES: dict[type[ModelError], ReplyCode] = {
     AccessRefused: ReplyCode.ACCESS_REFUSED,
+    CommandInvalid: ReplyCode.COMMAND_INVALID,
     InvalidArgument: ReplyCode.PRECONDITION_FAILED,
     NotAllowed: ReplyCode.NOT_ALLOWED,
     NotFound: ReplyCode.NOT_FOUND,

@@ -25,7 +25,7 @@ cdef class Consumer:
 
     cpdef bint can(self) except -1
     cpdef int accepts(self, Message message) except -1
-    cpdef int deliver(self, Message message) except -1
+    cpdef deliver(self, Message message)
     cdef int put(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,

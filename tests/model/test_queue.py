@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Order, credit, expiry and limits of a queue, without any protocol around it."""
+
+import pytest
+from headrace.model.message import REDELIVERED, Message, new_message
+from headrace.model.ports import Store
+from headrace.model.queue import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, Consumer, Queue
+from headrace.model.tally import Tally
+
+
+class Taker(Consumer):
+    """A consumer with a fixed room that keeps what it is given."""
+
+    def __init__(self, queue: Queue, room: int = 1000, *, no_ack: bool = False) -> None:
+        super().__init__(queue, "taker", no_ack)
+        self.room = room
+        self.taken: list[Message] = []
+        self.bodies: list[bytes | None] = []
+
+    def can(self) -> bool:
+        return self.room > 0
+
+    def deliver(self, message: Message) -> None:
+        self.room -= 1
+        self.taken.append(message)
+        self.bodies.append(message.data)
+
+
+class Letters:
+    """A virtual host that only notes what is dead-lettered."""
+
+    def __init__(self) -> None:
+        self.name = "/"
+        self.dead: list[tuple[bytes | None, str]] = []
+
+    def dead_letter(self, message: Message, queue: Queue, reason: str) -> None:
+        self.dead.append((message.data, reason))
+
+
+@pytest.fixture
+def tally() -> Tally:
+    return Tally(now_ms=1_000_000)
+
+
+@pytest.fixture
+def letters() -> Letters:
+    return Letters()
+
+
+@pytest.fixture
+def queue(tally: Tally, letters: Letters) -> Queue:
+    queue = Queue("q", store=Store(), tally=tally, vhost=letters)
+    queue.dead_letter_exchange = "dlx"
+    return queue
+
+
+def offer(
+    queue: Queue, data: bytes, *, priority: int = 0, deadline_ms: int = 0, publisher: int = 0
+) -> int:
+    message = new_message(data, 0, len(data))
+    message.seq = queue.tally.next_seq
+    queue.tally.next_seq += 1
+    message.priority = priority
+    message.deadline_ms = deadline_ms
+    message.publisher = publisher
+    return queue.offer(message)
+
+
+def attach(queue: Queue, consumer: Consumer) -> None:
+    queue.add_consumer(consumer)
+    queue.drain()
+
+
+def bodies_left(queue: Queue) -> list[bytes | None]:
+    found = []
+    while (message := queue.take()) is not None:
+        found.append(message.data)
+        queue.leave(message)
+    return found
+
+
+def test_messages_leave_in_the_order_they_came(queue: Queue) -> None:
+    for body in (b"a", b"b", b"c"):
+        offer(queue, body)
+    taker = Taker(queue)
+    attach(queue, taker)
+    offer(queue, b"d")
+    assert taker.bodies == [b"a", b"b", b"c", b"d"]
+    assert (queue.ready_count, queue.unacked_count) == (0, 4)
+
+
+def test_a_requeued_message_returns_to_its_place(queue: Queue) -> None:
+    taker = Taker(queue, room=3)
+    attach(queue, taker)
+    for body in (b"a", b"b", b"c", b"d", b"e"):
+        offer(queue, body)
+    queue.requeue(taker.taken[1])
+    queue.requeue(taker.taken[0])
+    queue.settle(taker.taken[2])
+    assert bodies_left(queue) == [b"a", b"b", b"d", b"e"]
+    assert queue.unacked_count == 0
+
+
+def test_a_returned_message_says_so(queue: Queue) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    offer(queue, b"a")
+    queue.requeue(taker.taken[0])
+    message = queue.take()
+    assert message is not None
+    assert message.flags & REDELIVERED
+    assert message.deliveries == 1
+
+
+def test_two_levels_of_priority_without_an_argument(queue: Queue) -> None:
+    for body, priority in ((b"0", 0), (b"4", 4), (b"5", 5), (b"9", 9), (b"1", 1)):
+        offer(queue, body, priority=priority)
+    assert bodies_left(queue) == [b"5", b"9", b"0", b"4", b"1"]
+
+
+def test_as_many_levels_as_the_argument_asks_for(queue: Queue) -> None:
+    queue.max_priority = 10
+    for priority in (3, 10, 0, 200, 7):
+        offer(queue, str(priority).encode(), priority=priority)
+    assert bodies_left(queue) == [b"10", b"200", b"7", b"3", b"0"]
+
+
+def test_a_requeued_message_keeps_its_priority(queue: Queue) -> None:
+    taker = Taker(queue, room=2)
+    attach(queue, taker)
+    offer(queue, b"low")
+    offer(queue, b"high", priority=9)
+    offer(queue, b"low2")
+    offer(queue, b"high2", priority=9)
+    for message in taker.taken:
+        queue.requeue(message)
+    assert bodies_left(queue) == [b"high", b"high2", b"low", b"low2"]
+
+
+def test_consumers_take_turns(queue: Queue) -> None:
+    first, second = Taker(queue), Taker(queue)
+    attach(queue, first)
+    attach(queue, second)
+    for body in (b"a", b"b", b"c", b"d"):
+        offer(queue, body)
+    assert first.bodies == [b"a", b"c"]
+    assert second.bodies == [b"b", b"d"]
+
+
+def test_the_higher_priority_goes_first_while_it_has_room(queue: Queue) -> None:
+    low, high = Taker(queue), Taker(queue, room=2)
+    high.priority = 5
+    attach(queue, low)
+    attach(queue, high)
+    for body in (b"a", b"b", b"c"):
+        offer(queue, body)
+    assert high.bodies == [b"a", b"b"]
+    assert low.bodies == [b"c"]
+    high.room = 1
+    queue.unpark(high)
+    offer(queue, b"d")
+    assert high.bodies == [b"a", b"b", b"d"]
+
+
+def test_a_consumer_without_room_is_left_alone_until_it_has_some(queue: Queue) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    offer(queue, b"a")
+    offer(queue, b"b")
+    assert taker.bodies == [b"a"]
+    assert taker.parked
+    taker.room = 5
+    queue.unpark(taker)
+    assert taker.bodies == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_message_expires_on_time_wherever_it_stands(
+    queue: Queue, tally: Tally, letters: Letters, where: int
+) -> None:
+    for i in range(3):
+        offer(queue, b"%d" % i, deadline_ms=tally.now_ms + 50 if i == where else 0)
+    assert queue.expire(tally.now_ms + 49) == tally.now_ms + 50
+    assert queue.ready_count == 3
+    assert queue.expire(tally.now_ms + 50) == 0
+    assert queue.ready_count == 2
+    assert letters.dead == [(b"%d" % where, "expired")]
+    assert bodies_left(queue) == [b"%d" % i for i in range(3) if i != where]
+
+
+def test_the_queue_tells_the_clock_about_an_earlier_deadline(queue: Queue, tally: Tally) -> None:
+    told: list[int] = []
+    queue.on_deadline = lambda _, deadline_ms: told.append(deadline_ms)
+    offer(queue, b"late", deadline_ms=tally.now_ms + 500)
+    offer(queue, b"later", deadline_ms=tally.now_ms + 900)
+    offer(queue, b"soon", deadline_ms=tally.now_ms + 100)
+    assert told == [tally.now_ms + 500, tally.now_ms + 100]
+
+
+def test_an_expired_message_is_never_delivered(queue: Queue, tally: Tally) -> None:
+    offer(queue, b"old", deadline_ms=tally.now_ms + 5)
+    offer(queue, b"fresh")
+    tally.now_ms += 10
+    taker = Taker(queue)
+    attach(queue, taker)
+    assert taker.bodies == [b"fresh"]
+
+
+def test_the_time_to_live_of_the_queue_limits_that_of_the_message(
+    queue: Queue, tally: Tally
+) -> None:
+    queue.message_ttl_ms = 100
+    offer(queue, b"a", deadline_ms=tally.now_ms + 1000)
+    offer(queue, b"b", deadline_ms=tally.now_ms + 10)
+    assert queue.expire(tally.now_ms + 10) == tally.now_ms + 100
+    assert bodies_left(queue) == [b"a"]
+
+
+def test_drop_head_drops_the_oldest(queue: Queue, letters: Letters) -> None:
+    queue.limited = True
+    queue.max_length = 2
+    queue.overflow = OVERFLOW_DROP_HEAD
+    for body in (b"a", b"b", b"c"):
+        assert offer(queue, body) == 0
+    assert letters.dead == [(b"a", "maxlen")]
+    assert bodies_left(queue) == [b"b", b"c"]
+
+
+def test_reject_publish_refuses_the_newest(queue: Queue) -> None:
+    queue.limited = True
+    queue.max_length_bytes = 3
+    queue.overflow = OVERFLOW_REJECT
+    assert offer(queue, b"aa") == 0
+    assert offer(queue, b"bb") == 1
+    assert offer(queue, b"c") == 0
+    assert bodies_left(queue) == [b"aa", b"c"]
+
+
+def test_a_full_queue_still_passes_messages_to_a_waiting_consumer(queue: Queue) -> None:
+    queue.limited = True
+    queue.max_length = 0
+    queue.overflow = OVERFLOW_REJECT
+    taker = Taker(queue)
+    attach(queue, taker)
+    assert offer(queue, b"a") == 0
+    assert taker.bodies == [b"a"]
+
+
+def test_what_is_counted_as_memory_is_given_back(queue: Queue, tally: Tally) -> None:
+    taker = Taker(queue, room=2)
+    attach(queue, taker)
+    for body in (b"a", b"bb", b"ccc", b"dddd"):
+        offer(queue, body)
+    assert tally.memory_used > 0
+    queue.settle(taker.taken[0])
+    queue.discard(taker.taken[1])
+    queue.purge()
+    assert tally.memory_used == 0
+
+
+def test_purge_leaves_what_consumers_hold(queue: Queue) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    for body in (b"a", b"b", b"c"):
+        offer(queue, body)
+    assert queue.purge() == 2
+    assert (queue.ready_count, queue.unacked_count) == (0, 1)
+    queue.requeue(taker.taken[0])
+    assert bodies_left(queue) == [b"a"]
+
+
+def test_a_message_returned_to_a_deleted_queue_is_gone(queue: Queue, tally: Tally) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    offer(queue, b"a")
+    offer(queue, b"b")
+    assert queue.destroy() == 1
+    queue.requeue(taker.taken[0])
+    assert queue.ready_count == 0
+    assert tally.memory_used == 0
+
+
+def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
+    class Choosy(Taker):
+        def accepts(self, message: Message) -> int:
+            return 0 if message.publisher == self.publisher else 1
+
+    own = Choosy(queue)
+    own.publisher = 7
+    own.selective = True
+    attach(queue, own)
+    offer(queue, b"mine", publisher=7)
+    offer(queue, b"yours", publisher=8)
+    assert own.bodies == [b"yours"]
+    other = Taker(queue)
+    attach(queue, other)
+    assert other.bodies == [b"mine"]
+
+
+def test_many_expired_messages_leave_no_shells(queue: Queue, tally: Tally) -> None:
+    for _ in range(5000):
+        offer(queue, b"x", deadline_ms=tally.now_ms + 1)
+    offer(queue, b"last")
+    queue.expire(tally.now_ms + 1)
+    assert queue.ready_count == 1
+    assert queue.shells == 0
+    assert bodies_left(queue) == [b"last"]
