@@ -31,11 +31,17 @@ from headrace.wire.frame import FRAME_METHOD, HEARTBEAT, decode_frame, encode_fr
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
+    from headrace.wire.table import Value
 
 VERSION = Version.V0_9_1
 FRAME_MAX = 131072
 CHANNEL_MAX_DEFAULT = 2047
 TIMEOUT_S = 60.0
+# The capability asks to be told of a refused login.
+PROPERTIES: dict[str, Value] = {
+    "product": "headrace bench",
+    "capabilities": {"authentication_failure_close": True},
+}
 
 M = TypeVar("M", bound=MethodBase)
 
@@ -64,9 +70,10 @@ class Link:
         self.socket.sendall(VERSION.header)
         self.wait(ConnectionStart)
         response = b"\0" + settings.username.encode() + b"\0" + settings.password.encode()
-        self.send(
-            ConnectionStartOk(mechanism="PLAIN", response=response, locale="en_US"), channel=0
+        start_ok = ConnectionStartOk(
+            client_properties=PROPERTIES, mechanism="PLAIN", response=response, locale="en_US"
         )
+        self.send(start_ok, channel=0)
         tune = self.wait(ConnectionTune)
         self.frame_max = min(tune.frame_max or FRAME_MAX, settings.frame_max)
         self.heartbeat_s = min(tune.heartbeat, settings.heartbeat_s)

@@ -75,6 +75,11 @@ class Load:
         return range(self.first_publisher, self.first_publisher + self.publishers)
 
     @property
+    def is_ordered(self) -> bool:
+        """False when consumers share a queue: nobody can tell their deliveries' order then."""
+        return self.consumers <= self.queues
+
+    @property
     def is_counted(self) -> bool:
         """True when a number of messages, not the time, ends the load."""
         return self.count > 0

@@ -394,7 +394,7 @@ class Receiver:
         if self.missing_runs <= MISSING_MAX or not runs:
             runs.append([waited, seq])
         else:
-            runs[-1][1] = seq
+            runs[len(runs) - 1][1] = seq
 
     def come_back(self, place: int, seq: int) -> None:
         """Tell a number that comes late from one that comes again."""

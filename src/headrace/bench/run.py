@@ -260,6 +260,8 @@ class Run:
             result.repeated = received.repeated
             result.out_of_order = received.out_of_order
             result.redelivered = received.redelivered
+            if not load.is_ordered:
+                result.repeated = result.out_of_order = received.skipped = 0
             result.way_us = _percentiles(received.ways, received.ways_largest)
             fresh = result.received - result.repeated
             result.lost = max(received.skipped, result.expected - fresh, 0)

@@ -42,7 +42,7 @@ class Served:
 
     def _start(self) -> subprocess.Popen[str]:
         command = [
-            *(sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())"),
+            *(sys.executable, "-m", "headrace.cli"),
             *("serve", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--data", os.path.join(self.directory.name, "data"), *self.options),  # noqa: PTH118
         ]

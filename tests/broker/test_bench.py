@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`headrace bench` against `headrace serve`: every workload runs and finds nothing wrong.
+
+How fast they are is nobody's business here.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headrace.bench.command import bench as command
+from headrace.bench.growth import GROWTH
+from headrace.bench.link import BenchError, Link, ready_count
+from headrace.bench.load import Load, declare, queue_name, remove
+from headrace.bench.run import run
+from headrace.bench.served import Served
+from headrace.bench.usage import Usage, find_listener
+from headrace.bench.workload import WORKLOADS, Bench, Figure
+from headrace.client.url import parse_url
+from headrace.protocol.codec_0_x import BasicGet, BasicGetOk
+
+COUNT = 500
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    one = Served()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def bench(served: Served) -> Bench:
+    settings = parse_url(served.url)
+    usage = Usage(find_listener(settings.host, settings.port))
+    return Bench(settings, usage, seconds=0.2, warm_s=0.05, scale=0.002, restartable=served)
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_workloads_find_nothing_wrong(bench: Bench, name: str) -> None:
+    sample = WORKLOADS[name].measure(bench)
+    assert sample.problems == []
+    assert sample.figures
+
+
+@pytest.mark.parametrize("name", [name for name in GROWTH if "5M" not in name])
+def test_growth_finds_nothing_wrong(bench: Bench, name: str) -> None:
+    sample = GROWTH[name].measure(bench)
+    assert sample.problems == []
+    assert Figure.CPU_EACH in sample.figures
+
+
+LOADS = {
+    "plain": Load(),
+    "acks": Load(prefetch=10, ack_every=3),
+    "confirms": Load(persistent=True, window=20, prefetch=50, ack_every=1, size=300),
+    "large bodies": Load(size=300_000),
+    "fanout": Load(exchange="fanout", queues=3, consumers=2),
+    "topic": Load(exchange="topic", queues=5, consumers=2, bindings=400, keys=2500),
+    "many of each": Load(publishers=3, queues=4, consumers=3),
+    "more consumers than queues": Load(queues=2, consumers=5, prefetch=3, ack_every=1),
+    "pairs": Load(publishers=3, queues=3, consumers=3, own_queue=True),
+    "paced": Load(rate=2000, window=10),
+}
+
+
+@pytest.mark.parametrize("name", list(LOADS))
+def test_counts_agree(bench: Bench, name: str) -> None:
+    load = replace(LOADS[name], count=COUNT)
+    try:
+        outcome = run(load, bench.settings, bench.usage)
+    finally:
+        remove(load, bench.settings)
+    assert outcome.sent == COUNT
+    assert outcome.received == outcome.expected
+    assert outcome.confirmed == (COUNT if load.window else 0)
+    assert outcome.problems() == []
+    if load.exchange != "topic":
+        assert outcome.expected == COUNT * (load.queues if load.exchange else 1)
+
+
+def test_publishing_and_draining_apart(bench: Bench) -> None:
+    load = Load(count=COUNT, consumers=0)
+    try:
+        filled = run(load, bench.settings, bench.usage)
+        assert (filled.ready, filled.problems()) == (COUNT, [])
+        drain = replace(load, consumers=1, publishes=False, keep=True)
+        drained = run(drain, bench.settings, bench.usage)
+        assert (drained.received, drained.problems()) == (COUNT, [])
+    finally:
+        remove(load, bench.settings)
+
+
+def test_a_stolen_message_is_reported(bench: Bench) -> None:
+    load = Load(count=COUNT, consumers=0)
+    try:
+        run(load, bench.settings, bench.usage)
+        link = Link(bench.settings)
+        link.call(BasicGet(queue=queue_name(0), no_ack=True), BasicGetOk)
+        link.close()
+        drain = replace(load, consumers=1, publishes=False, keep=True, idle_s=0.2)
+        outcome = run(drain, bench.settings, bench.usage)
+        assert outcome.problems() == ["1 messages lost"]
+    finally:
+        remove(load, bench.settings)
+
+
+def test_queues_are_removed(bench: Bench) -> None:
+    bench.run(Load(queues=2))
+    link = Link(bench.settings)
+    with pytest.raises(BenchError, match="404"):
+        ready_count(link, queue_name(1))
+    link.close()
+
+
+def test_declaring_again_starts_afresh(bench: Bench) -> None:
+    load = Load(count=COUNT, consumers=0)
+    try:
+        run(load, bench.settings, bench.usage)
+        declare(load, bench.settings)
+        link = Link(bench.settings)
+        assert ready_count(link, queue_name(0)) == 0
+        link.close()
+    finally:
+        remove(load, bench.settings)
+
+
+def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    options = ["--time", "0.1", "--warm", "0", "--runs", "2", "--workload", "W1,W6p"]
+    result = CliRunner().invoke(
+        command, [served.url, "--compare", served.url, *options, "--json", str(path)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "delivered, /s" in result.output
+    assert "ratio" in result.output
+    everything = json.loads(path.read_text())
+    assert [one["workload"] for one in everything] == ["W1", "W6p"] * 2
+    assert all(len(one["figures"]["delivered"]["runs"]) == 2 for one in everything)
+    assert all(one["problems"] == [] for one in everything)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["amqp://127.0.0.1:1/", "--workload", "W1"], "127.0.0.1:1"),
+        (["--workload", "W99"], "'W99' is none of W1"),
+        (["http://example.org/"], "amqp://"),
+    ],
+)
+def test_what_cannot_be_done_is_said(options: list[str], text: str) -> None:
+    result = CliRunner().invoke(command, [*options, "--runs", "1"])
+    assert result.exit_code != 0
+    assert text in result.output
+
+
+def test_wrong_password_is_said(served: Served) -> None:
+    url = served.url.replace("amqp://", "amqp://guest:wrong@")
+    result = CliRunner().invoke(command, [url, "--workload", "W1", "--runs", "1"])
+    assert result.exit_code != 0
+    assert "403" in result.output
