@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is due when: deadlines of queues, each with one entry, whatever it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from heapq import heapify, heappop, heappush
+
+_STALE_MIN = 64
+
+
+class Agenda:
+    """Calls what is due. Time comes from outside, in milliseconds of the wall clock."""
+
+    def __init__(self, wake: Callable[[int], None] | None = None) -> None:
+        self.wake = wake  # Told whenever the earliest deadline becomes earlier.
+        self._due: dict[Hashable, tuple[int, Callable[[int], int]]] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    @property
+    def next_ms(self) -> int:
+        """The earliest deadline; 0 when there is none."""
+        heap = self._heap
+        while heap:
+            when, _, key = heap[0]
+            entry = self._due.get(key)
+            if entry is not None and entry[0] == when:
+                return when
+            heappop(heap)
+        return 0
+
+    def put(self, key: Hashable, when_ms: int, call: Callable[[int], int]) -> None:
+        """Have ``call(now_ms)`` called at a time, unless ``key`` is due earlier already.
+
+        What it returns is when it is due again; 0 is never.
+        """
+        entry = self._due.get(key)
+        if entry is not None and entry[0] <= when_ms:
+            return
+        earliest = self.next_ms
+        self._due[key] = (when_ms, call)
+        self._count += 1
+        heappush(self._heap, (when_ms, self._count, key))
+        if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
+            self._heap = [(when, n, key) for n, (key, (when, _)) in enumerate(self._due.items())]
+            heapify(self._heap)
+            self._count = len(self._heap)
+        if self.wake is not None and (not earliest or when_ms < earliest):
+            self.wake(when_ms)
+
+    def remove(self, key: Hashable) -> None:
+        """Forget what is due for a key."""
+        self._due.pop(key, None)
+
+    def run(self, now_ms: int) -> int:
+        """Do what is due; return the next deadline, 0 when there is none."""
+        while True:
+            when = self.next_ms
+            if not when or when > now_ms:
+                return when
+            key = heappop(self._heap)[2]
+            call = self._due.pop(key)[1]
+            again = call(now_ms)
+            if again:
+                self.put(key, max(again, now_ms + 1), call)

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of declarations: which names are known, what values they take, when two are the same.
+
+Clients' test suites match the texts literally, so they are those that the field knows. Names that
+nobody knows are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from headrace.model.binding import canonical
+from headrace.model.errors import InvalidArgument, PreconditionFailed
+
+EXPIRY_MS_MAX = 0xFFFFFFFF
+PRIORITY_MAX = 255
+
+Check = Callable[[Any, Mapping[str, Any]], str | None]  # What is wrong with the value, if anything.
+
+
+def type_name(value: Any) -> str:
+    """The name of a table value's type, as error texts have it."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, (str, bytes)):
+        return "longstr"
+    if isinstance(value, Decimal):
+        return "decimal"
+    if isinstance(value, datetime):
+        return "timestamp"
+    if isinstance(value, Mapping):
+        return "table"
+    return "void" if value is None else "array"
+
+
+def _integer(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return None
+    return f'"expected integer, got {type_name(value)}"'
+
+
+def _not_negative(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _integer(value, arguments)
+    if wrong is None and value < 0:
+        return f"{{value_negative,{value}}}"
+    return wrong
+
+
+def _positive(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value == 0:
+        return "{value_zero,0}"
+    return wrong
+
+
+def _ttl(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value > EXPIRY_MS_MAX:
+        return f"{{value_too_big,{value}}}"
+    return wrong
+
+
+def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if type(value) is int and value == 0:
+        return "{value_zero,0}"
+    return _ttl(value, arguments)
+
+
+def _priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value > PRIORITY_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return wrong
+
+
+def _boolean(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _string(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _dead_letter_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _string(value, arguments)
+    if wrong is None and "x-dead-letter-exchange" not in arguments:
+        return "routing_key_but_no_dlx_defined"
+    return wrong
+
+
+def _one_of(values: Iterable[str], otherwise: str) -> Check:
+    known = frozenset(values)
+
+    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
+        wrong = _string(value, arguments)
+        if wrong is None and value not in known:
+            return otherwise.format(value)
+        return wrong
+
+    return check
+
+
+def _version(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value not in (1, 2):
+        return f"\"unsupported queue version '{value}'\""
+    return wrong
+
+
+_AGE = re.compile(r"([0-9]{1,9})([YMDhms])", re.ASCII)
+_AGE_MS = {
+    "Y": 31_536_000_000,
+    "M": 2_592_000_000,
+    "D": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1000,
+}
+
+
+def age_ms(text: str) -> int | None:
+    """Return the milliseconds of an age such as ``7D``; None when it is not one."""
+    found = _AGE.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        return None
+    return int(found[1]) * _AGE_MS[found[2]]
+
+
+def _age(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _string(value, arguments)
+    if wrong is None and age_ms(value) is None:
+        return "invalid_max_age"
+    return wrong
+
+
+QUEUE_ARGUMENTS: dict[str, Check] = {
+    "x-queue-type": _one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\""),
+    "x-expires": _expires,
+    "x-message-ttl": _ttl,
+    "x-dead-letter-exchange": _string,
+    "x-dead-letter-routing-key": _dead_letter_key,
+    "x-dead-letter-strategy": _one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"),
+    "x-max-length": _not_negative,
+    "x-max-length-bytes": _not_negative,
+    "x-max-in-memory-length": _not_negative,
+    "x-max-in-memory-bytes": _not_negative,
+    "x-max-priority": _priority,
+    "x-overflow": _one_of(
+        ("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow"
+    ),
+    "x-queue-mode": _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""),
+    "x-queue-version": _version,
+    "x-single-active-consumer": _boolean,
+    "x-delivery-limit": _not_negative,
+    "x-quorum-initial-group-size": _positive,
+    "x-max-age": _age,
+    "x-stream-max-segment-size-bytes": _not_negative,
+    "x-initial-cluster-size": _positive,
+    "x-queue-leader-locator": _one_of(
+        ("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg"
+    ),
+}
+
+_STREAM_ONLY = frozenset({"x-max-age", "x-stream-max-segment-size-bytes"})
+_NOT_STREAM = frozenset(
+    {
+        "x-expires",
+        "x-message-ttl",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-dead-letter-strategy",
+        "x-max-length",
+        "x-max-priority",
+        "x-overflow",
+        "x-queue-mode",
+        "x-queue-version",
+        "x-single-active-consumer",
+        "x-delivery-limit",
+    }
+)
+
+EXCHANGE_ARGUMENTS: tuple[str, ...] = ("alternate-exchange",)
+
+
+def queue_type(arguments: Mapping[str, Any]) -> str:
+    """The type of a queue with these arguments."""
+    kind = arguments.get("x-queue-type", "classic")
+    return kind if isinstance(kind, str) else "classic"
+
+
+def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
+    """Refuse known arguments with wrong values; ``what`` names the queue in the text."""
+    for name, check in QUEUE_ARGUMENTS.items():
+        if name in arguments:
+            wrong = check(arguments[name], arguments)
+            if wrong is not None:
+                raise InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
+    kind = queue_type(arguments)
+    foreign = _NOT_STREAM if kind == "stream" else _STREAM_ONLY
+    for name in arguments:
+        if name in foreign:
+            raise InvalidArgument(
+                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+            )
+
+
+def check_alternate(arguments: Mapping[str, Any], what: str) -> None:
+    """Refuse an alternate exchange that is not a name."""
+    if "alternate-exchange" in arguments:
+        wrong = _string(arguments["alternate-exchange"], arguments)
+        if wrong is not None:
+            raise InvalidArgument(f"invalid arg 'alternate-exchange' for {what}: {wrong}")
+
+
+def described(value: Any) -> str:
+    """A table value, as error texts have it."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, bool):
+        return f"the value '{str(value).lower()}' of type 'bool'"
+    return f"the value '{value}' of type '{type_name(value)}'"
+
+
+def assert_same_field(current: Any, received: Any, name: str, what: str) -> None:
+    """Refuse a declaration whose flag or type differs."""
+    if current != received:
+        shown = [
+            str(value).lower() if isinstance(value, bool) else value
+            for value in (received, current)
+        ]
+        raise PreconditionFailed(
+            f"inequivalent arg '{name}' for {what}: received '{shown[0]}' but current is "
+            f"'{shown[1]}'"
+        )
+
+
+def assert_same_arguments(
+    current: Mapping[str, Any], received: Mapping[str, Any], names: Iterable[str], what: str
+) -> None:
+    """Refuse a declaration of which a known argument differs."""
+    for name in names:
+        old, new = name in current, name in received
+        if not old and not new:
+            continue
+        if old and new:
+            ours, theirs = current[name], received[name]
+            if canonical(ours) == canonical(theirs):
+                continue
+            if type_name(ours) != type_name(theirs):
+                texts = described(theirs), described(ours)
+            else:
+                texts = f"'{theirs}'", f"'{ours}'"
+        elif name == "x-queue-type" and (current if old else received)[name] == "classic":
+            continue
+        else:
+            texts = (
+                described(received[name]) if new else "none",
+                described(current[name]) if old else "none",
+            )
+        raise PreconditionFailed(
+            f"inequivalent arg '{name}' for {what}: received {texts[0]} but current is {texts[1]}"
+        )

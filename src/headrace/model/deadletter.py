@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters: what a message tells about its deaths, and when it has come full circle.
+
+The headers are those that the field knows: ``x-death`` is an array of tables, the latest death
+first, one for each queue and reason with a count; ``x-first-death-*`` and ``x-last-death-*`` name
+the two ends. A message that comes back to a queue in which it has died is dropped, unless some
+consumer rejected it on the way: nobody would ever end that circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
+
+REJECTED = "rejected"
+EXPIRED = "expired"
+MAXLEN = "maxlen"
+DELIVERY_LIMIT = "delivery_limit"
+
+X_DEATH = "x-death"
+ROUTING_KEYS_MAX = 256  # Of one CC header; what comes behind is not followed.
+
+
+class Content(NamedTuple):
+    """What has to be known of a message that died."""
+
+    exchange: str
+    routing_key: str
+    headers: Mapping[str, Any]
+    expiration: str | None
+    persistent: bool
+
+
+class Contents(Protocol):
+    """Reads and rewrites messages, which only a gateway can."""
+
+    def read(self, message: Message) -> Content:
+        """Return what the message says of itself."""
+
+    def rewrite(
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+    ) -> Message:
+        """Return a new message: same body, another address and headers, and no expiration."""
+
+
+def copies(headers: Mapping[str, Any]) -> list[str]:
+    """The further routing keys of a CC header."""
+    listed = headers.get("CC")
+    if not isinstance(listed, list):
+        return []
+    return [key for key in listed[:ROUTING_KEYS_MAX] if isinstance(key, str)]
+
+
+def with_death(
+    content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool
+) -> dict[str, Any]:
+    """Return the headers after one more death; ``rerouted`` tells that CC no longer counts."""
+    headers = dict(content.headers)
+    deaths = headers.get(X_DEATH)
+    known = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
+    same = [d for d in known if d.get("queue") == queue and d.get("reason") == reason]
+    others = [d for d in known if d.get("queue") != queue or d.get("reason") != reason]
+    if same:
+        count = same[0].get("count")
+        death = {**same[0], "count": count + 1 if isinstance(count, int) else 1}
+    else:
+        death = {
+            "count": 1,
+            "reason": reason,
+            "queue": queue,
+            "time": datetime.fromtimestamp(now_ms // 1000, UTC),
+            "exchange": content.exchange,
+            "routing-keys": [content.routing_key, *copies(headers)],
+        }
+        if content.expiration is not None:
+            death["original-expiration"] = content.expiration
+    if not known:
+        headers["x-first-death-reason"] = reason
+        headers["x-first-death-queue"] = queue
+        headers["x-first-death-exchange"] = content.exchange
+    headers["x-last-death-reason"] = reason
+    headers["x-last-death-queue"] = queue
+    headers["x-last-death-exchange"] = content.exchange
+    headers[X_DEATH] = [death, *others]
+    headers.pop("BCC", None)
+    if rerouted:
+        headers.pop("CC", None)
+    return headers
+
+
+def is_cycle(queue: str, headers: Mapping[str, Any]) -> bool:
+    """Tell whether a message has died in this queue, and no consumer rejected it since."""
+    deaths = headers.get(X_DEATH)
+    if not isinstance(deaths, list):
+        return False
+    for death in deaths:
+        if not isinstance(death, dict) or death.get("reason") == REJECTED:
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the model asks of whoever keeps exchanges, queues and bindings across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+
+class ExchangeRecord(NamedTuple):
+    """A durable exchange."""
+
+    name: str
+    type: str
+    auto_delete: bool
+    internal: bool
+    arguments: Mapping[str, Any]
+
+
+class QueueRecord(NamedTuple):
+    """A durable queue; ``id`` is its name in the journal, never used again for another."""
+
+    id: int
+    name: str
+    auto_delete: bool
+    arguments: Mapping[str, Any]
+
+
+class BindingRecord(NamedTuple):
+    """A binding between durable things; ``kind`` says what the destination is."""
+
+    source: str
+    kind: str
+    destination: str
+    routing_key: str
+    arguments: Mapping[str, Any]
+
+
+class Saved(NamedTuple):
+    """All that was kept of one virtual host."""
+
+    exchanges: list[ExchangeRecord]
+    queues: list[QueueRecord]
+    bindings: list[BindingRecord]
+
+
+class Definitions(Protocol):
+    """Keeps definitions. What it did is durable once its owner has committed it."""
+
+    def load(self, vhost: str) -> Saved:
+        """Return what was kept."""
+
+    def save_exchange(self, vhost: str, record: ExchangeRecord) -> None:
+        """Keep an exchange."""
+
+    def delete_exchange(self, vhost: str, name: str) -> None:
+        """Forget an exchange."""
+
+    def save_queue(self, vhost: str, record: QueueRecord) -> int:
+        """Keep a queue under a fresh id, and return that; the record's own id is not looked at."""
+
+    def delete_queue(self, vhost: str, id: int) -> None:
+        """Forget a queue."""
+
+    def save_binding(self, vhost: str, record: BindingRecord) -> None:
+        """Keep a binding."""
+
+    def delete_binding(self, vhost: str, record: BindingRecord) -> None:
+        """Forget a binding."""
+
+
+class NoDefinitions:
+    """Keeps nothing, and numbers queues."""
+
+    def __init__(self) -> None:
+        self._next_id = 1
+
+    def load(self, vhost: str) -> Saved:
+        """Return nothing."""
+        return Saved([], [], [])
+
+    def save_exchange(self, vhost: str, record: ExchangeRecord) -> None:
+        """Keep nothing."""
+
+    def delete_exchange(self, vhost: str, name: str) -> None:
+        """Nothing was kept."""
+
+    def save_queue(self, vhost: str, record: QueueRecord) -> int:
+        """Return a fresh id."""
+        self._next_id += 1
+        return self._next_id - 1
+
+    def delete_queue(self, vhost: str, id: int) -> None:
+        """Nothing was kept."""
+
+    def save_binding(self, vhost: str, record: BindingRecord) -> None:
+        """Keep nothing."""
+
+    def delete_binding(self, vhost: str, record: BindingRecord) -> None:
+        """Nothing was kept."""

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges: which bindings match a routing key and headers. Each type keeps its own index.
+
+Nothing here is looked up once per message: a gateway remembers routes, except those in which a
+headers exchange took part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.model.arguments import type_name
+from headrace.model.binding import (
+    Binding,
+    Destination,
+    Held,
+    canonical,
+    destinations,
+    drop,
+    hold,
+)
+from headrace.model.errors import CommandInvalid, InvalidArgument
+from headrace.model.topic import TopicTrie
+
+Headers = Callable[[], Mapping[str, Any]]
+
+ALTERNATE = "alternate-exchange"
+X_MATCH = "x-match"
+
+
+class Exchange:
+    """What all types have in common."""
+
+    type = ""
+    cacheable = True  # A route depends on exchange and routing key alone.
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments: dict[str, Any] = dict(arguments or {})
+        alternate = self.arguments.get(ALTERNATE)
+        self.alternate = alternate if isinstance(alternate, str) else None
+        self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
+        self.deleted = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} bindings={len(self.bindings)}>"
+
+    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+        """Refuse a binding that this type cannot understand."""
+
+    def bind(self, binding: Binding) -> bool:
+        """Add a binding; False when it was there."""
+        if binding in self.bindings:
+            return False
+        self.bindings[binding] = None
+        self._index(binding)
+        return True
+
+    def unbind(self, binding: Binding) -> bool:
+        """Remove a binding; False when there was none."""
+        if binding not in self.bindings:
+            return False
+        del self.bindings[binding]
+        self._forget(binding)
+        return True
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        """Add the destinations of the bindings that match."""
+        raise NotImplementedError
+
+    def _index(self, binding: Binding) -> None:
+        raise NotImplementedError
+
+    def _forget(self, binding: Binding) -> None:
+        raise NotImplementedError
+
+
+class DirectExchange(Exchange):
+    """The routing key equals that of the binding."""
+
+    type = "direct"
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self._keys: dict[str, Held] = {}
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        destinations(self._keys.get(routing_key), into)
+
+    def _index(self, binding: Binding) -> None:
+        hold(self._keys, binding.routing_key, binding)
+
+    def _forget(self, binding: Binding) -> None:
+        drop(self._keys, binding.routing_key, binding)
+
+
+class FanoutExchange(Exchange):
+    """Every binding matches."""
+
+    type = "fanout"
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        for binding in self.bindings:
+            into[binding.destination] = None
+
+    def _index(self, binding: Binding) -> None:
+        """The bindings themselves are the index."""
+
+    def _forget(self, binding: Binding) -> None:
+        """The bindings themselves are the index."""
+
+
+class TopicExchange(Exchange):
+    """The binding's routing key is a pattern."""
+
+    type = "topic"
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self._trie = TopicTrie()
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        self._trie.match(routing_key, into)
+
+    def _index(self, binding: Binding) -> None:
+        self._trie.add(binding.routing_key, binding)
+
+    def _forget(self, binding: Binding) -> None:
+        self._trie.remove(binding.routing_key, binding)
+
+
+class HeadersExchange(Exchange):
+    """The binding's arguments are compared with the headers of the message.
+
+    Bindings wait under one (``all``) or each (``any``) of the headers that they ask for, so a
+    message meets only those that one of its own headers speaks for.
+    """
+
+    type = "headers"
+    cacheable = False
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self._asking: dict[tuple[str, Any], Held] = {}  # (name, value; None: any value)
+        self._unconditional: dict[Binding, None] = {}
+
+    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+        match = arguments.get(X_MATCH, "all")
+        if not isinstance(match, str):
+            raise InvalidArgument(
+                f"Invalid x-match field type {type_name(match)} (value {match!r}); expected longstr"
+            )
+        if match not in ("all", "any", "all-with-x", "any-with-x"):
+            raise InvalidArgument(
+                f'Invalid x-match field value <<"{match}">>; expected all, any, all-with-x, or '
+                "any-with-x"
+            )
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        for binding in self._unconditional:
+            into[binding.destination] = None
+        if not self._asking:
+            return
+        given = {name: canonical(value) for name, value in headers().items()}
+        for name, value in given.items():
+            for key in ((name, None), (name, ("=", value))):
+                held = self._asking.get(key)
+                if held is None:
+                    continue
+                for binding in held if isinstance(held, dict) else (held,):
+                    if binding.destination not in into and matches(binding, given):
+                        into[binding.destination] = None
+
+    def _index(self, binding: Binding) -> None:
+        every, asked = conditions(binding)
+        if not asked:
+            if every:
+                self._unconditional[binding] = None
+            return
+        for key in asked[:1] if every else asked:
+            hold(self._asking, key, binding)
+
+    def _forget(self, binding: Binding) -> None:
+        self._unconditional.pop(binding, None)
+        every, asked = conditions(binding)
+        for key in asked[:1] if every else asked:
+            drop(self._asking, key, binding)
+
+
+def conditions(binding: Binding) -> tuple[bool, list[tuple[str, Any]]]:
+    """Return whether all must hold, and what is asked: (name, value or None for any value)."""
+    arguments = binding.arguments or {}
+    match = arguments.get(X_MATCH, "all")
+    with_x = match.endswith("-with-x")
+    asked = [
+        (name, None if value is None else ("=", canonical(value)))
+        for name, value in arguments.items()
+        if name != X_MATCH and (with_x or not name.startswith("x-"))
+    ]
+    return match.startswith("all"), asked
+
+
+def matches(binding: Binding, given: Mapping[str, Any]) -> bool:
+    """Tell whether canonical headers satisfy a binding."""
+    every, asked = conditions(binding)
+    held = (name in given and (value is None or given[name] == value[1]) for name, value in asked)
+    return all(held) if every else any(held)
+
+
+class DefaultExchange(Exchange):
+    """The exchange without a name: the routing key is the name of a queue."""
+
+    type = "direct"
+
+    def __init__(self, queues: Mapping[str, Any]) -> None:
+        super().__init__("", durable=True)
+        self._queues = queues
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        queue = self._queues.get(routing_key)
+        if queue is not None:
+            into[queue] = None
+
+    def _index(self, binding: Binding) -> None:
+        raise AssertionError("the default exchange has no bindings of its own")
+
+    def _forget(self, binding: Binding) -> None:
+        raise AssertionError("the default exchange has no bindings of its own")
+
+
+TYPES: dict[str, type[Exchange]] = {
+    kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
+}
+
+
+def new_exchange(type_: str, name: str, **properties: Any) -> Exchange:
+    """Return an exchange of the type.
+
+    Raises:
+        CommandInvalid: there is no such type.
+    """
+    kind = TYPES.get(type_)
+    if kind is None:
+        raise CommandInvalid(f"unknown exchange type '{type_}'")
+    return kind(name, **properties)

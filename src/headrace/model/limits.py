@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a queue's arguments mean for its life: time to live, length, overflow, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
+
+OVERFLOWS = {"drop-head": 0, "reject-publish": 1, "reject-publish-dlx": 2}
+
+
+def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
+    """Set a queue's limits from its arguments, which were checked before."""
+    queue.message_ttl_ms = arguments.get("x-message-ttl", -1)
+    queue.expires_ms = arguments.get("x-expires", -1)
+    queue.max_length = arguments.get("x-max-length", -1)
+    queue.max_length_bytes = arguments.get("x-max-length-bytes", -1)
+    queue.limited = queue.max_length >= 0 or queue.max_length_bytes >= 0
+    queue.overflow = OVERFLOWS[arguments.get("x-overflow", "drop-head")]
+    queue.max_priority = arguments.get("x-max-priority", 0)
+    queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
+    queue.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")

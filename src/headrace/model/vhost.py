@@ -1,0 +1,661 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A virtual host: exchanges, queues and bindings by name, and nothing of any other host.
+
+The cost of declaring, binding and deleting does not depend on how much else there is: bindings are
+found from both of their ends. Whoever remembers routes forgets them when ``tally.generation`` has
+moved on.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from headrace.model import deadletter
+from headrace.model.agenda import Agenda
+from headrace.model.arguments import (
+    EXCHANGE_ARGUMENTS,
+    QUEUE_ARGUMENTS,
+    assert_same_arguments,
+    assert_same_field,
+    check_alternate,
+    check_queue_arguments,
+    queue_type,
+)
+from headrace.model.binding import EXCHANGE, QUEUE, Binding, Destination
+from headrace.model.definitions import (
+    BindingRecord,
+    Definitions,
+    ExchangeRecord,
+    NoDefinitions,
+    QueueRecord,
+)
+from headrace.model.errors import (
+    AccessRefused,
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
+from headrace.model.limits import apply_arguments
+from headrace.model.message import PERSISTENT, Message
+from headrace.model.ports import Store
+from headrace.model.queue import Queue
+from headrace.model.tally import Tally
+
+log = logging.getLogger(__name__)
+
+RESERVED_PREFIX = "amq."
+PREDECLARED = (
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.topic", "topic"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+)
+NAME_OCTETS_MAX = 255
+NO_ARGUMENTS: dict[str, Any] = {}  # Shared by all queues without arguments; never changed.
+
+StreamMaker = Callable[..., Queue]
+
+
+class Routed(NamedTuple):
+    """Where a message goes."""
+
+    queues: tuple[Queue, ...]
+    cacheable: bool  # Exchange and routing key alone decided.
+
+
+class VirtualHost:
+    """One virtual host."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: Store,
+        tally: Tally,
+        definitions: Definitions | None = None,
+        agenda: Agenda | None = None,
+        contents: deadletter.Contents | None = None,
+        make_stream: StreamMaker | None = None,
+    ) -> None:
+        """``contents`` is what reads dead letters; without it they are dropped.
+
+        ``make_stream`` takes the arguments of :class:`Queue`; without it there are no streams.
+        """
+        self.name = name
+        self.store = store
+        self.tally = tally
+        self.definitions: Definitions = definitions if definitions is not None else NoDefinitions()
+        self.agenda = agenda if agenda is not None else Agenda()
+        self.contents = contents
+        self.make_stream = make_stream
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {"": DefaultExchange(self.queues)}
+        for exchange, kind in PREDECLARED:
+            self.exchanges[exchange] = new_exchange(kind, exchange, durable=True)
+        self._bound: dict[Destination, dict[Binding, None]] = {}  # By destination.
+        self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
+        self._durable_exclusive: set[Queue] = set()  # Declared durable, which changes nothing.
+        self._letters: deque[tuple[Queue, Message]] = deque()
+        self._delivering = False
+        self._cycles: set[tuple[str, str]] = set()  # Reported ones.
+        self._deadline_hook = self._on_deadline
+
+    def __repr__(self) -> str:
+        return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
+
+    @property
+    def generation(self) -> int:
+        """Moves on whenever a route may have changed."""
+        return self.tally.generation
+
+    def load(self) -> None:
+        """Take up what was kept of this virtual host; before anything else happens to it."""
+        saved = self.definitions.load(self.name)
+        for x in saved.exchanges:
+            self.exchanges[x.name] = new_exchange(
+                x.type,
+                x.name,
+                durable=True,
+                auto_delete=x.auto_delete,
+                internal=x.internal,
+                arguments=x.arguments,
+            )
+        for q in saved.queues:
+            self._add_queue(
+                self._make_queue(
+                    q.name,
+                    id=q.id,
+                    durable=True,
+                    auto_delete=q.auto_delete,
+                    arguments=dict(q.arguments) or NO_ARGUMENTS,
+                )
+            )
+        for b in saved.bindings:
+            source = self.exchanges.get(b.source)
+            where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
+            destination = where.get(b.destination)
+            if source is None or destination is None:
+                log.warning("vhost %r: binding %r leads nowhere and is left out", self.name, b)
+                continue
+            self._tie(Binding(source, destination, b.routing_key, b.arguments))
+        self._changed()
+
+    # --- Exchanges ----------------------------------------------------------------------------
+
+    def find_exchange(self, name: str) -> Exchange:
+        """Return the exchange of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self._exchange(name)}")
+        return exchange
+
+    def check_publishable(self, name: str) -> None:
+        """Refuse a client's publish to a missing or an internal exchange."""
+        exchange = self.find_exchange(name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal {self._exchange(name)}")
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Exchange:
+        """Return the exchange, made unless it is there."""
+        self._not_default(name)
+        existing = self.exchanges.get(name)
+        if passive:
+            return self.find_exchange(name)
+        arguments = arguments or {}
+        what = self._exchange(name)
+        if existing is None:
+            self._check_name("exchange", name)
+            check_alternate(arguments, what)
+            exchange = new_exchange(
+                type,
+                name,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
+            self.exchanges[name] = exchange
+            if durable:
+                self.definitions.save_exchange(
+                    self.name, ExchangeRecord(name, type, auto_delete, internal, arguments)
+                )
+            self._changed()
+            return exchange
+        new_exchange(type, name)  # Refuses unknown types.
+        assert_same_field(existing.type, type, "type", what)
+        assert_same_field(existing.durable, durable, "durable", what)
+        assert_same_field(existing.auto_delete, auto_delete, "auto_delete", what)
+        assert_same_field(existing.internal, internal, "internal", what)
+        assert_same_arguments(existing.arguments, arguments, EXCHANGE_ARGUMENTS, what)
+        return existing
+
+    def delete_exchange(self, name: str, if_unused: bool = False) -> None:
+        """Delete an exchange; it is no error when there is none."""
+        self._not_default(name)
+        if name.startswith(RESERVED_PREFIX):
+            raise AccessRefused(f"deletion of system {self._exchange(name)} not allowed")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"{self._exchange(name)} in use")
+        self._remove_exchange(exchange)
+
+    # --- Queues -------------------------------------------------------------------------------
+
+    def find_queue(self, name: str, owner: object = None) -> Queue:
+        """Return the queue of that name, if the connection ``owner`` may use it.
+
+        Raises:
+            NotFound: there is none.
+            ResourceLocked: it is exclusive to another connection.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"no {self._queue(name)}")
+        if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
+            raise self._locked(name)
+        return queue
+
+    def declare_queue(
+        self,
+        name: str = "",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        owner: object = None,
+    ) -> Queue:
+        """Return the queue, made unless it is there. An empty name gets a new one."""
+        if passive:
+            return self.find_queue(name, owner)
+        arguments = arguments or NO_ARGUMENTS
+        existing = self.queues.get(name) if name else None
+        if existing is not None:
+            self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
+            existing.used_ms = self.tally.now_ms
+            return existing
+        if name:
+            self._check_name("queue", name)
+        else:
+            name = self._fresh_name()
+        check_queue_arguments(arguments, self._queue(name))
+        if queue_type(arguments) == "stream":
+            self._check_stream(name, durable, exclusive, auto_delete)
+        id = 0
+        lasting = durable and not exclusive
+        if lasting:
+            record = QueueRecord(0, name, auto_delete, arguments)
+            id = self.definitions.save_queue(self.name, record)
+        queue = self._make_queue(
+            name,
+            id=id,
+            durable=lasting,
+            auto_delete=auto_delete,
+            exclusive_owner=owner if exclusive else None,
+            arguments=arguments,
+        )
+        self._add_queue(queue)
+        if exclusive:
+            self._owned.setdefault(owner, {})[queue] = None
+            if durable:
+                self._durable_exclusive.add(queue)
+        self._changed()
+        return queue
+
+    def delete_queue(
+        self,
+        name: str,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        owner: object = None,
+    ) -> int:
+        """Delete a queue, if there is one; return how many ready messages went with it."""
+        if name not in self.queues:
+            return 0
+        queue = self.find_queue(name, owner)
+        if if_unused and queue.consumer_count():
+            raise PreconditionFailed(f"{self._queue(name)} in use")
+        if if_empty and queue.ready_count:
+            raise PreconditionFailed(f"{self._queue(name)} not empty")
+        return self._remove_queue(queue)
+
+    def queue_unused(self, queue: Queue) -> None:
+        """The last consumer of an auto-delete queue has gone."""
+        if self.queues.get(queue.name) is queue:
+            self._remove_queue(queue)
+
+    def connection_closed(self, owner: object) -> None:
+        """A connection is over: its exclusive queues go."""
+        for queue in self._owned.pop(owner, ()):
+            if self.queues.get(queue.name) is queue:
+                self._remove_queue(queue)
+
+    # --- Bindings -----------------------------------------------------------------------------
+
+    def bind(
+        self,
+        source: str,
+        destination: tuple[str, str],
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        owner: object = None,
+    ) -> None:
+        """Bind a destination, given as (kind, name), to an exchange; again is no error."""
+        binding = self._binding(source, destination, routing_key, arguments, owner)
+        binding.source.check(routing_key, binding.arguments or NO_ARGUMENTS)
+        if self._tie(binding):
+            if self._lasting(binding):
+                self.definitions.save_binding(self.name, self._record(binding))
+            self._changed()
+
+    def unbind(
+        self,
+        source: str,
+        destination: tuple[str, str],
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        owner: object = None,
+    ) -> None:
+        """Undo a binding; it is no error when there is none."""
+        binding = self._binding(source, destination, routing_key, arguments, owner)
+        if binding in binding.source.bindings:
+            self._untie(binding)
+            self._leave_unused((binding.source,))
+            self._changed()
+
+    def bindings_to(self, destination: Destination) -> Iterable[Binding]:
+        """The bindings that lead to a queue or an exchange."""
+        return tuple(self._bound.get(destination, ()))
+
+    # --- Routing ------------------------------------------------------------------------------
+
+    def route(self, exchange: str, routing_key: str, headers: Headers) -> Routed:
+        """Return the queues that a message reaches; ``headers`` is called when they matter.
+
+        Raises:
+            NotFound: there is no such exchange.
+        """
+        found: dict[Queue, None] = {}
+        cacheable = self._follow(self.find_exchange(exchange), routing_key, headers, found)
+        return Routed(tuple(found), cacheable)
+
+    def _follow(
+        self, first: Exchange, routing_key: str, headers: Headers, found: dict[Queue, None]
+    ) -> bool:
+        """Collect queues over exchange-to-exchange bindings; each exchange is passed once."""
+        cacheable = True
+        seen: dict[Exchange, None] = {first: None}
+        pending = [first]
+        while pending:
+            exchange = pending.pop()
+            cacheable = cacheable and exchange.cacheable
+            matched: dict[Destination, None] = {}
+            exchange.match(routing_key, headers, matched)
+            following: list[Exchange] = []
+            for destination in matched:
+                if isinstance(destination, Exchange):
+                    following.append(destination)
+                else:
+                    found[destination] = None
+            if not matched and exchange.alternate is not None:
+                alternate = self.exchanges.get(exchange.alternate)
+                if alternate is not None:
+                    following.append(alternate)
+            for exchange in following:
+                if exchange not in seen:
+                    seen[exchange] = None
+                    pending.append(exchange)
+        return cacheable
+
+    # --- Dead letters -------------------------------------------------------------------------
+
+    def dead_letter(self, message: Message, queue: Queue, reason: str) -> None:
+        """Send a message that died in a queue to where that queue's dead letters go."""
+        name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
+        if name is None or self.contents is None:
+            return
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        content = self.contents.read(message)
+        headers = deadletter.with_death(
+            content, queue.name, reason, self.tally.now_ms, rerouted=key is not None
+        )
+        if key is None:
+            keys = [content.routing_key, *deadletter.copies(content.headers)]
+        else:
+            keys = [key]
+        found: dict[Queue, None] = {}
+        for routing_key in keys:
+            self._follow(exchange, routing_key, lambda: headers, found)
+        if reason != deadletter.REJECTED:
+            for target in list(found):
+                if deadletter.is_cycle(target.name, headers):
+                    del found[target]
+                    self._report_cycle(queue.name, target.name)
+        if found:
+            letter = self.contents.rewrite(message, name, keys[0], headers)
+            self.deliver(letter, found, content.persistent)
+
+    def deliver(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
+        """Give a message to queues: what the broker itself publishes."""
+        tally = self.tally
+        message.seq = tally.next_seq
+        tally.next_seq += 1
+        position = 0
+        if persistent:
+            ids = b"".join([q.id_bytes for q in queues if q.durable and not q.is_stream])
+            if ids:
+                position = self.store.publish_message(message, tally.now_ms, ids)
+        for queue in queues:
+            twin = message.copy()
+            twin.seq = message.seq
+            if position and queue.durable and not queue.is_stream:
+                twin.flags |= PERSISTENT
+                twin.position = position
+            else:
+                twin.flags &= ~PERSISTENT
+            self._letters.append((queue, twin))
+        if self._delivering:
+            return  # A letter that died on arrival: the loop below, further out, sees to it.
+        self._delivering = True
+        try:
+            while self._letters:
+                queue, twin = self._letters.popleft()
+                if not queue.deleted:
+                    queue.offer(twin)
+        finally:
+            self._delivering = False
+
+    def _report_cycle(self, dead_in: str, queue: str) -> None:
+        if (dead_in, queue) not in self._cycles and len(self._cycles) < 1024:
+            self._cycles.add((dead_in, queue))
+            log.warning(
+                "vhost %r: a dead letter of queue %r came back to queue %r and is dropped; this "
+                "circle is not reported again",
+                self.name,
+                dead_in,
+                queue,
+            )
+
+    # --- Time ---------------------------------------------------------------------------------
+
+    def _on_deadline(self, queue: Queue, deadline_ms: int) -> None:
+        """The earliest deadline of a queue's messages became earlier."""
+        self.agenda.put(queue, deadline_ms, queue.expire)
+
+    def _expire_queue(self, queue: Queue, now_ms: int) -> int:
+        """Delete a queue that was not used for its x-expires; return when to look again."""
+        if queue.deleted:
+            return 0
+        if queue.consumer_count():
+            return now_ms + queue.expires_ms
+        due = queue.used_ms + queue.expires_ms
+        if due > now_ms:
+            return due
+        self._remove_queue(queue)
+        return 0
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _queue(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    def _exchange(self, name: str) -> str:
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    def _locked(self, name: str) -> ResourceLocked:
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked {self._queue(name)}. It could be "
+            "originally declared on another connection or the exclusive property value does not "
+            "match that of the original declaration."
+        )
+
+    def _not_default(self, name: str) -> None:
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+
+    def _check_name(self, kind: str, name: str) -> None:
+        """Refuse names that a client may not give."""
+        if name.startswith(RESERVED_PREFIX):
+            raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+        if not name.isprintable() or len(name.encode()) > NAME_OCTETS_MAX:
+            raise PreconditionFailed(f"{kind} name {name!r} is not allowed")
+
+    def _fresh_name(self) -> str:
+        while True:
+            name = f"amq.gen-{secrets.token_urlsafe(16)}"
+            if name not in self.queues:
+                return name
+
+    def _check_same(
+        self,
+        queue: Queue,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Mapping[str, Any],
+        owner: object,
+    ) -> None:
+        """Refuse to declare a queue that is there with other properties."""
+        what = self._queue(queue.name)
+        if queue.exclusive_owner is not (owner if exclusive else None):
+            raise self._locked(queue.name)
+        was_durable = queue.durable or queue in self._durable_exclusive
+        assert_same_field(was_durable, durable, "durable", what)
+        assert_same_field(queue.auto_delete, auto_delete, "auto_delete", what)
+        check_queue_arguments(arguments, what)
+        assert_same_arguments(queue.arguments, arguments, QUEUE_ARGUMENTS, what)
+
+    def _check_stream(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+        what = self._queue(name)
+        for wrong, property in (
+            (not durable, "non-durable"),
+            (exclusive, "exclusive-owner"),
+            (auto_delete, "auto-delete"),
+        ):
+            if wrong:
+                raise PreconditionFailed(f"invalid property '{property}' for {what}")
+        if self.make_stream is None:
+            raise InvalidArgument(f"invalid arg 'x-queue-type' for {what}: streams are not served")
+
+    def _make_queue(self, name: str, **properties: Any) -> Queue:
+        arguments = properties["arguments"]
+        make: StreamMaker = Queue
+        if queue_type(arguments) == "stream" and self.make_stream is not None:
+            make = self.make_stream
+        queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
+        apply_arguments(queue, arguments)
+        queue.on_deadline = self._deadline_hook
+        return queue
+
+    def _add_queue(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
+        queue.used_ms = self.tally.now_ms
+        if queue.expires_ms >= 0:
+            due = queue.used_ms + queue.expires_ms
+            self.agenda.put((queue,), due, partial(self._expire_queue, queue))
+
+    def _binding(
+        self,
+        source: str,
+        destination: tuple[str, str],
+        routing_key: str,
+        arguments: Mapping[str, Any] | None,
+        owner: object,
+    ) -> Binding:
+        """Return the binding that is meant; it need not exist, but its ends must."""
+        self._not_default(source)
+        kind, name = destination
+        end: Destination
+        if kind == QUEUE:
+            end = self.find_queue(name, owner)
+        else:
+            self._not_default(name)
+            end = self.find_exchange(name)
+        return Binding(self.find_exchange(source), end, routing_key, arguments)
+
+    def _lasting(self, binding: Binding) -> bool:
+        return binding.source.durable and binding.destination.durable
+
+    def _record(self, binding: Binding) -> BindingRecord:
+        kind = EXCHANGE if isinstance(binding.destination, Exchange) else QUEUE
+        return BindingRecord(
+            binding.source.name,
+            kind,
+            binding.destination.name,
+            binding.routing_key,
+            binding.arguments or NO_ARGUMENTS,
+        )
+
+    def _tie(self, binding: Binding) -> bool:
+        if not binding.source.bind(binding):
+            return False
+        self._bound.setdefault(binding.destination, {})[binding] = None
+        return True
+
+    def _untie(self, binding: Binding) -> None:
+        binding.source.unbind(binding)
+        bound = self._bound.get(binding.destination)
+        if bound is not None:
+            bound.pop(binding, None)
+            if not bound:
+                del self._bound[binding.destination]
+        if self._lasting(binding):
+            self.definitions.delete_binding(self.name, self._record(binding))
+
+    def _untie_destination(self, destination: Destination) -> dict[Exchange, None]:
+        """Undo all bindings to what goes; return the exchanges they came from."""
+        sources: dict[Exchange, None] = {}
+        for binding in list(self._bound.get(destination, ())):
+            self._untie(binding)
+            sources[binding.source] = None
+        return sources
+
+    def _leave_unused(self, exchanges: Iterable[Exchange]) -> None:
+        """Delete auto-delete exchanges that just lost their last binding."""
+        pending = list(exchanges)
+        while pending:
+            exchange = pending.pop()
+            if exchange.auto_delete and not exchange.bindings and not exchange.deleted:
+                pending.extend(self._drop_exchange(exchange))
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
+        self._leave_unused(self._drop_exchange(exchange))
+        self._changed()
+
+    def _drop_exchange(self, exchange: Exchange) -> dict[Exchange, None]:
+        """Take an exchange out; return those that were bound to it."""
+        exchange.deleted = True
+        del self.exchanges[exchange.name]
+        for binding in list(exchange.bindings):
+            self._untie(binding)
+        sources = self._untie_destination(exchange)
+        if exchange.durable:
+            self.definitions.delete_exchange(self.name, exchange.name)
+        return sources
+
+    def _remove_queue(self, queue: Queue) -> int:
+        del self.queues[queue.name]
+        owned = self._owned.get(queue.exclusive_owner)
+        if owned is not None:
+            owned.pop(queue, None)
+            if not owned:
+                del self._owned[queue.exclusive_owner]
+        self._durable_exclusive.discard(queue)
+        sources = self._untie_destination(queue)
+        if queue.durable:
+            self.definitions.delete_queue(self.name, queue.id)
+        self.agenda.remove(queue)
+        self.agenda.remove((queue,))
+        self._changed()
+        self._leave_unused(sources)
+        return queue.destroy()
+
+    def _changed(self) -> None:
+        self.tally.generation += 1
