@@ -14,17 +14,19 @@ from headrace.bench import meter
 from headrace.bench.growth import GROWTH
 from headrace.bench.link import BenchError
 from headrace.bench.report import Result, table
-from headrace.bench.served import Restartable, Restarted, Served
+from headrace.bench.served import Restarted, Served
 from headrace.bench.usage import Usage, find_listener
 from headrace.bench.workload import WORKLOADS, Bench, Workload
 from headrace.client.errors import InvalidUrl
 from headrace.client.url import parse_url
 
+DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
+
 
 @click.command()
-@click.argument("url", default="amqp://guest:guest@127.0.0.1:5672/")
+@click.argument("url", default="")
 @click.option("--compare", metavar="URL", help="Measure this broker too and show ratios.")
-@click.option("--serve", is_flag=True, help="Start a headrace serve and measure that, not URL.")
+@click.option("--serve", is_flag=True, help="Start a headrace serve and measure it, after URL.")
 @click.option(
     "--workload",
     "names",
@@ -56,33 +58,33 @@ def bench(
     restart: str | None,
     json_path: Path | None,
 ) -> None:
-    """Measure the AMQP 0-9-1 broker at URL."""
+    """Measure the AMQP 0-9-1 broker at URL, or compare two.
+
+    With two brokers the ratio says how many times better the second one is.
+    """
     if not meter.is_compiled():
         click.echo("headrace is not compiled: the generator will be the limit", err=True)
     known = GROWTH if growth else WORKLOADS
     workloads = _chosen(known, names)
     try:
         with ExitStack() as stack:
-            benches: list[tuple[str, Bench]] = []
-            for number, one in enumerate([url, compare] if compare else [url]):
-                assert one is not None
-                restartable: Restartable | None = None
-                if serve and number == 0:
-                    restartable = served = Served()
-                    stack.callback(served.close)
-                    one = served.url
-                settings = parse_url(one)
-                if restart and number == 0 and not serve:
-                    restartable = Restarted(settings, restart)
-                found = pid if pid and number == 0 else find_listener(settings.host, settings.port)
-                benches.append(
-                    (
-                        settings.address,
-                        Bench(settings, Usage(found), seconds, warm_s, scale, restartable),
-                    )
-                )
+            urls = [one for one in (url, compare) if one]
+            benches = [_bench(one, seconds, warm_s, scale) for one in urls]
+            if serve:
+                served = Served()
+                stack.callback(served.close)
+                benches.append(_bench(served.url, seconds, warm_s, scale))
+                benches[-1].restartable = served
+            if not benches:
+                benches = [_bench(DEFAULT_URL, seconds, warm_s, scale)]
+            if restart:
+                benches[0].restartable = Restarted(benches[0].settings, restart)
+            if pid:
+                benches[0].usage = Usage(pid)
+            if len(benches) > 2:
+                raise click.UsageError("two brokers at most: URL, --compare or --serve")
             if not names:  # Only what somebody can be measured with.
-                may_restart = any(one.restartable for _, one in benches)
+                may_restart = any(one.restartable for one in benches)
                 workloads = [one for one in workloads if one.name != "W8" or may_restart]
             results = _measure(benches, workloads, runs)
     except (BenchError, InvalidUrl) as error:
@@ -95,6 +97,12 @@ def bench(
         sys.exit(1)
 
 
+def _bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:
+    settings = parse_url(url)
+    usage = Usage(find_listener(settings.host, settings.port))
+    return Bench(settings, usage, seconds, warm_s, scale)
+
+
 def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:
     wanted = [name.strip() for name in names.split(",")] if names else list(known)
     for name in wanted:
@@ -103,13 +111,12 @@ def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:
     return [known[name] for name in wanted]
 
 
-def _measure(
-    benches: list[tuple[str, Bench]], workloads: list[Workload], runs: int
-) -> list[list[Result]]:
+def _measure(benches: list[Bench], workloads: list[Workload], runs: int) -> list[list[Result]]:
     """Measure all; both brokers' runs of a workload are next to each other in time."""
     results: list[list[Result]] = [[] for _ in benches]
     for workload in workloads:
-        for of_broker, (address, one) in zip(results, benches, strict=True):
+        for of_broker, one in zip(results, benches, strict=True):
+            address = one.settings.address
             result = Result(workload.name, workload.text, address)
             of_broker.append(result)
             for number in range(runs):
