@@ -59,7 +59,7 @@ class Definitions(Protocol):
     def save_queue(self, vhost: str, record: QueueRecord) -> int:
         """Keep a queue under a fresh id, and return that; the record's own id is not looked at."""
 
-    def delete_queue(self, vhost: str, id: int) -> None:
+    def delete_queue(self, vhost: str, queue_id: int) -> None:
         """Forget a queue."""
 
     def save_binding(self, vhost: str, record: BindingRecord) -> None:
@@ -90,7 +90,7 @@ class NoDefinitions:
         self._next_id += 1
         return self._next_id - 1
 
-    def delete_queue(self, vhost: str, id: int) -> None:
+    def delete_queue(self, vhost: str, queue_id: int) -> None:
         """Nothing was kept."""
 
     def save_binding(self, vhost: str, record: BindingRecord) -> None:

@@ -13,7 +13,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model import deadletter
 from headrace.model.agenda import Agenda
@@ -44,9 +44,11 @@ from headrace.model.errors import (
 from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
 from headrace.model.limits import apply_arguments
 from headrace.model.message import PERSISTENT, Message
-from headrace.model.ports import Store
 from headrace.model.queue import Queue
-from headrace.model.tally import Tally
+
+if TYPE_CHECKING:
+    from headrace.model.ports import Store
+    from headrace.model.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +172,7 @@ class VirtualHost:
     def declare_exchange(
         self,
         name: str,
-        type: str = "direct",
+        kind: str = "direct",
         *,
         passive: bool = False,
         durable: bool = False,
@@ -189,7 +191,7 @@ class VirtualHost:
             self._check_name("exchange", name)
             check_alternate(arguments, what)
             exchange = new_exchange(
-                type,
+                kind,
                 name,
                 durable=durable,
                 auto_delete=auto_delete,
@@ -199,12 +201,12 @@ class VirtualHost:
             self.exchanges[name] = exchange
             if durable:
                 self.definitions.save_exchange(
-                    self.name, ExchangeRecord(name, type, auto_delete, internal, arguments)
+                    self.name, ExchangeRecord(name, kind, auto_delete, internal, arguments)
                 )
             self._changed()
             return exchange
-        new_exchange(type, name)  # Refuses unknown types.
-        assert_same_field(existing.type, type, "type", what)
+        new_exchange(kind, name)  # Refuses unknown types.
+        assert_same_field(existing.type, kind, "type", what)
         assert_same_field(existing.durable, durable, "durable", what)
         assert_same_field(existing.auto_delete, auto_delete, "auto_delete", what)
         assert_same_field(existing.internal, internal, "internal", what)
@@ -266,14 +268,14 @@ class VirtualHost:
         check_queue_arguments(arguments, self._queue(name))
         if queue_type(arguments) == "stream":
             self._check_stream(name, durable, exclusive, auto_delete)
-        id = 0
+        queue_id = 0
         lasting = durable and not exclusive
         if lasting:
             record = QueueRecord(0, name, auto_delete, arguments)
-            id = self.definitions.save_queue(self.name, record)
+            queue_id = self.definitions.save_queue(self.name, record)
         queue = self._make_queue(
             name,
-            id=id,
+            id=queue_id,
             durable=lasting,
             auto_delete=auto_delete,
             exclusive_owner=owner if exclusive else None,
@@ -534,13 +536,13 @@ class VirtualHost:
 
     def _check_stream(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
         what = self._queue(name)
-        for wrong, property in (
+        for wrong, flaw in (
             (not durable, "non-durable"),
             (exclusive, "exclusive-owner"),
             (auto_delete, "auto-delete"),
         ):
             if wrong:
-                raise PreconditionFailed(f"invalid property '{property}' for {what}")
+                raise PreconditionFailed(f"invalid property '{flaw}' for {what}")
         if self.make_stream is None:
             raise InvalidArgument(f"invalid arg 'x-queue-type' for {what}: streams are not served")
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads and rewrites the content headers of stored messages: what dead-lettering needs.
+
+A stored message is its address (two short strings), two octets, then the frames as its producer
+sent them (see :mod:`headrace.model.message`). A rewritten one has another address and another
+header frame; the frames of the body are taken over as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.model.deadletter import Content
+from headrace.model.message import LARGE, Message, new_message
+from headrace.wire.memory import get32
+from headrace.wire.properties import (
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    PROPERTIES_AT,
+    property_range,
+    with_property,
+    without_property,
+)
+from headrace.wire.table import decode_table, encode_table
+
+_PERSISTENT_MODE = 2
+_FRAME_HEAD = 7
+
+
+class BasicContents:
+    """Contents of class basic, of 0-8, 0-9 and 0-9-1: their headers are the same."""
+
+    def read(self, message: Message) -> Content:
+        """Return what a message says of itself."""
+        exchange, routing_key = address_of(message)
+        payload = header_of(message)
+        headers: Mapping[str, Any] = {}
+        start, end = property_range(payload, HEADERS)
+        if start < end:
+            headers = decode_table(payload, start)[0]
+        start, end = property_range(payload, EXPIRATION)
+        expiration = payload[start + 1 : end].decode() if start < end else None
+        start, end = property_range(payload, DELIVERY_MODE)
+        persistent = start < end and payload[start] == _PERSISTENT_MODE
+        return Content(exchange, routing_key, headers, expiration, persistent)
+
+    def rewrite(
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+    ) -> Message:
+        """Return a new message: same body, another address and headers, and no expiration."""
+        data = message.data
+        assert data is not None, "the message is paged out"
+        at = message.address_len + 2
+        payload = without_property(header_of(message), EXPIRATION)
+        payload = with_property(payload, HEADERS, encode_table(headers))
+        body = data[at + _FRAME_HEAD + get32(data, at + 3) + 1 :]
+        address = shortstr(exchange) + shortstr(routing_key)
+        frame = data[at : at + 3] + len(payload).to_bytes(4, "big") + payload + b"\xce"
+        made = new_message(address + b"\x00\x00" + frame + body, len(address), message.body_size)
+        made.parts = message.parts
+        made.flags = message.flags & LARGE
+        made.priority = message.priority
+        made.publisher = message.publisher
+        return made
+
+
+def shortstr(text: str) -> bytes:
+    """Encode a short string."""
+    raw = text.encode()
+    return bytes((len(raw),)) + raw
+
+
+def address_of(message: Message) -> tuple[str, str]:
+    """Return exchange and routing key of a message in memory."""
+    data = message.data
+    assert data is not None, "the message is paged out"
+    size = 1 + data[0]
+    return data[1:size].decode(), data[size + 1 : message.address_len].decode()
+
+
+def header_of(message: Message) -> bytes:
+    """Return the payload of the header frame of a message in memory."""
+    data = message.data
+    assert data is not None, "the message is paged out"
+    at = message.address_len + 2
+    start = at + _FRAME_HEAD
+    payload = data[start : start + get32(data, at + 3)]
+    assert len(payload) >= PROPERTIES_AT
+    return payload
