@@ -116,7 +116,7 @@ def _measure(benches: list[Bench], workloads: list[Workload], runs: int) -> list
     results: list[list[Result]] = [[] for _ in benches]
     for workload in workloads:
         for of_broker, one in zip(results, benches, strict=True):
-            address = one.settings.address
+            address = f"{one.settings.host}:{one.settings.port}"
             result = Result(workload.name, workload.text, address)
             of_broker.append(result)
             for number in range(runs):
