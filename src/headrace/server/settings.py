@@ -126,7 +126,7 @@ class Settings:
     tls_product: str = setting("", "Product name on the TLS port; empty: as on the other port.")
     tls_product_version: str = setting("", "Version on the TLS port; empty: as on the other port.")
 
-    guest_loopback_only: bool = setting(True, "The default user may log in over loopback only.")
+    guest_loopback_only: bool = setting(True, "The user guest may log in over loopback only.")
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)
     default_vhost: str = setting("/", "Virtual host made in a new data directory.")

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One broker: puts store, virtual hosts, gateways and listeners together, and keeps time for them.
+
+Everything runs on one event loop. A turn is: octets come, the model moves, the stores hand their
+group to the writer thread, and each connection that has something to say sends once.
+"""
+
+import asyncio
+import logging
+import ssl
+from functools import partial
+from typing import Any
+
+from headrace.gateway import control_connection
+from headrace.gateway.access import Access, LoginRefused
+from headrace.gateway.context import Context
+from headrace.gateway.headers import Headers0x
+from headrace.model.agenda import Agenda
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import ConnectionClose
+from headrace.protocol.errors import AmqpError
+from headrace.server.identity import server_properties
+from headrace.server.listener import TICK_S, Listener
+from headrace.server.settings import Settings
+from headrace.server.storage import Storage
+from headrace.server.transport import Reactor, Transport, clock_ms
+from headrace.spec.reply import ReplyCode
+
+log = logging.getLogger(__name__)
+
+ALARM_S = 0.1  # How often room in memory and on disk is looked at.
+USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
+STOP_S = 3.0  # How long clients have to answer our close when the broker stops.
+
+
+class Broker:
+    """A broker with its listeners. ``start`` and ``stop`` run on the loop that serves it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.tally = Tally(memory_max=settings.memory_max, now_ms=clock_ms())
+        self.agenda = Agenda(self.wake_at)
+        self.storage: Storage | None = None
+        self.access: Access | None = None
+        self.vhosts: dict[str, VirtualHost] = {}
+        self.transports: set[Transport] = set()
+        self.listeners: list[Listener] = []
+        self.addresses: dict[str, str] = {}
+        self.reactor: Reactor | None = None
+        self.context: Context | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.chores: list[asyncio.Task[None]] = []
+        self.logins: set[asyncio.Task[None]] = set()
+
+    # --- Start --------------------------------------------------------------------------------
+
+    async def start(self) -> dict[str, str]:
+        """Recover what was kept, then listen; return the addresses by protocol.
+
+        Raises:
+            OSError: a port or the data directory cannot be used.
+            headrace.store.schema.SchemaError: the data directory is locked or of a newer version.
+        """
+        settings = self.settings
+        self.storage = Storage(settings, self.tally)
+        try:
+            self.access = Access(
+                self.storage.users, guest_loopback_only=settings.guest_loopback_only
+            )
+            self.build()
+            for name in self.access.vhosts():
+                self.add_vhost(name)
+            self.listen()
+        except BaseException:
+            await self.stop()
+            raise
+        self.chores = [
+            asyncio.create_task(self.every(TICK_S, self.tick)),
+            asyncio.create_task(self.every(ALARM_S, self.look_for_room)),
+            asyncio.create_task(self.every(USERS_S, self.look_for_users)),
+        ]
+        return self.addresses
+
+    def build(self) -> None:
+        """Make what all connections share."""
+        settings = self.settings
+        assert self.storage is not None
+        assert self.access is not None
+        self.context = Context(
+            access=self.access,
+            vhosts=self.vhosts,
+            stores=self.storage.stores,
+            tally=self.tally,
+            authenticate=self.authenticate,
+            frame_max=settings.frame_max,
+            channel_max=settings.channel_max,
+            heartbeat_s=settings.heartbeat_s,
+            body_max=settings.body_size_max,
+            output_max=settings.output_size_max,
+            server_properties=server_properties(
+                settings.product,
+                settings.product_version,
+                per_consumer_qos=not settings.specification_qos,
+            ),
+            specification_qos=settings.specification_qos,
+        )
+        self.reactor = Reactor(
+            asyncio.get_running_loop(),
+            self.context.pool,
+            self.tally,
+            settings.read_size,
+            settings.frame_max,
+        )
+
+    def add_vhost(self, name: str) -> None:
+        """Bring a virtual host up with all that was kept of it."""
+        assert self.storage is not None
+        assert self.reactor is not None
+        store = self.storage.open_store(name)
+        vhost = VirtualHost(
+            name,
+            store=store,
+            tally=self.tally,
+            definitions=self.storage.definitions,
+            agenda=self.agenda,
+            contents=Headers0x(),
+            make_stream=partial(self.storage.make_stream, name),
+        )
+        vhost.load()
+        self.storage.recover(vhost)
+        self.vhosts[name] = vhost
+        self.reactor.stores.append(store)
+        store.notify = partial(self.stored, name)
+
+    def drop_vhost(self, name: str) -> None:
+        """End a virtual host: its connections, its queues, its files."""
+        assert self.storage is not None
+        assert self.reactor is not None
+        assert self.context is not None
+        vhost = self.vhosts.pop(name)
+        for transport in list(self.transports):
+            if transport.connection.vhost is vhost:
+                transport.connection.fail(
+                    AmqpError(ReplyCode.CONNECTION_FORCED, f"vhost '{name}' was deleted")
+                )
+        self.context.lines.pop(name, None)
+        self.reactor.stores.remove(self.storage.stores[name])
+        for queue in list(vhost.queues.values()):
+            queue.destroy()
+        self.storage.delete_store(name)
+        self.reactor.turn()
+
+    def listen(self) -> None:
+        """Open the ports."""
+        settings = self.settings
+        self.addresses["amqp"] = self.listen_on(settings.host, settings.port, None)
+        if settings.tls_port is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.minimum_version = ssl.TLSVersion.TLSv1_2
+            assert settings.tls_cert is not None
+            tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+            if settings.tls_ca is not None:
+                tls.load_verify_locations(settings.tls_ca)
+                tls.verify_mode = ssl.CERT_REQUIRED
+            self.addresses["amqps"] = self.listen_on(settings.host, settings.tls_port, tls)
+
+    def listen_on(self, host: str, port: int, tls: ssl.SSLContext | None) -> str:
+        """Open one port; return its address as text."""
+        assert self.context is not None
+        assert self.reactor is not None
+        listener = Listener(
+            context=self.context,
+            reactor=self.reactor,
+            transports=self.transports,
+            connections_max=self.settings.connections_max,
+            handshake_s=self.settings.handshake_s,
+            tls=tls,
+        )
+        bound, port = listener.open(host, port)
+        self.listeners.append(listener)
+        return f"[{bound}]:{port}" if ":" in bound else f"{bound}:{port}"
+
+    # --- Logins -------------------------------------------------------------------------------
+
+    def authenticate(self, connection: Any, mechanism: str, response: bytes) -> None:
+        """Check a login away from the loop: hashing a password takes its time."""
+        task = asyncio.get_running_loop().create_task(
+            self.check_login(connection, mechanism, response)
+        )
+        self.logins.add(task)
+        task.add_done_callback(self.logins.discard)
+
+    async def check_login(self, connection: Any, mechanism: str, response: bytes) -> None:
+        """Let a connection in, or not."""
+        assert self.access is not None
+        assert self.reactor is not None
+        try:
+            user = await self.access.authenticate(mechanism, response, connection.loopback)
+        except LoginRefused as error:
+            log.warning("connection %d: login refused: %s", connection.number, error)
+            control_connection.refused(connection)
+        else:
+            control_connection.authenticated(connection, user)
+        self.reactor.turn()
+
+    # --- Time ---------------------------------------------------------------------------------
+
+    async def every(self, interval_s: float, chore: Any) -> None:
+        """Do a chore again and again; one that fails is logged and tried again."""
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                chore()
+            except Exception:
+                log.exception("a regular chore failed")
+
+    def tick(self) -> None:
+        """Timeouts of connections."""
+        assert self.reactor is not None
+        for transport in list(self.transports):
+            transport.tick()
+            if transport.closed:
+                self.transports.discard(transport)
+        self.reactor.turn()
+
+    def wake_at(self, when_ms: int) -> None:
+        """The agenda has something due earlier than anything before."""
+        delay_s = max(0, when_ms - clock_ms()) / 1000
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = asyncio.get_running_loop().call_later(delay_s, self.run_agenda)
+
+    def run_agenda(self) -> None:
+        """Messages and queues expire."""
+        assert self.reactor is not None
+        self.timer = None
+        self.tally.now_ms = clock_ms()
+        following = self.agenda.run(self.tally.now_ms)
+        if following and self.timer is None:
+            self.wake_at(following)
+        self.reactor.turn()
+
+    def stored(self, name: str) -> None:
+        """A store's watermark moved."""
+        assert self.context is not None
+        assert self.reactor is not None
+        self.context.line(name).advance()
+        self.reactor.turn()
+
+    def look_for_room(self) -> None:
+        """Block publishers when memory or disk run out, and let them go on when there is room."""
+        assert self.reactor is not None
+        assert self.storage is not None
+        tally = self.tally
+        reasons = []
+        if tally.crowded() or (self.reactor.blocked and tally.memory_used > tally.memory_max):
+            reasons.append("low on memory")
+        if any(store.full for store in self.storage.stores.values()):
+            reasons.append("low on disk")
+        reason = " & ".join(reasons)
+        before = self.reactor.blocked
+        self.reactor.blocked = reason
+        if reason and not before:
+            log.warning("publishers are blocked: %s", reason)
+            for transport in list(self.transports):
+                if transport.connection.publishes and not transport.connection.blocked:
+                    transport.block(reason)
+        elif not reason:
+            if before:
+                log.warning("publishers go on")
+            for transport in list(self.transports):
+                if transport.connection.blocked:
+                    transport.unblock()
+        if reason or before:
+            self.reactor.turn()
+
+    def look_for_users(self) -> None:
+        """Take over changes that the command line made in the data directory."""
+        assert self.access is not None
+        if not self.access.refresh():
+            return
+        self.tally.generation += 1
+        known = set(self.access.vhosts())
+        for name in known - self.vhosts.keys():
+            self.add_vhost(name)
+        for name in self.vhosts.keys() - known:
+            self.drop_vhost(name)
+
+    # --- Stop -----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Say goodbye to the clients, write what is left, let go of files and ports."""
+        for listener in self.listeners:
+            listener.close()
+        for chore in self.chores:
+            chore.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
+        for transport in list(self.transports):
+            connection = transport.connection
+            if connection.state_number == 8:
+                connection.send_method(
+                    0,
+                    ConnectionClose(
+                        reply_code=320,
+                        reply_text="CONNECTION_FORCED - broker forced connection closure with "
+                        "reason 'shutdown'",
+                    ),
+                )
+            transport.close_soon()
+        if self.reactor is not None:
+            self.reactor.turn()
+        deadline = asyncio.get_running_loop().time() + STOP_S
+        while asyncio.get_running_loop().time() < deadline:
+            if all(transport.closed for transport in self.transports):
+                break
+            await asyncio.sleep(0.01)
+        for transport in list(self.transports):
+            transport.lost()
+        self.transports.clear()
+        if self.storage is not None:
+            self.storage.close()
+            self.storage = None

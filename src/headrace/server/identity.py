@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the broker says about itself in connection.start."""
+
+import platform
+from typing import Any
+
+from headrace import __version__
+
+# What a client may rely on; the names are those that clients of 0-9-1 look for.
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+}
+
+
+def server_properties(product: str, version: str, *, per_consumer_qos: bool) -> dict[str, Any]:
+    """The server properties; an empty version is the real one."""
+    return {
+        "product": product,
+        "version": version or __version__,
+        "platform": f"Python {platform.python_version()}",
+        "copyright": "Copyright the Headrace developers",
+        "information": "Licensed under the Apache License 2.0",
+        "cluster_name": f"headrace@{platform.node()}",
+        "capabilities": {**CAPABILITIES, "per_consumer_qos": per_consumer_qos},
+    }

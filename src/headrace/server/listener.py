@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listening sockets: accept, limit, hand over to a transport."""
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import socket
+import ssl
+
+from headrace.gateway.amqp_0_x import GatewayConnection
+from headrace.gateway.context import Context
+from headrace.server.transport import Reactor, TlsTransport, Transport
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+ACCEPTS_PER_TURN = 64
+ACCEPT_PAUSE_S = 0.1  # When the process is out of file descriptors.
+TICK_S = 0.5  # The unit of the transports' timeouts.
+
+
+class Listener:
+    """One listening socket."""
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        reactor: Reactor,
+        transports: set[Transport],
+        connections_max: int,
+        handshake_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.context = context
+        self.reactor = reactor
+        self.transports = transports  # Of all listeners; also what connections_max counts.
+        self.connections_max = connections_max
+        self.handshake_s = handshake_s
+        self.tls = tls
+        self.socket: socket.socket | None = None
+        self.handshakes: set[asyncio.Task[None]] = set()
+
+    def open(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; return the address, with the port that was picked for 0.
+
+        Raises:
+            OSError: the address is in use, or not ours.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.socket = socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, reuse_port=False
+        )
+        self.socket.setblocking(False)
+        self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
+        address = self.socket.getsockname()
+        return address[0], address[1]
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        if self.socket is not None:
+            self.reactor.loop.remove_reader(self.socket.fileno())
+            self.socket.close()
+            self.socket = None
+        for task in self.handshakes:
+            task.cancel()
+
+    def on_acceptable(self) -> None:
+        """Someone connects."""
+        for _ in range(ACCEPTS_PER_TURN):
+            if self.socket is None:
+                return
+            try:
+                sock, address = self.socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                log.error("cannot accept a connection: %s", error.strerror)
+                self.reactor.loop.remove_reader(self.socket.fileno())
+                self.reactor.loop.call_later(ACCEPT_PAUSE_S, self.listen_again)
+                return
+            self.accept(sock, str(address[0]))
+
+    def listen_again(self) -> None:
+        """Try to accept once more."""
+        if self.socket is not None:
+            self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
+
+    def accept(self, sock: socket.socket, host: str) -> None:
+        """Serve a new connection, unless there are too many."""
+        if len(self.transports) >= self.connections_max:
+            log.warning("connection from %s refused: connections_max is reached", host)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = self.context
+        number = context.next_number
+        context.next_number = number + 1
+        connection = GatewayConnection(context, number, is_loopback(host))
+        context.connections[number] = connection
+        kind = Transport if self.tls is None else TlsTransport
+        transport = kind(self.reactor, sock, connection)
+        transport.handshake_ticks = max(1, round(self.handshake_s / TICK_S)) + 1
+        self.transports.add(transport)
+        if self.tls is not None:
+            task = self.reactor.loop.create_task(self.encrypt(sock, transport))
+            self.handshakes.add(task)
+            task.add_done_callback(self.handshakes.discard)
+
+    async def encrypt(self, sock: socket.socket, transport: TlsTransport) -> None:
+        """Do the TLS handshake."""
+        try:
+            await self.reactor.loop.connect_accepted_socket(
+                lambda: transport, sock, ssl=self.tls, ssl_handshake_timeout=self.handshake_s
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            log.info("TLS handshake failed: %s", error)
+            transport.lost()
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a peer's address is this machine's own."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
+

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data directory: who is in it, and how a virtual host gets its store."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from headrace.model.ports import Store
+from headrace.model.queue import Queue
+from headrace.model.stream import Stream, StreamLog
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.server.settings import Settings
+from headrace.store.definitions import SqliteDefinitions
+from headrace.store.users import Users
+
+log = logging.getLogger(__name__)
+
+
+class Storage:
+    """What is kept, and where. With the setting ``memory``, nothing is."""
+
+    def __init__(self, settings: Settings, tally: Tally) -> None:
+        self.settings = settings
+        self.tally = tally
+        self.stores: dict[str, Store] = {}
+        self.directory: Path | None = None
+        database = ":memory:"
+        self.users = Users(database)
+        self.definitions = SqliteDefinitions(database)
+
+    def open_store(self, vhost: str) -> Store:
+        """Return the store of a virtual host."""
+        store = self.stores[vhost] = Store()
+        return store
+
+    def delete_store(self, vhost: str) -> None:
+        """The virtual host is no more."""
+        self.stores.pop(vhost).close()
+
+    def make_stream(self, vhost: str, name: str, **options: Any) -> Queue:
+        """Make a queue of type stream."""
+        return Stream(name, StreamLog(), **options)
+
+    def recover(self, vhost: VirtualHost) -> None:
+        """Give a virtual host's queues back what they hold."""
+        queues = {queue.id: queue for queue in vhost.queues.values() if queue.durable}
+        store = vhost.store
+        for queue_id, message, arrived_ms in store.recover():
+            queue = queues.get(queue_id)
+            if message.seq >= self.tally.next_seq:
+                self.tally.next_seq = message.seq + 1
+            if queue is None:
+                store.settle(queue_id, message.seq, message.position)
+            else:
+                queue.restore(message, arrived_ms)
+
+    def close(self) -> None:
+        """Write what is left and let go of the files."""
+        for store in self.stores.values():
+            store.close()
+        self.stores.clear()
