@@ -74,12 +74,12 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
         config.write_text(content)
         with pytest.raises(SettingError, match=said):
             load({}, {}, config)
-    with pytest.raises(SettingError, match="setting config .*absent.toml.*No such file"):
+    with pytest.raises(SettingError, match=r"setting config .*absent.toml.*No such file"):
         load({}, {}, tmp_path / "absent.toml")
 
 
 def test_tls_needs_certificate_and_key() -> None:
-    with pytest.raises(SettingError, match="setting tls_cert .*: tls_port needs it"):
+    with pytest.raises(SettingError, match=r"setting tls_cert .*: tls_port needs it"):
         load({"tls_port": 0}, {})
 
 

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users, virtual hosts and permissions in SQLite, beside the other definitions.
+
+The file may be changed by the commands ``headrace user``, ``vhost`` and ``permission`` while a
+broker has it open: SQLite's own locks keep the two apart, and the broker asks
+:meth:`UserDirectory.changed` once a second.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.model.users import Account, AccountError, Permission, Snapshot, check_name
+
+FILE_NAME = "definitions.db"
+BUSY_S = 5.0  # How long to wait for another process that writes.
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS users (
+    name TEXT PRIMARY KEY,
+    password_hash TEXT NOT NULL,
+    tags TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS vhosts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE IF NOT EXISTS permissions (
+    user TEXT NOT NULL REFERENCES users (name) ON DELETE CASCADE,
+    vhost TEXT NOT NULL REFERENCES vhosts (name) ON DELETE CASCADE,
+    configure TEXT NOT NULL,
+    write TEXT NOT NULL,
+    read TEXT NOT NULL,
+    PRIMARY KEY (user, vhost)
+) STRICT;
+"""
+
+
+class UserDirectory:
+    """The users of one data directory, or of one process when it is given none."""
+
+    def __init__(self, data: Path | None = None) -> None:
+        """Open the file in the directory `data`, and make what is missing in it.
+
+        Raises:
+            AccountError: it cannot be opened.
+        """
+        self.path = ":memory:" if data is None else str(data / FILE_NAME)
+        try:
+            self._db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+            if data is not None:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._db.executescript(SCHEMA)
+        except sqlite3.Error as error:
+            raise AccountError(f"{self.path}: {error}") from None
+        self._version = self._data_version()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def changed(self) -> bool:
+        """Tell whether another connection wrote to the file since the last call or snapshot."""
+        version = self._data_version()
+        if version == self._version:
+            return False
+        self._version = version
+        return True
+
+    def snapshot(self) -> Snapshot:
+        """Read everything, as of one moment."""
+        with self._transaction():
+            self._version = self._data_version()
+            accounts = {
+                name: Account(name, password_hash, tuple(tags.split()))
+                for name, password_hash, tags in self._db.execute(
+                    "SELECT name, password_hash, tags FROM users ORDER BY name"
+                )
+            }
+            vhosts = dict(self._db.execute("SELECT name, id FROM vhosts ORDER BY name").fetchall())
+            permissions = {
+                (user, vhost): Permission(configure, write, read)
+                for user, vhost, configure, write, read in self._db.execute(
+                    "SELECT user, vhost, configure, write, read FROM permissions"
+                    " ORDER BY user, vhost"
+                )
+            }
+        return Snapshot(accounts, vhosts, permissions)
+
+    def is_empty(self) -> bool:
+        """Tell whether there is neither a user nor a virtual host: a new data directory."""
+        query = "SELECT NOT EXISTS (SELECT 1 FROM users) AND NOT EXISTS (SELECT 1 FROM vhosts)"
+        return bool(self._db.execute(query).fetchone()[0])
+
+    def add_user(self, account: Account) -> None:
+        """Add a user; AccountError when there is one of that name."""
+        check_name("user", account.name)
+        self._insert(
+            "INSERT INTO users (name, password_hash, tags) VALUES (?, ?, ?)",
+            (account.name, account.password_hash, " ".join(account.tags)),
+            f"user '{account.name}' exists already",
+        )
+
+    def set_password(self, name: str, password_hash: str) -> None:
+        """Replace the password of a user."""
+        query = "UPDATE users SET password_hash = ? WHERE name = ?"
+        self._change(query, (password_hash, name), f"there is no user '{name}'")
+
+    def set_tags(self, name: str, tags: tuple[str, ...]) -> None:
+        """Replace the tags of a user."""
+        query = "UPDATE users SET tags = ? WHERE name = ?"
+        self._change(query, (" ".join(tags), name), f"there is no user '{name}'")
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user and the permissions of that user."""
+        self._change("DELETE FROM users WHERE name = ?", (name,), f"there is no user '{name}'")
+
+    def add_vhost(self, name: str) -> None:
+        """Add a virtual host; AccountError when there is one of that name."""
+        check_name("virtual host", name)
+        self._insert(
+            "INSERT INTO vhosts (name) VALUES (?)",
+            (name,),
+            f"virtual host '{name}' exists already",
+        )
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host and the permissions in it."""
+        query = "DELETE FROM vhosts WHERE name = ?"
+        self._change(query, (name,), f"there is no virtual host '{name}'")
+
+    def set_permission(self, user: str, vhost: str, permission: Permission) -> None:
+        """Give a user permissions in a virtual host, in place of those given before."""
+        query = (
+            "INSERT INTO permissions (user, vhost, configure, write, read) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (user, vhost) DO UPDATE SET configure = excluded.configure,"
+            " write = excluded.write, read = excluded.read"
+        )
+        self._insert(
+            query,
+            (user, vhost, permission.configure, permission.write, permission.read),
+            f"there is no user '{user}' or no virtual host '{vhost}'",
+        )
+
+    def clear_permission(self, user: str, vhost: str) -> None:
+        """Take all permissions in a virtual host from a user."""
+        self._change(
+            "DELETE FROM permissions WHERE user = ? AND vhost = ?",
+            (user, vhost),
+            f"user '{user}' has no permissions in virtual host '{vhost}'",
+        )
+
+    def _data_version(self) -> int:
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
+
+    def _insert(self, query: str, values: tuple[str, ...], conflict: str) -> None:
+        try:
+            self._db.execute(query, values)
+        except sqlite3.IntegrityError:
+            raise AccountError(conflict) from None
+        except sqlite3.Error as error:
+            raise AccountError(f"{self.path}: {error}") from None
+
+    def _change(self, query: str, values: tuple[str, ...], missing: str) -> None:
+        try:
+            changed = self._db.execute(query, values).rowcount
+        except sqlite3.Error as error:
+            raise AccountError(f"{self.path}: {error}") from None
+        if not changed:
+            raise AccountError(missing)
