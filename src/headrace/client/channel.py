@@ -749,10 +749,11 @@ class Channel:
     def _replied(self, method: MethodBase, header: bytes, body: bytes) -> None:
         if not self._calls:
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} without a request")
-        call = self._calls.popleft()
+        call = self._calls[0]
         if not isinstance(method, call.replies):
             names = " or ".join(kind.NAME for kind in call.replies)
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} instead of {names}")
+        self._calls.popleft()
         if not call.future.done():  # Else whoever asked has given up.
             call.future.set_result((method, header, body))
 
