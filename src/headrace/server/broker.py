@@ -14,7 +14,7 @@ from typing import Any
 from headrace.gateway import control_connection
 from headrace.gateway.access import Access, LoginRefused
 from headrace.gateway.context import Context
-from headrace.gateway.headers import Headers0x
+from headrace.gateway.headers import BasicContents
 from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
@@ -69,7 +69,7 @@ class Broker:
                 self.storage.users, guest_loopback_only=settings.guest_loopback_only
             )
             self.build()
-            for name in self.access.vhosts():
+            for name in self.access.snapshot.vhosts:
                 self.add_vhost(name)
             self.listen()
         except BaseException:
@@ -112,6 +112,7 @@ class Broker:
             settings.read_size,
             settings.frame_max,
         )
+        self.reactor.definitions = self.storage.definitions
 
     def add_vhost(self, name: str) -> None:
         """Bring a virtual host up with all that was kept of it."""
@@ -124,7 +125,7 @@ class Broker:
             tally=self.tally,
             definitions=self.storage.definitions,
             agenda=self.agenda,
-            contents=Headers0x(),
+            contents=BasicContents(),
             make_stream=partial(self.storage.make_stream, name),
         )
         vhost.load()
@@ -281,7 +282,7 @@ class Broker:
         if not self.access.refresh():
             return
         self.tally.generation += 1
-        known = set(self.access.vhosts())
+        known = set(self.access.snapshot.vhosts)
         for name in known - self.vhosts.keys():
             self.add_vhost(name)
         for name in self.vhosts.keys() - known:

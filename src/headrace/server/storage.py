@@ -5,16 +5,20 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from headrace.gateway.access import hash_password
+from headrace.model.definitions import Definitions, NoDefinitions
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import Tally
+from headrace.model.users import Account, Permission
 from headrace.model.vhost import VirtualHost
 from headrace.server.settings import Settings
-from headrace.store.definitions import SqliteDefinitions
-from headrace.store.users import Users
+from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
+
+EVERYTHING = Permission(".*", ".*", ".*")
 
 
 class Storage:
@@ -24,10 +28,24 @@ class Storage:
         self.settings = settings
         self.tally = tally
         self.stores: dict[str, Store] = {}
-        self.directory: Path | None = None
-        database = ":memory:"
-        self.users = Users(database)
-        self.definitions = SqliteDefinitions(database)
+        self.data: Path | None = None
+        self.users = UserDirectory(self.data)
+        self.definitions: Definitions = NoDefinitions()
+        if self.users.is_empty():
+            self.make_first_user()
+
+    def make_first_user(self) -> None:
+        """Give a new data directory its default user and virtual host."""
+        settings = self.settings
+        if settings.default_vhost:
+            self.users.add_vhost(settings.default_vhost)
+        if settings.default_user:
+            account = Account(
+                settings.default_user, hash_password(settings.default_pass), ("administrator",)
+            )
+            self.users.add_user(account)
+            if settings.default_vhost:
+                self.users.set_permission(account.name, settings.default_vhost, EVERYTHING)
 
     def open_store(self, vhost: str) -> Store:
         """Return the store of a virtual host."""
@@ -60,3 +78,4 @@ class Storage:
         for store in self.stores.values():
             store.close()
         self.stores.clear()
+        self.users.close()

@@ -15,6 +15,7 @@ cdef class Reactor:
     cdef public bytearray buffer
     cdef public object view
     cdef public list stores
+    cdef public object definitions
     cdef public str blocked
     cdef public object clock
 

@@ -41,6 +41,7 @@ class Reactor:
         self.buffer = bytearray(rest_max + read_size)
         self.view = memoryview(self.buffer)
         self.stores: list[Any] = []
+        self.definitions: Any = None  # Committed before anybody is answered.
         self.blocked = ""  # Why publishers must wait; empty when they need not.
         self.clock = clock_ms  # Replaced in simulations.
 
@@ -51,6 +52,8 @@ class Reactor:
             self.tally.waking = []
             for stream in waking:
                 stream.drain()
+        if self.definitions is not None and self.definitions.dirty:
+            self.definitions.commit()
         dirty = self.pool.dirty
         if dirty:
             self.pool.dirty = []
