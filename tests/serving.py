@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker in a process of its own, for tests that need real sockets, signals and restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+
+import headrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START_S_MAX = 30.0
+STOP_S_MAX = 30.0
+POLL_S = 0.01
+T = TypeVar("T")
+
+
+def until(asked: Callable[[], T], wanted: str, timeout_s: float = 20.0) -> T:
+    """Ask again and again until the answer is true, and return it; fail after the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = asked()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {wanted} (last answer {answer!r})")
+        time.sleep(POLL_S)
+
+
+class Served:
+    """`headrace serve` as a child: it can be stopped, killed and started again in its place."""
+
+    def __init__(self, home: Path, *options: str, memory: bool = False) -> None:
+        self.home = home
+        self.options = options
+        self.memory = memory
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.ready: dict[str, str] = {}
+        self.log_path = home / "broker.log"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Served:
+        """Start the broker and wait for its ready line; from the second time on the same port."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        where = ["--memory"] if self.memory else ["--data", str(self.home / "data")]
+        command = [
+            *(sys.executable, "-m", "headrace.cli", "serve"),
+            *("--host", self.host, "--port", str(self.port)),
+            *where,
+            *self.options,
+        ]
+        package = Path(headrace.__file__).parent.parent
+        environment = {**os.environ, "PYTHONPATH": str(package)}
+        with self.log_path.open("ab") as log:
+            self._child = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, env=environment
+            )
+        line = self._first_line(self._child)
+        word, _, rest = line.partition(" {")
+        assert word == "headrace ready", line
+        self.ready = json.loads("{" + rest)
+        self.port = int(self.ready["amqp"].rpartition(":")[2])
+        return self
+
+    def _first_line(self, child: subprocess.Popen[bytes]) -> str:
+        assert child.stdout is not None
+        deadline = time.monotonic() + START_S_MAX
+        line = b""
+        while not line.endswith(b"\n"):
+            readable, _, _ = select.select([child.stdout], [], [], deadline - time.monotonic())
+            got = os.read(child.stdout.fileno(), 4096) if readable else b""
+            if not got:
+                child.kill()
+                child.wait()
+                child.stdout.close()
+                raise AssertionError(f"the broker did not start: {line!r}\n{self.log()}")
+            line += got
+        return line.decode()
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
+
+    @property
+    def process(self) -> psutil.Process:
+        assert self._child is not None
+        return psutil.Process(self._child.pid)
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def log(self) -> str:
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def memory_bytes(self) -> int:
+        """What the broker holds in RAM now."""
+        return int(self.process.memory_info().rss)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal, wait for the end, return the exit status."""
+        assert self._child is not None
+        child = self._child
+        if child.poll() is None:
+            child.send_signal(how)
+        try:
+            status = child.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise AssertionError(f"still running after {how.name}\n{self.log()}") from None
+        finally:
+            if child.stdout is not None:
+                child.stdout.close()
+        return status
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    def restart(self, how: signal.Signals = signal.SIGTERM) -> Served:
+        """The same data directory and the same port again, in a new process."""
+        self.stop(how)
+        return self.start()
+
+
+class Remote:
+    """Somebody else's broker, named by a URL: the same tests against another implementation."""
+
+    def __init__(self, url: str, restart_command: str | None) -> None:
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(url)
+        self.host = parts.hostname or "127.0.0.1"
+        self.port = parts.port or 5672
+        self.url = url
+        self._restart_command = restart_command
+
+    @property
+    def restartable(self) -> bool:
+        return self._restart_command is not None
+
+    def restart(self) -> Remote:
+        assert self._restart_command is not None
+        subprocess.run(self._restart_command, shell=True, check=True, capture_output=True)
+        return self
