@@ -38,6 +38,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/amqp_0_x.py",
     "headrace/server/transport.py",
     "headrace/bench/meter.py",
+    "headrace/spark/columns.py",
 )
 
 DIRECTIVES = {

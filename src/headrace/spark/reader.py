@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch reads: the records between two offsets, in parallel partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from headrace.spark.offsets import Range, split
+from headrace.spark.options import (
+    OptionError,
+    ReadOptions,
+    partitions_default,
+    read_options,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brings.
+
+
+class RangePartition(InputPartition):
+    """What one task reads. Spark may print it: it names no broker."""
+
+    def __init__(self, piece: Range | None) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
+class StreamBatchReader(DataSourceReader):
+    """Reads what the streams hold when the query is planned."""
+
+    def __init__(self, options: Mapping[str, str], names: tuple[str, ...]) -> None:
+        self.options = read_options(options, streaming=False)
+        self.names = names
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges to read, cut into partitions."""
+        from headrace.spark import records
+
+        options = self.options
+        start = records.positions(options.uri, options.starting, "startingOffsets")
+        end = records.positions(options.uri, options.ending, "endingOffsets")
+        found = []
+        for stream in options.streams:
+            if end[stream] < start[stream]:
+                raise OptionError(
+                    f"option 'endingOffsets' gives offset {end[stream]} for stream {stream!r}, "
+                    f"before {start[stream]} of option 'startingOffsets'"
+                )
+            if end[stream] > start[stream]:
+                found.append(Range(stream, start[stream], end[stream]))
+        # Spark reads one partition even of nothing.
+        return plan(options, found) or [RangePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One range, as Arrow batches."""
+        return read_partition(self.options, self.names, partition)
+
+
+def plan(options: ReadOptions, found: list[Range]) -> list[InputPartition]:
+    """The partitions of some ranges; the same for the same ranges."""
+    if options.partitions_min is not None:
+        pieces = split(found, options.partitions_min)
+    else:
+        pieces = split(found, partitions_default(), PARTITION_RECORDS_MIN)
+    return [RangePartition(piece) for piece in pieces]
+
+
+def read_partition(
+    options: ReadOptions, names: tuple[str, ...], partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """The records of a partition, read in the process of its task."""
+    from headrace.spark import records
+
+    assert isinstance(partition, RangePartition), partition
+    if partition.piece is None:
+        return iter(())
+    return records.read(
+        options.uri, partition.piece, names, fail_on_data_loss=options.fail_on_data_loss
+    )

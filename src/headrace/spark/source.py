@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data source `amqp`: which reader or writer serves a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from headrace.spark.reader import StreamBatchReader
+    from headrace.spark.stream import StreamReader
+    from headrace.spark.writer import BatchWriter, StreamWriter
+
+
+class AmqpSource(DataSource):
+    """Reads streams, and publishes rows into exchanges."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amqp"
+
+    def schema(self) -> str:
+        from headrace.spark.schema import DDL
+
+        return DDL
+
+    def reader(self, schema: StructType) -> StreamBatchReader:
+        from headrace.spark.reader import StreamBatchReader
+
+        return StreamBatchReader(self.options, _columns(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name.
+        from headrace.spark.stream import StreamReader
+
+        return StreamReader(self.options, _columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from headrace.spark.writer import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from headrace.spark.writer import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite)
+
+
+def _columns(schema: StructType) -> tuple[str, ...]:
+    from headrace.spark.schema import wanted
+
+    return wanted([(field.name, field.dataType.simpleString()) for field in schema.fields])

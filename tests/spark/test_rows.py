@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows into messages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from headrace.spark.options import OptionError, WriteOptions, write_options
+from headrace.spark.rows import Row, RowError, check_columns, rows
+from headrace.spark.schema import HEADERS, MOMENT, SchemaError
+
+
+def options(**given: str) -> WriteOptions:
+    """Options of a write to some broker."""
+    return write_options({"uri": "amqp://broker", **given})
+
+
+def test_columns_override_options() -> None:
+    batch = pa.table(
+        {
+            "value": ["a", "b"],
+            "exchange": ["other", None],
+            "routing_key": [None, "mine"],
+        }
+    ).to_batches()[0]
+    made = list(rows(options(exchange="x", routingKey="k"), batch))
+    assert [(row.exchange, row.routing_key) for row in made if isinstance(row, Row)] == [
+        ("other", "k"),
+        ("x", "mine"),
+    ]
+
+
+def test_properties_and_headers_go_with_the_message() -> None:
+    moment = datetime(2026, 1, 31, tzinfo=UTC)
+    properties = {
+        "content_type": "text/plain",
+        "delivery_mode": 1,
+        "priority": 7,
+        "expiration": "1500",
+        "timestamp": moment,
+        "message_id": None,
+    }
+    fields = [
+        ("content_type", pa.string()),
+        ("delivery_mode", pa.int32()),
+        ("priority", pa.int32()),
+        ("expiration", pa.string()),
+        ("timestamp", MOMENT),
+        ("message_id", pa.string()),
+    ]
+    batch = pa.record_batch(
+        {
+            "body": pa.array([b"\xff"]),
+            "properties": pa.array([properties], pa.struct(fields)),
+            "headers": pa.array([[("a", "b"), ("n", None)]], HEADERS),
+        }
+    )
+    (row,) = rows(options(exchange="x"), batch)
+    assert isinstance(row, Row)
+    message = row.message
+    assert message.body == b"\xff"
+    assert message.headers == {"a": "b", "n": None}
+    assert (message.content_type, message.persistent, message.priority) == ("text/plain", False, 7)
+    assert message.expiration == timedelta(seconds=1.5)
+    assert (message.timestamp, message.message_id) == (moment, None)
+
+
+def test_messages_are_persistent_unless_told() -> None:
+    batch = pa.record_batch({"body": pa.array([b""])})
+    for given, persistent in (({}, True), ({"persistent": "false"}, False)):
+        (row,) = rows(options(exchange="x", **given), batch)
+        assert isinstance(row, Row)
+        assert row.message.persistent is persistent
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"body": None}, "the body is null"),
+        ({"routing_key": "k" * 256}, "the routing key has more than 255 bytes"),
+        ({"exchange": "ä" * 128}, "the exchange has more than 255 bytes"),
+        ({"properties": {"type": "t" * 256}}, "property 'type' has more than 255 bytes"),
+        ({"properties": {"priority": 256}}, "property 'priority' is 256, not from 0 to 255"),
+        ({"properties": {"delivery_mode": 3}}, "'delivery_mode' is 3, neither 1 nor 2"),
+        ({"properties": {"expiration": "1s"}}, "no whole number of milliseconds"),
+        ({"headers": [("k" * 256, "v")]}, "255"),
+    ],
+)
+def test_a_bad_row_is_an_error_of_its_own(values: dict[str, object], reason: str) -> None:
+    types = {"headers": HEADERS}
+    columns = {
+        name: pa.array([good, value], types.get(name))
+        for name, value, good in (
+            (name, value, {} if name == "properties" else [] if name == "headers" else "good")
+            for name, value in {"body": "text", **values}.items()
+        )
+    }
+    good, bad = rows(options(exchange="x"), pa.record_batch(columns))
+    assert isinstance(good, Row)
+    assert isinstance(bad, RowError)
+    assert reason in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "text"),
+    [
+        ({"body": "binary"}, {}, "option 'exchange' is missing"),
+        ({"body": "binary"}, {"exchange": ""}, "option 'routingKey' is missing"),
+        ({"routing_key": "string"}, {"exchange": "x"}, "one column 'body' or 'value'"),
+        ({"body": "binary", "value": "string"}, {"exchange": "x"}, "one column"),
+        ({"body": "int"}, {"exchange": "x"}, "'body' must be of type binary or string, not int"),
+        ({"body": "binary", "offset": "bigint"}, {"exchange": "x"}, "publish a column 'offset'"),
+        ({"body": "binary", "properties": "string"}, {"exchange": "x"}, "must be a struct"),
+        (
+            {"body": "binary", "properties": "struct<colour:string>"},
+            {"exchange": "x"},
+            "a field 'colour'; the properties are content_type",
+        ),
+        (
+            {"body": "binary", "properties": "struct<priority:string>"},
+            {"exchange": "x"},
+            "property 'priority' must be of type tinyint",
+        ),
+        (
+            {"body": "binary", "headers": "map<string,int>"},
+            {"exchange": "x"},
+            "'headers' must be of type map<string,string>",
+        ),
+    ],
+)
+def test_columns_that_make_no_message_are_refused(
+    columns: dict[str, str], given: dict[str, str], text: str
+) -> None:
+    with pytest.raises((OptionError, SchemaError), match=text):
+        check_columns(options(**given), list(columns.items()))
