@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real broker for tests."""
+"""Real brokers for tests. With pytest, ask for the fixture `headrace_broker`."""
+
+from headrace.testing.broker import BrokerFailed, ChildBroker, LocalBroker
+
+__all__ = ["BrokerFailed", "ChildBroker", "LocalBroker"]
