@@ -107,6 +107,7 @@ cdef class GatewayConnection(Peer):
     cpdef ProtocolChannel make_channel(self, unsigned int number)
     cpdef on_header(self)
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
+    cpdef object explain(self, error)
     cpdef reply(self, unsigned int number, object method)
     cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)
     cpdef on_heartbeat(self)

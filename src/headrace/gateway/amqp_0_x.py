@@ -484,12 +484,14 @@ class GatewayConnection(Peer):
     def on_method(
         self, channel: ProtocolChannel | None, number: int, method: MethodBase
     ) -> None:
-        try:
-            reply = self.context.control(self, channel, method)
-        except ModelError as error:
-            raise self.context.translate(error) from None
+        reply = self.context.control(self, channel, method)
         if reply is not None:
             self.reply(number, reply)
+
+    def explain(self, error: Exception) -> AmqpError:
+        if isinstance(error, ModelError):
+            return self.context.translate(error)
+        return Connection.explain(self, error)
 
     def reply(self, number: int, method: MethodBase) -> None:
         """Send a method."""

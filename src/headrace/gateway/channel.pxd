@@ -38,7 +38,7 @@ cdef class Channel(ProtocolChannel):
     cdef public dict tx_settles
     cdef public long long tx_octets
 
-    cdef int skip_tag(self) except -1
+    cpdef skip_tag(self)
     @cython.locals(ring=Ring)
     cpdef int remember(self, Message message) except -1
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
@@ -110,5 +110,7 @@ cdef class Getter(Consumer):
     pass
 
 
-@cython.locals(head=Py_ssize_t, size=Py_ssize_t)
-cdef bytes with_offset(bytes data, Py_ssize_t address_len, object offset)
+@cython.locals(head=Py_ssize_t, size=Py_ssize_t, payload=bytes)
+cdef bytes with_offset(
+    bytes data, Py_ssize_t address_len, object offset, object arrived_ms
+)

@@ -86,7 +86,9 @@ class BasicConsumer(Consumer):
             self.unacked += 1
         redelivered = 1 if message.flags & C_REDELIVERED else 0
         if self.queue.is_stream:
-            data = with_offset(message.data, message.address_len, message.seq)
+            data = with_offset(
+                message.data, message.address_len, message.seq, message.deadline_ms
+            )
             self.write(data, 0, message.address_len, len(data), 0)
         elif message.parts is not None:
             self.put_large(message, redelivered)
@@ -448,10 +450,21 @@ class Channel(ProtocolChannel):
         self.connection.answer(self, token)
 
 
-def with_offset(data: bytes, address_len: int, offset: int) -> bytes:
-    """Return a stream's message with its offset as the header x-stream-offset."""
+def with_offset(data: bytes, address_len: int, offset: int, arrived_ms: int) -> bytes:
+    """Return a stream's message with its offset and its time of arrival in the headers.
+
+    The names are x-stream-offset, as RabbitMQ has it, and x-stream-arrival-ms.
+    """
     head = address_len + 2
     size = get32(data, head + 3)
-    entry = b"\x0fx-stream-offsetl" + offset.to_bytes(8, "big")
-    payload = with_header_entry(data[head + 7 : head + 7 + size], entry)
+    payload = data[head + 7 : head + 7 + size]
+    if b"\x13x-stream-arrival-ms" in payload:  # It came out of another stream.
+        payload = without_header_entry(payload, b"x-stream-arrival-ms")
+    entry = (
+        b"\x0fx-stream-offsetl"
+        + offset.to_bytes(8, "big")
+        + b"\x13x-stream-arrival-msl"
+        + arrived_ms.to_bytes(8, "big")
+    )
+    payload = with_header_entry(payload, entry)
     return data[:head] + framed(2, 0, payload) + data[head + 8 + size :]

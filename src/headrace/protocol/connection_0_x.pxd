@@ -64,6 +64,7 @@ cdef class Connection(Output):
     cpdef fail(self, object error)
 
     cpdef Channel make_channel(self, unsigned int number)
+    cpdef object explain(self, error)
     cpdef on_header(self)
     cpdef on_rejected(self, bytes header)
     cpdef on_method(self, Channel channel, unsigned int number, object method)

@@ -220,9 +220,8 @@ class Connection(Output):
             except AmqpError as error:
                 self.fail(error)
                 pos = self.after
-            except Exception:
-                log.exception("internal error on method %d", self.current)
-                self.fail(AmqpError(ReplyCode.INTERNAL_ERROR, "internal error"))
+            except Exception as error:
+                self.fail(self.explain(error))
                 pos = self.after
         self.turn_over()
         return pos
@@ -688,6 +687,11 @@ class Connection(Output):
     def make_channel(self, number: int) -> Channel:
         """Return the object for a channel that opens."""
         return Channel(number)
+
+    def explain(self, error: Exception) -> AmqpError:
+        """Return what the peer is told of an exception that is not of the protocol."""
+        log.error("internal error on method %#x", self.current, exc_info=error)
+        return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
     def on_header(self) -> None:
         """Server: the client's protocol header was accepted."""

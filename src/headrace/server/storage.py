@@ -56,7 +56,7 @@ class Storage:
         """The virtual host is no more."""
         self.stores.pop(vhost).close()
 
-    def make_stream(self, vhost: str, name: str, **options: Any) -> Queue:
+    def make_stream(self, host: str, name: str, **options: Any) -> Queue:
         """Make a queue of type stream."""
         return Stream(name, StreamLog(), **options)
 
