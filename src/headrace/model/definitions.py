@@ -47,6 +47,11 @@ class Saved(NamedTuple):
 class Definitions(Protocol):
     """Keeps definitions. What it did is durable once its owner has committed it."""
 
+    dirty: bool
+
+    def commit(self) -> None:
+        """Make everything so far durable."""
+
     def load(self, vhost: str) -> Saved:
         """Return what was kept."""
 
@@ -68,12 +73,22 @@ class Definitions(Protocol):
     def delete_binding(self, vhost: str, record: BindingRecord) -> None:
         """Forget a binding."""
 
+    def delete_vhost(self, vhost: str) -> None:
+        """Forget all of a virtual host."""
+
+    def close(self) -> None:
+        """Commit what is left and let go of the file."""
+
 
 class NoDefinitions:
     """Keeps nothing, and numbers queues."""
 
     def __init__(self) -> None:
+        self.dirty = False
         self._next_id = 1
+
+    def commit(self) -> None:
+        """Nothing waits."""
 
     def load(self, vhost: str) -> Saved:
         """Return nothing."""
@@ -98,3 +113,9 @@ class NoDefinitions:
 
     def delete_binding(self, vhost: str, record: BindingRecord) -> None:
         """Nothing was kept."""
+
+    def delete_vhost(self, vhost: str) -> None:
+        """Nothing was kept."""
+
+    def close(self) -> None:
+        """There is no file."""
