@@ -23,7 +23,8 @@ if not cython.compiled:
 
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.connection_0_x import framed
-from headrace.wire.properties import with_header_entry
+from headrace.wire.properties import with_header_entry, without_header_entry
+
 
 class BasicConsumer(Consumer):
     """A consumer of the basic class."""
@@ -86,9 +87,7 @@ class BasicConsumer(Consumer):
             self.unacked += 1
         redelivered = 1 if message.flags & C_REDELIVERED else 0
         if self.queue.is_stream:
-            data = with_offset(
-                message.data, message.address_len, message.seq, message.deadline_ms
-            )
+            data = with_offset(message.data, message.address_len, message.seq, message.deadline_ms)
             self.write(data, 0, message.address_len, len(data), 0)
         elif message.parts is not None:
             self.put_large(message, redelivered)

@@ -217,10 +217,11 @@ class Stream(Queue):
                 batch.reverse()
                 self.fetched[consumer] = batch
             while batch and consumer.can():
-                offset, data, address_len, body_size, _ = batch.pop()
+                offset, data, address_len, body_size, arrived_ms = batch.pop()
                 self.cursors[consumer] = offset + 1
                 message = new_message(data, address_len, body_size)
                 message.seq = offset
+                message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
                 self.tally.memory_used += body_size + C_MESSAGE_OVERHEAD
                 self.delivered += 1
                 if consumer.no_ack:
