@@ -1,2 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command headrace."""
+"""The command ``headrace``. Each subcommand is a module, imported when it is asked for."""
+
+import importlib
+
+import click
+
+from headrace import __version__
+
+# Name to module and object.
+COMMANDS = {
+    "bench": ("headrace.bench.command", "bench"),
+    "consume": ("headrace.cli.messages", "consume"),
+    "get": ("headrace.cli.messages", "get"),
+    "permission": ("headrace.cli.accounts", "permission"),
+    "publish": ("headrace.cli.messages", "publish"),
+    "serve": ("headrace.cli.serve", "serve"),
+    "user": ("headrace.cli.accounts", "user"),
+    "version": ("headrace.cli", "version"),
+    "vhost": ("headrace.cli.accounts", "vhost"),
+}
+
+
+class Commands(click.Group):
+    """The subcommands, none of which is imported before it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        command = getattr(importlib.import_module(place[0]), place[1])
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A durable AMQP broker and its tools."""

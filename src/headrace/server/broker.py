@@ -7,6 +7,7 @@ group to the writer thread, and each connection that has something to say sends 
 
 import asyncio
 import logging
+import os
 import ssl
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from headrace.gateway.context import Context
 from headrace.gateway.headers import BasicContents
 from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
+from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import ConnectionClose
 from headrace.protocol.errors import AmqpError
@@ -26,12 +28,17 @@ from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.transport import Reactor, Transport, clock_ms
 from headrace.spec.reply import ReplyCode
+from headrace.store.definitions import DefinitionsError
 
 log = logging.getLogger(__name__)
 
 ALARM_S = 0.1  # How often room in memory and on disk is looked at.
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
 STOP_S = 3.0  # How long clients have to answer our close when the broker stops.
+
+
+class StartError(Exception):
+    """The broker cannot start; the text says why in one sentence."""
 
 
 class Broker:
@@ -59,11 +66,16 @@ class Broker:
         """Recover what was kept, then listen; return the addresses by protocol.
 
         Raises:
-            OSError: a port or the data directory cannot be used.
-            headrace.store.schema.SchemaError: the data directory is locked or of a newer version.
+            StartError: a port or the data directory cannot be used.
         """
         settings = self.settings
-        self.storage = Storage(settings, self.tally)
+        try:
+            self.storage = Storage(settings, self.tally)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StartError(f"data directory {settings.data}: {reason}") from error
+        except (AccountError, DefinitionsError) as error:
+            raise StartError(str(error)) from error
         try:
             self.access = Access(
                 self.storage.users, guest_loopback_only=settings.guest_loopback_only
@@ -160,10 +172,16 @@ class Broker:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.minimum_version = ssl.TLSVersion.TLSv1_2
             assert settings.tls_cert is not None
-            tls.load_cert_chain(settings.tls_cert, settings.tls_key)
-            if settings.tls_ca is not None:
-                tls.load_verify_locations(settings.tls_ca)
-                tls.verify_mode = ssl.CERT_REQUIRED
+            try:
+                tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+                if settings.tls_ca is not None:
+                    tls.load_verify_locations(settings.tls_ca)
+                    tls.verify_mode = ssl.CERT_REQUIRED
+            except OSError as error:  # Also what OpenSSL raises.
+                raise StartError(
+                    f"cannot use tls_cert {settings.tls_cert}, tls_key {settings.tls_key}"
+                    f" or tls_ca {settings.tls_ca}: {error.strerror or error}"
+                ) from error
             self.addresses["amqps"] = self.listen_on(settings.host, settings.tls_port, tls)
 
     def listen_on(self, host: str, port: int, tls: ssl.SSLContext | None) -> str:
@@ -178,7 +196,11 @@ class Broker:
             handshake_s=self.settings.handshake_s,
             tls=tls,
         )
-        bound, port = listener.open(host, port)
+        try:
+            bound, port = listener.open(host, port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise StartError(f"cannot listen on {host} port {port}: {reason}") from error
         self.listeners.append(listener)
         return f"[{bound}]:{port}" if ":" in bound else f"{bound}:{port}"
 
@@ -320,6 +342,8 @@ class Broker:
         for transport in list(self.transports):
             transport.lost()
         self.transports.clear()
+        if self.access is not None:
+            self.access.close()
         if self.storage is not None:
             self.storage.close()
             self.storage = None

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.model.users import Account, AccountError, Permission, Snapshot, check_name
+from headrace.store.definitions import FILE_NAME, SCHEMA_VERSION
 
-FILE_NAME = "definitions.db"
 BUSY_S = 5.0  # How long to wait for another process that writes.
 
 SCHEMA = """
@@ -53,9 +53,16 @@ class UserDirectory:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
-            self._db.executescript(SCHEMA)
+            (schema,) = self._db.execute("PRAGMA user_version").fetchone()
+            if schema <= SCHEMA_VERSION:
+                self._db.executescript(SCHEMA)
         except sqlite3.Error as error:
             raise AccountError(f"{self.path}: {error}") from None
+        if schema > SCHEMA_VERSION:
+            self._db.close()
+            raise AccountError(
+                f"{self.path} has schema {schema}; this Headrace knows {SCHEMA_VERSION} at most"
+            )
         self._version = self._data_version()
 
     def close(self) -> None:

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace user``, ``vhost`` and ``permission``: who may use the broker of a data directory.
+
+They work on the directory itself, whether or not a broker runs on it. A running broker takes the
+changes over within a second or two.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from headrace.gateway.access import check_permission, hash_password
+from headrace.model.users import Account, AccountError, Permission
+from headrace.server.settings import Settings
+from headrace.store.users import UserDirectory
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def data_option(function: Function) -> Function:
+    """The option that says which data directory."""
+    return click.option(
+        "--data",
+        envvar="HEADRACE_DATA",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Settings().data,
+        show_default=True,
+        help="The broker's data directory; also HEADRACE_DATA.",
+    )(function)
+
+
+@contextlib.contextmanager
+def open_directory(data: Path) -> Iterator[UserDirectory]:
+    """The users of a data directory; what goes wrong ends the command with one sentence."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.closing(UserDirectory(data)) as directory:
+            yield directory
+    except AccountError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"data directory {data}: {error.strerror}") from None
+
+
+def read_password(given: str | None) -> str:
+    """The password: given, typed twice, or the first line of standard input."""
+    if given is not None:
+        return given
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+PASSWORD = click.option(
+    "--password", help="Better typed, or piped in: other users of the machine see arguments."
+)
+
+
+@click.group()
+def user() -> None:
+    """Users that may log in."""
+
+
+@user.command("add")
+@data_option
+@PASSWORD
+@click.option("--tag", "tags", multiple=True)
+@click.argument("name")
+def add_user(data: Path, password: str | None, tags: tuple[str, ...], name: str) -> None:
+    """Add the user NAME; permissions are given with `headrace permission set`."""
+    with open_directory(data) as directory:
+        if any(not tag or any(character.isspace() for character in tag) for tag in tags):
+            raise click.ClickException("a tag is one word")
+        directory.add_user(Account(name, hash_password(read_password(password)), tags))
+
+
+@user.command("delete")
+@data_option
+@click.argument("name")
+def delete_user(data: Path, name: str) -> None:
+    """Delete the user NAME; connections of that user are closed."""
+    with open_directory(data) as directory:
+        directory.delete_user(name)
+
+
+@user.command("password")
+@data_option
+@PASSWORD
+@click.argument("name")
+def change_password(data: Path, password: str | None, name: str) -> None:
+    """Change the password of the user NAME."""
+    with open_directory(data) as directory:
+        directory.set_password(name, hash_password(read_password(password)))
+
+
+@user.command("list")
+@data_option
+def list_users(data: Path) -> None:
+    """Print each user and its tags."""
+    with open_directory(data) as directory:
+        for account in directory.snapshot().accounts.values():
+            click.echo("\t".join((account.name, " ".join(account.tags))).rstrip())
+
+
+@click.group()
+def vhost() -> None:
+    """Virtual hosts."""
+
+
+@vhost.command("add")
+@data_option
+@click.argument("name")
+def add_vhost(data: Path, name: str) -> None:
+    """Add the virtual host NAME."""
+    with open_directory(data) as directory:
+        directory.add_vhost(name)
+
+
+@vhost.command("delete")
+@data_option
+@click.argument("name")
+def delete_vhost(data: Path, name: str) -> None:
+    """Delete the virtual host NAME with everything in it."""
+    with open_directory(data) as directory:
+        directory.delete_vhost(name)
+
+
+@vhost.command("list")
+@data_option
+def list_vhosts(data: Path) -> None:
+    """Print each virtual host."""
+    with open_directory(data) as directory:
+        for name in directory.snapshot().vhosts:
+            click.echo(name)
+
+
+@click.group()
+def permission() -> None:
+    """What users may do: regular expressions of the names they may configure, write and read."""
+
+
+@permission.command("set")
+@data_option
+@click.option("--vhost", default="/", show_default=True)
+@click.argument("name", metavar="USER")
+@click.argument("configure")
+@click.argument("write")
+@click.argument("read")
+def set_permission(
+    data: Path, vhost: str, name: str, configure: str, write: str, read: str
+) -> None:
+    """Give USER permissions in a virtual host, e.g. `set ada "" "^orders" ".*"`.
+
+    An expression matches anywhere in a name; an empty one matches nothing.
+    """
+    with open_directory(data) as directory:
+        given = Permission(configure, write, read)
+        check_permission(given)
+        directory.set_permission(name, vhost, given)
+
+
+@permission.command("clear")
+@data_option
+@click.option("--vhost", default="/", show_default=True)
+@click.argument("name", metavar="USER")
+def clear_permission(data: Path, vhost: str, name: str) -> None:
+    """Take the permissions in a virtual host from USER."""
+    with open_directory(data) as directory:
+        directory.clear_permission(name, vhost)
+
+
+@permission.command("list")
+@data_option
+def list_permissions(data: Path) -> None:
+    """Print user, virtual host, configure, write and read of each permission."""
+    with open_directory(data) as directory:
+        for (name, where), given in directory.snapshot().permissions.items():
+            click.echo("\t".join((name, where, given.configure, given.write, given.read)))

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace publish``, ``consume`` and ``get``: messages from and to a shell."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from headrace.client import ClientError, Delivery, Message
+from headrace.client.blocking import Channel, connect
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
+
+
+def broker_option(function: Function) -> Function:
+    """The option that says which broker."""
+    return click.option(
+        "--url",
+        envvar="HEADRACE_URL",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help="The broker, amqp:// or amqps://; also HEADRACE_URL. [a local one]",
+    )(function)
+
+
+@contextlib.contextmanager
+def open_channel(url: str) -> Iterator[Channel]:
+    """A channel with confirms; what goes wrong ends the command with one sentence."""
+    try:
+        with connect(url, reconnect=None, name="headrace cli") as connection:
+            with connection.channel() as channel:
+                yield channel
+    except ClientError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.command()
+@broker_option
+@click.option("--exchange", "-e", default="", help="Exchange; without, ROUTING_KEY is a queue.")
+@click.option(
+    "--declare", is_flag=True, help="Make the durable queue ROUTING_KEY if it is missing."
+)
+@click.option("--lines", is_flag=True, help="Each line of standard input is a message.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
+@click.option("--content-type")
+@click.option("--priority", type=click.IntRange(0, 255))
+@click.option("--expiration-s", type=click.FloatRange(0), help="Seconds that the message may wait.")
+@click.option("--transient", is_flag=True, help="Do not survive a restart of the broker.")
+@click.argument("routing_key")
+@click.argument("bodies", nargs=-1, metavar="[BODY]...")
+def publish(
+    url: str,
+    exchange: str,
+    declare: bool,
+    lines: bool,
+    headers: tuple[str, ...],
+    content_type: str | None,
+    priority: int | None,
+    expiration_s: float | None,
+    transient: bool,
+    routing_key: str,
+    bodies: tuple[str, ...],
+) -> None:
+    """Publish each BODY, or standard input; done when the broker has confirmed all.
+
+    A message that no queue gets is an error.
+    """
+    if declare and exchange:
+        raise click.UsageError("--declare makes a queue, which --exchange does not publish to")
+    if bodies and lines:
+        raise click.UsageError("--lines reads standard input, so give no BODY")
+    table = {}
+    for header in headers:
+        name, separator, value = header.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--header {header!r} is not NAME=VALUE")
+        table[name] = value
+
+    def message(body: bytes) -> Message:
+        return Message(
+            body,
+            headers=table,
+            persistent=not transient,
+            content_type=content_type,
+            priority=priority,
+            expiration=None if expiration_s is None else timedelta(seconds=expiration_s),
+        )
+
+    def contents() -> Iterator[Message]:
+        if bodies:
+            yield from (message(body.encode("utf-8", "surrogateescape")) for body in bodies)
+        elif lines:
+            yield from (message(line.rstrip(b"\r\n")) for line in sys.stdin.buffer)
+        else:
+            yield message(sys.stdin.buffer.read())
+
+    with open_channel(url) as channel:
+        if declare:
+            channel.declare_queue(routing_key)
+        count = channel.publish_many(contents(), routing_key, exchange, mandatory=True)
+    click.echo(f"{count} published and confirmed", err=True)
+
+
+@click.command()
+@broker_option
+@click.option("--count", "-n", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("--timeout-s", type=click.FloatRange(0), help="Stop when none comes for so long.")
+@click.option("--prefetch", type=click.IntRange(1, 65535), default=100, show_default=True)
+@click.option("--no-ack", is_flag=True, help="Have messages forgotten as soon as they are sent.")
+@click.option("--declare", is_flag=True, help="Make the durable queue if it is missing.")
+@click.option(
+    "--offset",
+    metavar="OFFSET",
+    help="Of a stream: first, last, next, a number, or an ISO time.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with properties.")
+@click.argument("queue")
+def consume(
+    url: str,
+    count: int | None,
+    timeout_s: float | None,
+    prefetch: int,
+    no_ack: bool,
+    declare: bool,
+    offset: str | None,
+    as_json: bool,
+    queue: str,
+) -> None:
+    """Print the messages of QUEUE, each followed by a newline, and acknowledge them."""
+    arguments = {"x-stream-offset": read_offset(offset)} if offset else None
+    seen = 0
+    with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        if declare:
+            channel.declare_queue(queue)
+        if count is not None:
+            prefetch = min(prefetch, count)
+        with channel.consume(
+            queue, prefetch=prefetch, no_ack=no_ack, arguments=arguments
+        ) as consumer:
+            while count is None or seen < count:
+                try:
+                    delivery = consumer.receive(timeout_s)
+                except TimeoutError:
+                    break
+                show(delivery, as_json)
+                if not no_ack:
+                    delivery.ack()
+                seen += 1
+    click.echo(f"{seen} consumed", err=True)
+
+
+@click.command()
+@broker_option
+@click.option("--json", "as_json", is_flag=True, help="A JSON object with properties.")
+@click.argument("queue")
+def get(url: str, as_json: bool, queue: str) -> None:
+    """Take one message from QUEUE and print it; fails when the queue is empty."""
+    with open_channel(url) as channel:
+        delivery = channel.get(queue)
+        if delivery is None:
+            raise click.ClickException(f"queue '{queue}' is empty")
+        show(delivery, as_json)
+        delivery.ack()
+
+
+def read_offset(text: str) -> str | int | datetime:
+    """What ``--offset`` means."""
+    if text in ("first", "last", "next"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--offset {text!r} is neither first, last, next, a number nor an ISO time"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def show(delivery: Delivery | Any, as_json: bool) -> None:
+    """Print a message; it is out before it is acknowledged."""
+    output = sys.stdout.buffer
+    output.write(as_json_line(delivery) if as_json else delivery.body)
+    output.write(b"\n")
+    output.flush()
+
+
+def as_json_line(delivery: Any) -> bytes:
+    """A message as a JSON object; a body that is no text is in ``body_base64``."""
+    import base64
+
+    about: dict[str, Any] = {}
+    try:
+        about["body"] = delivery.body.decode()
+    except UnicodeDecodeError:
+        about["body_base64"] = base64.b64encode(delivery.body).decode()
+    about |= {
+        "exchange": delivery.exchange,
+        "routing_key": delivery.routing_key,
+        "redelivered": delivery.redelivered,
+        "headers": dict(delivery.headers),
+    }
+    for name in ("content_type", "content_encoding", "priority", "correlation_id", "reply_to"):
+        about[name] = getattr(delivery, name)
+    for name in ("message_id", "timestamp", "type", "user_id", "app_id"):
+        about[name] = getattr(delivery, name)
+    if delivery.expiration is not None:
+        about["expiration_s"] = delivery.expiration.total_seconds()
+    about["persistent"] = delivery.persistent
+    kept = {name: value for name, value in about.items() if value is not None}
+    return json.dumps(kept, default=str, ensure_ascii=False).encode()
