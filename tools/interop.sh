@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Brings the clients of tests/interop that are not Python packages: rabbitmq-c's tools, Node and
+# amqplib (into build/interop).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec </dev/null
+amqplib=2.3.1
+folder=build/interop
+
+missing=()
+command -v node >/dev/null || missing+=(nodejs)
+command -v npm >/dev/null || missing+=(npm)
+command -v amqp-publish >/dev/null || missing+=(amqp-tools)
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "== installing ${missing[*]} (tests/interop drives them)"
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get -qq update
+        apt-get -qq -y install --no-install-recommends "${missing[@]}"
+    else
+        echo "headrace: tests/interop needs ${missing[*]}; install them, on Debian: apt-get install ${missing[*]}." >&2
+        exit 1
+    fi
+fi
+
+installed=$(node -p "require('./$folder/node_modules/amqplib/package.json').version" 2>/dev/null || true)
+if [ "$installed" != "$amqplib" ]; then
+    echo "== installing amqplib $amqplib into $folder"
+    mkdir -p "$folder"
+    [ -e "$folder/package.json" ] || echo '{"private": true}' > "$folder/package.json"
+    npm install --prefix "$folder" --no-audit --no-fund --no-progress --silent "amqplib@$amqplib"
+fi
