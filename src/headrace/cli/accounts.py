@@ -179,4 +179,4 @@ def list_permissions(data: Path) -> None:
     """Print user, virtual host, configure, write and read of each permission."""
     with open_directory(data) as directory:
         for (name, where), given in directory.snapshot().permissions.items():
-            click.echo("\t".join((name, where, given.configure, given.write, given.read)))
+            click.echo(f"{name}\t{where}\t{given.configure}\t{given.write}\t{given.read}")

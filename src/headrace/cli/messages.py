@@ -33,9 +33,11 @@ def broker_option(function: Function) -> Function:
 def open_channel(url: str) -> Iterator[Channel]:
     """A channel with confirms; what goes wrong ends the command with one sentence."""
     try:
-        with connect(url, reconnect=None, name="headrace cli") as connection:
-            with connection.channel() as channel:
-                yield channel
+        with (
+            connect(url, reconnect=None, name="headrace cli") as connection,
+            connection.channel() as channel,
+        ):
+            yield channel
     except ClientError as error:
         raise click.ClickException(str(error)) from None
 
@@ -43,9 +45,7 @@ def open_channel(url: str) -> Iterator[Channel]:
 @click.command()
 @broker_option
 @click.option("--exchange", "-e", default="", help="Exchange; without, ROUTING_KEY is a queue.")
-@click.option(
-    "--declare", is_flag=True, help="Make the durable queue ROUTING_KEY if it is missing."
-)
+@click.option("--declare", is_flag=True, help="Make the queue ROUTING_KEY if it is missing.")
 @click.option("--lines", is_flag=True, help="Each line of standard input is a message.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
 @click.option("--content-type")

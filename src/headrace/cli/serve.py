@@ -5,7 +5,6 @@ import asyncio
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -14,6 +13,11 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace.server.process import (
+    raise_open_files,
+    return_large_blocks,
+    settle_garbage_collector,
+)
 from headrace.server.settings import SETTINGS, SettingError, Settings, load
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -55,6 +59,7 @@ def serve(config: Path | None, **flags: object) -> None:
         stream=sys.stderr, level=settings.log_level.upper(), format=LOG_FORMAT, force=True
     )
     raise_open_files()
+    return_large_blocks()
     asyncio.run(run(settings))
 
 
@@ -75,12 +80,7 @@ async def run(settings: Settings) -> None:
         click.echo(f"headrace ready {json.dumps(addresses)}")
     except OSError as error:  # Nobody reads; that is no reason not to serve.
         logging.getLogger(__name__).warning("cannot print the ready line: %s", error)
+    settle_garbage_collector()
     await over.wait()
     await broker.stop()
 
-
-def raise_open_files() -> None:
-    """Take as many file descriptors as the system gives: each connection is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
