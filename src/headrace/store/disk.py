@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The port to files: everything that the store asks of the operating system goes through here.
+
+Tests give the store a disk that tears writes, runs full, loses power or rots
+(:mod:`headrace.testing.disk`); it has the same methods.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+
+PIECES_MAX = 512  # Buffers in one system call; the kernel takes 1,024.
+
+
+class Disk:
+    """The real disk."""
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents, readable by the owner alone."""
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def names(self, path: str) -> list[str]:
+        """List the names in a directory."""
+        return os.listdir(path)
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open a file for reading and writing."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return os.open(path, flags, 0o600)
+
+    def open_unnamed(self, directory: str) -> int:
+        """Open a file that vanishes with the process."""
+        try:
+            return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+        path = os.path.join(directory, f"scratch-{os.getpid()}-{id(self)}")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
+        return handle
+
+    def close(self, handle: int) -> None:
+        """Close a file."""
+        os.close(handle)
+
+    def write(self, handle: int, pieces: Sequence[bytes | bytearray | memoryview], at: int) -> None:
+        """Write all pieces, one behind the other, from ``at`` on."""
+        for first in range(0, len(pieces), PIECES_MAX):
+            batch = [memoryview(piece) for piece in pieces[first : first + PIECES_MAX]]
+            try:
+                while batch:
+                    written = self.write_some(handle, batch, at)
+                    at += written
+                    while batch and written >= len(batch[0]):
+                        written -= len(batch[0])
+                        batch.pop(0).release()
+                    if written:
+                        rest = batch[0][written:]
+                        batch[0].release()
+                        batch[0] = rest
+            finally:
+                for view in batch:
+                    view.release()
+
+    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
+        """Write as much as one system call takes; return how much that was."""
+        return os.pwritev(handle, pieces, at)
+
+    def read(self, handle: int, size: int, at: int) -> bytes:
+        """Read up to ``size`` octets; fewer at the end of the file only."""
+        data = os.pread(handle, size, at)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < size:
+            more = os.pread(handle, size - have, at + have)
+            if not more:
+                break
+            parts.append(more)
+            have += len(more)
+        return b"".join(parts)
+
+    def read_into(self, handle: int, buffer: bytearray, size: int) -> int:
+        """Read the first ``size`` octets of a file into a buffer; return how many there were."""
+        have = 0
+        with memoryview(buffer) as view:
+            while have < size:
+                with view[have:size] as rest:
+                    got = os.preadv(handle, [rest], have)
+                if not got:
+                    break
+                have += got
+        return have
+
+    def sync(self, handle: int) -> None:
+        """Make what was written to a file durable."""
+        os.fdatasync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def allocate(self, handle: int, size: int) -> None:
+        """Reserve room for a file of ``size`` octets."""
+        try:
+            os.posix_fallocate(handle, 0, size)
+        except OSError as error:  # A file system that cannot reserve still can write.
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            os.ftruncate(handle, size)
+
+    def size(self, handle: int) -> int:
+        """Return the length of a file."""
+        return os.fstat(handle).st_size
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut a file, durably."""
+        os.ftruncate(handle, size)
+        os.fsync(handle)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def free(self, path: str) -> int:
+        """Return how many octets are free for us on the disk that holds a directory."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def lock(self, handle: int) -> bool:
+        """Lock a file for this process alone; False when another holds it."""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

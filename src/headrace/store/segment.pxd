@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.record cimport residue
+from headrace.wire.memory cimport get32, put32, put64
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+cdef enum:
+    C_SEVERAL = 0x80000000
+
+@cython.final
+cdef class Segment:
+    cdef public u32 number
+    cdef public u64 seed
+    cdef public u64 size
+    cdef public u64 end
+    cdef public u64 written
+    cdef public bytearray heads
+    cdef public u32 room
+    cdef public u32 count
+    cdef public u32 live
+    cdef public dict partial
+    cdef public bytearray forward
+    cdef public int handle
+    cdef public bint sealed
+    cdef public bint moved
+    cdef public bint retired
+    cdef public dict reserved
+    cdef public list marks
+
+    @cython.locals(i=u32)
+    cpdef u32 note(self, u64 offset, u32 owed) except? 0xFFFFFFFF
+    cpdef u32 offset(self, u32 i) except? 0xFFFFFFFF
+    cpdef u32 owed(self, u32 i) except? 0xFFFFFFFF
+    @cython.locals(owed=u32)
+    cpdef int settle(self, u32 i, u32 queue_id) except -2

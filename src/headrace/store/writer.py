@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that writes and syncs, so that the event loop never waits for the disk.
+
+Jobs are run one after another, each until it succeeds: a job that meets an error is run again after
+a pause, whole, because after a failed sync nobody knows what reached the disk. What is finished is
+told by a file descriptor that becomes readable.
+"""
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from headrace.store.disk import Disk
+
+RETRY_S = 0.25
+FREE_CHECK_S = 1.0
+WAIT_S = 2.0  # How long a failing disk may hold up the end.
+
+
+class Job(Protocol):
+    """Something to do on the disk; running it twice does no harm."""
+
+    def run(self, disk: Disk) -> None:
+        """Do it.
+
+        Raises:
+            OSError: it was not done, or not all of it.
+        """
+
+
+class Writer:
+    """Runs jobs in order; on a thread of its own, or step by step in simulations."""
+
+    def __init__(self, disk: Disk, directory: str, *, free_min: int, threaded: bool) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.free_min = free_min
+        self.trouble: OSError | None = None  # Why the first job does not succeed.
+        self.short = False  # Free space is below the limit.
+        self.jobs: deque[Job] = deque()
+        self.finished: deque[Job] = deque()
+        self.stopping = False
+        self._checked = 0.0
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._work: SimpleQueue[None] = SimpleQueue()  # One entry for each job.
+        self._retry = threading.Event()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="headrace-writer", daemon=True)
+            self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Let a job be done after those before it."""
+        self.jobs.append(job)
+        self._work.put(None)
+
+    def woken(self) -> None:
+        """Clear the wake-up; called on the event loop."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.wake_fd)
+
+    def step(self) -> bool:
+        """Run the first job once; true if it succeeded."""
+        job = self.jobs[0]
+        try:
+            self.check_free()
+            job.run(self.disk)
+        except OSError as error:
+            self.trouble = error
+            self._wake()
+            return False
+        self.trouble = None
+        self.jobs.popleft()
+        self.finished.append(job)
+        self._wake()
+        return True
+
+    def check_free(self) -> None:
+        """Compare free space with the limit, now and then."""
+        now = time.monotonic()
+        if now - self._checked < FREE_CHECK_S and not self.short:
+            return
+        self._checked = now
+        short = self.disk.free(self.directory) < self.free_min
+        if short != self.short:
+            self.short = short
+            self._wake()
+
+    def wait(self) -> bool:
+        """Wait until some job is finished; false when the disk does not let it."""
+        until = time.monotonic() + WAIT_S
+        while not self.finished:
+            if self._thread is None:
+                if not self.step():
+                    return False
+            else:
+                select.select([self.wake_fd], [], [], RETRY_S)
+                self.woken()
+                if self.trouble is not None and time.monotonic() > until:
+                    return False
+        return True
+
+    def stop(self) -> bool:
+        """Finish all jobs, then end the thread; false if some could not be done."""
+        self.stopping = True
+        self._retry.set()
+        self._work.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            while self.jobs and self.step():
+                pass
+        os.close(self.wake_fd)
+        return not self.jobs
+
+    def _wake(self) -> None:
+        os.eventfd_write(self.wake_fd, 1)
+
+    def _run(self) -> None:
+        while True:
+            with contextlib.suppress(Empty):
+                self._work.get(timeout=FREE_CHECK_S if self.short else None)
+            if not self.jobs:
+                if self.stopping:
+                    return
+                with contextlib.suppress(OSError):
+                    self.check_free()
+                continue
+            while not self.step():
+                if self.stopping and self._retry.is_set():
+                    return  # The disk fails and we are asked to go.
+                self._retry.wait(RETRY_S)
