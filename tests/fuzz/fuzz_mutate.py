@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.protocol import codec_0_x as codec
 from headrace.spec.methods import dialect
-from headrace.spec.tables import V0_9_1, Method
+from headrace.spec.tables import V0_9_1, Method, Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +34,38 @@ ODD_NUMBERS = (
     2**32 - 1,
 )
 METHODS = list(dialect(V0_9_1).values())
+NAMES = ("", "q", "q", "r", "amq.", "amq.topic", "amq.fanout", "fuzz.a", "topic", "headers", "/")
+ARGUMENTS: dict[str, tuple[object, ...]] = {  # Values that mean something.
+    "x-message-ttl": (0, 1, 60_000),
+    "x-expires": (1, 60_000),
+    "x-max-length": (0, 1, 3),
+    "x-max-length-bytes": (0, 100),
+    "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
+    "x-dead-letter-exchange": ("", "amq.topic", "fuzz.a", "no"),
+    "x-max-priority": (1, 10, 255),
+    "x-queue-type": ("classic", "stream"),
+    "x-max-age": ("1D", "10s"),
+    "x-stream-offset": ("first", "last", "next", 0, 5, "1h"),
+    "x-stream-offset-query": ("first", "last", "next"),
+    "x-priority": (-1, 0, 7),
+    "x-match": ("all", "any", "all-with-x", "any-with-x"),
+    "alternate-exchange": ("amq.topic", "fuzz.a"),
+    "x-single-active-consumer": (True,),
+    "CC": (["q"], ["r", "a.b"]),
+    "k": (None, True, 1, 2**40, "text", [1, {"a": "b"}], {"c": {}}),
+}
+HANDSHAKE = (
+    codec.ConnectionStartOk(
+        client_properties={
+            "capabilities": {"consumer_cancel_notify": True, "connection.blocked": True}
+        },
+        mechanism="PLAIN",
+        response=b"\0guest\0guest",
+        locale="en_US",
+    ),
+    codec.ConnectionTuneOk(channel_max=64, frame_max=8192),
+    codec.ConnectionOpen(virtual_host="/"),
+)
 INPUT_MAX = 200_000  # Octets of one input.
 
 
@@ -85,10 +117,58 @@ class Mutator:
                 yield self._noise(self._random.randrange(200))
                 continue
             frames = list(self._random.choice(self._streams))
-            for _ in range(self._random.choice((1, 1, 2, 3, 5, 8))):
+            for _ in range(self._random.choice((1, 1, 2, 3, 5, 8, 20))):
                 if frames:
                     self._random.choice(self._moves)(frames)
             yield b"".join(frames)[:INPUT_MAX]
+
+    def sessions(self) -> Iterator[bytes]:
+        """Endless sessions that keep the order of frames: odd requests, few wrong frames."""
+        while True:
+            frames = [HEADER, *(frame(1, 0, codec.encode_method(V0_9_1, m)) for m in HANDSHAKE)]
+            channels = range(1, 1 + self._random.choice((1, 3, 20)))
+            opened = codec.encode_method(V0_9_1, codec.ChannelOpen())
+            frames += [frame(1, channel, opened) for channel in channels]
+            for name in ("q", "r"):
+                declare = codec.QueueDeclare(queue=name, arguments=self._arguments())
+                frames.append(frame(1, channels[0], codec.encode_method(V0_9_1, declare)))
+            for _ in range(self._random.choice((5, 20, 60))):
+                channel = self._random.choice(channels)
+                if self._random.random() < 0.4:
+                    frames += self._content(channel)
+                else:
+                    row, payload = self._method()
+                    fits = row.name not in ("channel.open", "channel.close-ok") and row.id[0] != 10
+                    if fits and row.receiver is not Receiver.CLIENT:
+                        frames.append(frame(1, channel, payload))
+            if self._random.random() < 0.3:
+                self._random.choice(self._moves)(frames)
+            yield b"".join(frames)[:INPUT_MAX]
+
+    def _content(self, channel: int) -> list[bytes]:
+        """A publish that is right, with odd properties."""
+        pick = self._random
+        body = bytes(pick.choice((0, 1, 16, 3000)))
+        publish = codec.BasicPublish(
+            exchange=pick.choice(("", "", "", "amq.topic", "amq.headers", "fuzz.a")),
+            routing_key=pick.choice(("q", "q", "r", "a.b")),
+            mandatory=pick.random() < 0.2,
+            immediate=pick.random() < 0.1,
+        )
+        properties = codec.BasicProperties(
+            delivery_mode=pick.choice((None, 1, 2)),
+            priority=pick.choice((None, None, 0, 5, 255)),
+            expiration=pick.choice((*(None,) * 12, "0", "1000", "4294967295", "x")),
+            headers=pick.choice((None, None, self._arguments())),
+            user_id=pick.choice((*(None,) * 12, "guest", "root")),
+            reply_to=pick.choice((None, "amq.rabbitmq.reply-to")),
+        )
+        header = codec.encode_content_header(V0_9_1, 60, len(body), properties)
+        pieces = [
+            frame(1, channel, codec.encode_method(V0_9_1, publish)),
+            frame(2, channel, header),
+        ]
+        return [*pieces, frame(3, channel, body)] if body else pieces
 
     def _noise(self, size: int) -> bytes:
         return self._random.randbytes(size)
@@ -124,15 +204,33 @@ class Mutator:
     def _value(self, kind: str) -> object:
         pick = self._random
         sizes = {"octet": 8, "short": 16, "long": 32, "longlong": 64}
+        if kind == "longlong" and pick.random() < 0.9:
+            return pick.choice((0, 1, 1, 1, 2, 2, 3, 4, 5))  # Delivery tags.
         if kind in sizes:
             return pick.choice((0, 1, pick.getrandbits(sizes[kind]), 2 ** sizes[kind] - 1))
         if kind == "bit":
             return pick.random() < 0.5
         if kind == "shortstr":
-            return pick.choice(("", "q", "amq.", "é" * pick.randrange(120), "x" * 255))
+            odd = ("é" * pick.randrange(120), "x" * 255, "\0", "a.b.c", "#", "*.#.*")
+            return pick.choice((*NAMES, *NAMES, *odd))
         if kind == "longstr":
             return self._noise(pick.randrange(40))
-        return {"k": pick.choice((None, True, 1, 2**40, "text", [1, {"a": "b"}], {"c": {}}))}
+        return self._arguments()
+
+    def _arguments(self) -> dict[str, Any]:
+        pick = self._random
+        chosen = pick.sample(list(ARGUMENTS), pick.choice((0, 0, 0, 1, 1, 2, 4)))
+        return {
+            name: pick.choice(ARGUMENTS[name]) if pick.random() < 0.9 else self._odd_value()
+            for name in chosen
+        }
+
+    def _odd_value(self) -> object:
+        pick = self._random
+        numbers = (0, 1, 2, 10, 255, 256, -1, 2**31, 2**40, 2**63 - 1)
+        texts = ("", "q", "stream", "classic", "drop-head", "reject-publish", "first", "any", "1D")
+        others = (None, True, False, 1.5, b"\xff", [1, {"a": "b"}], {"c": {}}, ["q"])
+        return pick.choice((pick.choice(numbers), pick.choice(texts), pick.choice(others)))
 
     def _method(self) -> tuple[Method, bytes]:
         row: Method = self._random.choice(METHODS)
@@ -157,7 +255,13 @@ class Mutator:
         channel = self._channel()
         size = pick.choice((0, 1, 10, 5000, 9000, 70000))
         publish = codec.encode_method(
-            V0_9_1, codec.BasicPublish(exchange="amq.topic", routing_key="a.b", mandatory=True)
+            V0_9_1,
+            codec.BasicPublish(
+                exchange=pick.choice(("", "", "amq.topic", "fuzz.a", "no")),
+                routing_key=pick.choice(("q", "r", "a.b")),
+                mandatory=pick.random() < 0.5,
+                immediate=pick.random() < 0.1,
+            ),
         )
         flags = pick.choice((0, 0x1000, 0x9000, 0x3F00, 0xFFFC, 0xFFFF, pick.getrandbits(16)))
         class_id = pick.choice((60, 60, 60, 60, 10, 50, 70))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fuzzer: seeded mutations of real streams against the codecs and the protocol machines.
+"""The fuzzer: seeded mutations of real streams against codecs, machines and a broker in memory.
 
     python tests/fuzz/run.py [--seconds 120] [--seed 1] [--sanitize]   # `make fuzz`
     python tests/fuzz/run.py --count 500 --seed 1 --digests            # one digest per input
@@ -56,15 +56,18 @@ def sanitized_environment() -> dict[str, str]:
 
 
 def inputs(seed: int) -> Iterator[bytes]:
-    """The corpus as it is, then what the mutator makes of it."""
+    """The corpus as it is, then what the mutator makes of it, and sessions of its own."""
     from fuzz_mutate import Mutator
 
     real = corpus()
-    return itertools.chain(real, Mutator(real, seed).inputs())
+    bent, sessions = Mutator(real, seed).inputs(), Mutator(real, seed).sessions()
+    made = itertools.chain.from_iterable(zip(bent, sessions, strict=True))
+    return itertools.chain(real, made)
 
 
 def fuzz(seconds: float, count: int, seed: int, digests: bool) -> int:
-    from fuzz_target import Finding, run_stream
+    from fuzz_gateway import run_all
+    from fuzz_target import Finding
 
     import headrace.wire.table
 
@@ -76,7 +79,7 @@ def fuzz(seconds: float, count: int, seed: int, digests: bool) -> int:
     for data in itertools.islice(inputs(seed), count or None):
         current.write_bytes(data)
         try:
-            digest = run_stream(data)
+            digest = run_all(data)
         except Exception as error:
             finding = FINDINGS / f"finding-{seed}-{done}.bin"
             current.rename(finding)
@@ -107,7 +110,7 @@ def fuzz(seconds: float, count: int, seed: int, digests: bool) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the codecs and the protocol machines.")
+    parser = argparse.ArgumentParser(description="Fuzz codecs, machines and broker.")
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", 120)))
     parser.add_argument("--count", type=int, default=0, help="stop after so many inputs")
     parser.add_argument("--seed", type=int, default=1)
@@ -127,9 +130,9 @@ def main() -> int:
         check_utf8(bytes(64), 0, 1 << 16)  # The caller lies about the end.
         return 0
     if options.input:
-        from fuzz_target import run_stream
+        from fuzz_gateway import run_all
 
-        sys.stdout.write(run_stream(options.input.read_bytes()) + "\n")
+        sys.stdout.write(run_all(options.input.read_bytes()) + "\n")
         return 0
     return fuzz(options.seconds, options.count, options.seed, options.digests)
 

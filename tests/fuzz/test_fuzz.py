@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from fuzz_gateway import Rig, run_all, run_gateway
 from fuzz_mutate import Mutator, frames_of
 from fuzz_target import Finding, Server, feed, run_machine, run_stream
 
@@ -48,7 +49,21 @@ def test_real_streams_are_understood(path: Path) -> None:
 def test_bent_streams_are_accepted_or_refused() -> None:
     mutator = Mutator([path.read_bytes() for path in CORPUS], seed=7)
     for data in islice(mutator.inputs(), 200):
-        run_stream(data)
+        run_all(data)
+
+
+def test_odd_sessions_leave_the_broker_whole() -> None:
+    mutator = Mutator([path.read_bytes() for path in CORPUS], seed=7)
+    for data in islice(mutator.sessions(), 200):
+        run_all(data)
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_the_broker_serves_real_streams(path: Path) -> None:
+    if path.stem.endswith("-client"):
+        said = run_gateway(path.read_bytes())
+        assert said.startswith("CLOSED")
+        assert said.count(" - ") == (path.stem == "pika-client"), said
 
 
 def test_a_seed_gives_the_same_inputs_again() -> None:
@@ -65,6 +80,21 @@ def test_the_fuzzer_sees_a_machine_that_depends_on_splits() -> None:
 
     with pytest.raises(Finding, match="chunks"):
         run_machine(Broken, b"AMQP\x00\x00\x09\x01")
+
+
+def test_the_fuzzer_sees_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    made = Rig.__init__
+
+    def with_a_bug(self: Rig) -> None:
+        made(self)
+        self.vhost.declare_queue = broken
+
+    monkeypatch.setattr(Rig, "__init__", with_a_bug)
+    with pytest.raises(Finding, match=r"broken on purpose|internal error"):
+        run_gateway((HERE / "corpus" / "pika-client.bin").read_bytes())
 
 
 @pytest.mark.slow

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The third target: a whole broker but for sockets and files, with one hostile client on it.
+
+Whatever the client sends, its connection ends with a reply code of the standard or goes on; 541
+(internal error) and exceptions are findings; how its octets were split changes nothing of what the
+broker holds in the end; and another client notices nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import secrets
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from fuzz_target import Finding, holds, run_stream
+
+from headrace.gateway import control_connection
+from headrace.gateway.amqp_0_x import GatewayConnection
+from headrace.gateway.context import Context
+from headrace.gateway.headers import BasicContents
+from headrace.model.agenda import Agenda
+from headrace.model.ports import Store
+from headrace.model.stream import Stream, StreamLog
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import (
+    ChannelOpen,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    MethodBase,
+    QueueDeclare,
+    encode_method,
+)
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.protocol.errors import AmqpError
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+SERVER_NAMED = re.compile(rb"amq\.gen-[\w-]{22}")
+FRAME_MAX = 131072
+CHANNEL_MAX = 2047
+BODY_MAX = 1 << 20
+OUTPUT_MAX = 16 << 20  # Octets that one input may make the broker write.
+
+
+class Everybody:
+    """Access for all, but write access to one exchange."""
+
+    def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
+        return not (permission == "write" and name == "amq.fanout")
+
+    def vhost_exists(self, name: str) -> bool:
+        return name == "/"
+
+
+class User:
+    name = "guest"
+
+    def may_open(self, vhost: str) -> bool:
+        return True
+
+
+def let_in(connection: Any, mechanism: str, response: bytes) -> None:
+    if response.endswith(b"refuse"):
+        control_connection.refused(connection)
+    else:
+        control_connection.authenticated(connection, User())
+
+
+class Listening(logging.Handler):
+    """Turns what the broker logs as an error of its own into a finding."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(logging.Formatter().format(record))
+
+
+class Watched(Context):
+    """Remembers what connections were told when they failed."""
+
+    errors: list[AmqpError]
+
+    def log_failure(self, connection: Any, error: AmqpError) -> None:
+        self.errors.append(error)
+
+
+class Rig:
+    """A broker in memory and a witness that is connected to it."""
+
+    def __init__(self) -> None:
+        numbers = count()
+        secrets.token_urlsafe = lambda nbytes=None: f"{next(numbers):022d}"
+        self.tally = Tally(now_ms=1_700_000_000_000)
+        self.store = Store()
+        self.agenda = Agenda()
+        self.vhost = VirtualHost(
+            "/",
+            store=self.store,
+            tally=self.tally,
+            agenda=self.agenda,
+            contents=BasicContents(),
+            make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
+        )
+        self.context = Watched(
+            access=Everybody(),
+            vhosts={"/": self.vhost},
+            stores={"/": self.store},
+            tally=self.tally,
+            authenticate=let_in,
+            frame_max=FRAME_MAX,
+            channel_max=CHANNEL_MAX,
+            body_max=BODY_MAX,
+        )
+        self.context.errors = []
+        self._witness_queue = QueueDeclare(queue="fuzz-witness", exclusive=True)
+        self.witness = self.connect(1)
+        self.tell(self.witness, HEADER)
+        self.say(0, ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest"))
+        self.say(0, ConnectionTuneOk(channel_max=CHANNEL_MAX, frame_max=FRAME_MAX))
+        self.say(0, ConnectionOpen(virtual_host="/"))
+        self.say(1, ChannelOpen())
+        self.say(1, self._witness_queue)
+
+    def connect(self, number: int) -> GatewayConnection:
+        connection = GatewayConnection(self.context, number, True)
+        self.context.connections[number] = connection
+        return connection
+
+    def tell(self, connection: GatewayConnection, octets: bytes) -> bytes:
+        """One turn of the event loop."""
+        connection.receive(octets)
+        self.store.kick()
+        self.context.line("/").advance()
+        written = connection.data_to_send()
+        if connection is not self.witness:
+            self.witness.data_to_send()
+        self.context.pool.dirty.clear()
+        return written
+
+    def say(self, channel: int, method: MethodBase) -> bytes:
+        payload = encode_method(V0_9_1, method)
+        head = b"\x01" + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
+        return self.tell(self.witness, head + payload + b"\xce")
+
+    def state(self, client: GatewayConnection) -> str:
+        """What the broker holds, and how the client ended."""
+        queues = [
+            f"{queue.name} {queue.ready_count} {queue.unacked_count} {queue.consumer_count()}"
+            for queue in self.vhost.queues.values()
+            if queue.name != self._witness_queue.queue
+        ]
+        errors = [f"{error} {error.scope}" for error in self.context.errors]
+        exchanges = sorted(self.vhost.exchanges)
+        return "\n".join([client.state.name, *errors, *sorted(queues), *exchanges])
+
+
+def run_split(data: bytes, chunks: Iterable[bytes]) -> tuple[str, bytes]:
+    rig = Rig()
+    client = rig.connect(2)
+    written = b""
+    for chunk in chunks:
+        written += rig.tell(client, chunk)
+        holds(len(written) <= OUTPUT_MAX, f"{len(written)} octets of output")
+    for error in rig.context.errors:
+        holds(error.code is not ReplyCode.INTERNAL_ERROR, f"an internal error: {error}")
+    alive = rig.say(1, rig._witness_queue)
+    holds(alive[7:11] == b"\x00\x32\x00\x0b", f"the witness was told {alive!r}")
+    state = rig.state(client)
+    client.end()
+    rig.agenda.run(rig.tally.now_ms + 1_000_000_000)
+    holds(client.unacked == 0, f"a connection that ended holds {client.unacked} messages")
+    return state, written
+
+
+def localised(stream: bytes) -> bytes:
+    """The stream with the names of server-named queues as this broker will give them."""
+    known: dict[bytes, bytes] = {}
+    for name in SERVER_NAMED.findall(stream):
+        known.setdefault(name, b"amq.gen-%022d" % len(known))
+    for name, here in known.items():
+        stream = stream.replace(name, here)
+    return stream
+
+
+def run_gateway(data: bytes) -> str:
+    """Feed a client's stream whole and in odd chunks; return all that happened in one piece."""
+    listening = Listening()
+    logger = logging.getLogger("headrace")
+    logger.addHandler(listening)
+    level, logger.propagate = logger.level, False
+    logger.setLevel(logging.ERROR)
+    try:
+        data = localised(data)
+        state, written = run_split(data, [data])
+        step = 1 + len(data) % 97
+        chunks = [data[at : at + step] for at in range(0, len(data), step)]
+        other, _ = run_split(data, chunks)
+        if other != state:
+            raise Finding(f"in chunks of {step}:\n{other}\nin one:\n{state}")
+        holds(not listening.heard, "\n".join(listening.heard))
+    finally:
+        logger.removeHandler(listening)
+        logger.setLevel(level)
+        logger.propagate = True
+    return f"{state}\n{written.hex()}"
+
+
+def run_all(data: bytes) -> str:
+    """Every target on one input; return a digest of all that happened."""
+    said = run_stream(data) + run_gateway(data)
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
