@@ -50,6 +50,12 @@ DIRECTIVES = {
     "annotation_typing": False,
 }
 
+# Class decorators that Cython loses when they stand in a .pxd beside a .py. Without these, garbage
+# collection walks every ready message, over and over.
+MODULE_DIRECTIVES: dict[str, dict[str, object]] = {
+    "headrace/model/message.py": {"no_gc": True, "freelist": 1024},
+}
+
 SOURCE = Path("src")
 
 
@@ -75,27 +81,29 @@ def extensions(c_dir: Path = Path("build/c")) -> list[Extension]:
     if is_pure() or not TO_CYTHONIZE:
         return []
     from Cython.Build import cythonize
+    from Cython.Compiler.Options import get_directive_defaults
 
+    # Else they cannot be given below.
+    get_directive_defaults().update(no_gc=False, freelist=0)  # type: ignore[no-untyped-call]
     missing = [path for path in TO_CYTHONIZE if not (SOURCE / path).exists()]
     if missing:
         raise SystemExit(f"TO_CYTHONIZE in build_ext.py names files that do not exist: {missing}")
     compile_flags, link_flags = compiler_flags()
-    modules = [
-        Extension(
+    made: list[Extension] = []
+    for path in TO_CYTHONIZE:
+        module = Extension(
             path.removesuffix(".py").replace("/", "."),
             [str(SOURCE / path)],
             extra_compile_args=compile_flags,
             extra_link_args=link_flags,
         )
-        for path in TO_CYTHONIZE
-    ]
-    made: list[Extension] = cythonize(  # type: ignore[no-untyped-call]  # Cython has no types.
-        modules,
-        compiler_directives=DIRECTIVES,
-        build_dir=str(c_dir),
-        include_path=[str(SOURCE)],
-        quiet=True,
-    )
+        made += cythonize(  # type: ignore[no-untyped-call]  # Cython has no types.
+            [module],
+            compiler_directives={**DIRECTIVES, **MODULE_DIRECTIVES.get(path, {})},
+            build_dir=str(c_dir),
+            include_path=[str(SOURCE)],
+            quiet=True,
+        )
     return made
 
 
