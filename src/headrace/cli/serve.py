@@ -83,4 +83,3 @@ async def run(settings: Settings) -> None:
     settle_garbage_collector()
     await over.wait()
     await broker.stop()
-

@@ -92,6 +92,8 @@ class Listener:
     def accept(self, sock: socket.socket, host: str) -> None:
         """Serve a new connection, unless there are too many."""
         if len(self.transports) >= self.connections_max:
+            self.transports.difference_update([one for one in self.transports if one.closed])
+        if len(self.transports) >= self.connections_max:
             log.warning("connection from %s refused: connections_max is reached", host)
             sock.close()
             return
@@ -102,14 +104,19 @@ class Listener:
         context.next_number = number + 1
         connection = GatewayConnection(context, number, is_loopback(host))
         context.connections[number] = connection
-        kind = Transport if self.tls is None else TlsTransport
-        transport = kind(self.reactor, sock, connection)
+        if self.tls is None:
+            self.keep(Transport(self.reactor, sock, connection))
+            return
+        transport = TlsTransport(self.reactor, sock, connection)
+        self.keep(transport)
+        task = self.reactor.loop.create_task(self.encrypt(sock, transport))
+        self.handshakes.add(task)
+        task.add_done_callback(self.handshakes.discard)
+
+    def keep(self, transport: Transport) -> None:
+        """Count a transport in, and limit the time of its handshake."""
         transport.handshake_ticks = max(1, round(self.handshake_s / TICK_S)) + 1
         self.transports.add(transport)
-        if self.tls is not None:
-            task = self.reactor.loop.create_task(self.encrypt(sock, transport))
-            self.handshakes.add(task)
-            task.add_done_callback(self.handshakes.discard)
 
     async def encrypt(self, sock: socket.socket, transport: TlsTransport) -> None:
         """Do the TLS handshake."""
@@ -131,4 +138,3 @@ def is_loopback(host: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
-
