@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import amqpstorm
@@ -164,22 +165,21 @@ def test_reconnection_after_a_restart(own_broker, name):
     channel.confirm_deliveries()
     channel.basic.publish("kept", name, properties={"delivery_mode": 2})
     consuming = threading.Event()
-    ended = []
 
     def consume() -> None:
         consumer = connection.channel()
         consumer.basic.consume(lambda message: consuming.set(), name)
-        try:
+        with suppress(AMQPConnectionError):
             consumer.start_consuming()
-        except AMQPConnectionError as error:
-            ended.append(error)
 
     thread = threading.Thread(target=consume, daemon=True)
     thread.start()
     assert consuming.wait(20)
     own_broker.restart()
     thread.join(20)
-    assert ended
+    assert not thread.is_alive()
+    with pytest.raises(AMQPConnectionError):
+        connection.check_for_errors()
     with connect(own_broker) as connection, connection.channel() as channel:
         message = channel.basic.get(name)
         assert (message.body, message.redelivered) == ("kept", True)

@@ -69,7 +69,8 @@ def test_growing_and_shrinking_prefetch_as_the_worker_does(connection, name):
     queue = topology(name)
     with connection.channel() as channel:
         got = []
-        consumer = Consumer(channel, queue, prefetch_count=1)
+        consumer = Consumer(channel, queue)
+        consumer.qos(prefetch_count=1, apply_global=True)
         consumer.register_callback(lambda body, message: got.append(message))
         consumer.consume()
         producer = Producer(channel)
@@ -77,11 +78,9 @@ def test_growing_and_shrinking_prefetch_as_the_worker_does(connection, name):
             producer.publish(str(number), exchange=queue.exchange, routing_key="task.x")
         drain(connection, lambda: len(got) == 1, "one message")
         consumer.qos(prefetch_count=3, apply_global=True)
+        drain(connection, lambda: len(got) == 3, "two more without an acknowledgement")
         got[0].ack()
-        drain(connection, lambda: len(got) >= 2, "the next")
-        for message in got[1:]:
-            message.ack()
-        drain(connection, lambda: len(got) == 4, "all")
+        drain(connection, lambda: len(got) == 4, "the last")
 
 
 def test_simple_queue(connection):
@@ -92,7 +91,7 @@ def test_simple_queue(connection):
         message.ack()
         with pytest.raises(simple.Empty):
             simple.get_nowait()
-        simple.queue.delete()
+    simple.queue(connection.channel()).delete()
 
 
 def test_message_returned(connection, name):
