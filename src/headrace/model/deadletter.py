@@ -4,7 +4,8 @@
 The headers are those that the field knows: ``x-death`` is an array of tables, the latest death
 first, one for each queue and reason with a count; ``x-first-death-*`` and ``x-last-death-*`` name
 the two ends. A message that comes back to a queue in which it has died is dropped, unless some
-consumer rejected it on the way: nobody would ever end that circle.
+consumer rejected it on the way: nobody would ever end that circle. So is one that died in more
+places than can be told.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ MAXLEN = "maxlen"
 DELIVERY_LIMIT = "delivery_limit"
 
 X_DEATH = "x-death"
+DEATHS_MAX = 128  # Entries of x-death; the oldest are forgotten.
 ROUTING_KEYS_MAX = 256  # Of one CC header; what comes behind is not followed.
 
 
@@ -85,7 +87,7 @@ def with_death(
     headers["x-last-death-reason"] = reason
     headers["x-last-death-queue"] = queue
     headers["x-last-death-exchange"] = content.exchange
-    headers[X_DEATH] = [death, *others]
+    headers[X_DEATH] = [death, *others[: DEATHS_MAX - 1]]
     headers.pop("BCC", None)
     if rerouted:
         headers.pop("CC", None)
@@ -102,4 +104,4 @@ def is_cycle(queue: str, headers: Mapping[str, Any]) -> bool:
             return False
         if death.get("queue") == queue:
             return True
-    return False
+    return len(deaths) >= DEATHS_MAX

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters: their headers, their ways, and the end of circles."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from headrace.gateway.headers import BasicContents
+from headrace.model.deadletter import DEATHS_MAX, Content, is_cycle, with_death
+from headrace.model.message import Message, new_message
+from headrace.model.ports import Store
+from headrace.model.queue import Consumer, Queue
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.spec.tables import V0_9_1
+
+NOW_MS = 1_000_000_500
+
+
+@pytest.fixture
+def vhost() -> VirtualHost:
+    return VirtualHost("/", store=Store(), tally=Tally(now_ms=NOW_MS), contents=BasicContents())
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return bytes((kind, 0, 1)) + len(payload).to_bytes(4, "big") + payload + b"\xce"
+
+
+def message(exchange: str, key: str, body: bytes = b"body", **properties: Any) -> Message:
+    """A message as the gateway keeps it."""
+    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
+    address = bytes((len(exchange),)) + exchange.encode() + bytes((len(key),)) + key.encode()
+    data = address + b"\0\0" + frame(2, header) + frame(3, body)
+    return new_message(data, len(address), len(body))
+
+
+def offer(queue: Queue, *args: Any, **properties: Any) -> int:
+    made = message(*args, **properties)
+    made.seq = queue.tally.next_seq
+    queue.tally.next_seq += 1
+    return queue.offer(made)
+
+
+def first(queue: Queue) -> tuple[str, str, BasicProperties, bytes]:
+    """Take the first message apart."""
+    taken = queue.take()
+    assert taken is not None
+    data = taken.data
+    assert data is not None
+    size = 1 + data[0]
+    exchange, key = data[1:size].decode(), data[size + 1 : taken.address_len].decode()
+    at = taken.address_len + 2
+    end = at + 7 + int.from_bytes(data[at + 3 : at + 7], "big")
+    _, body_size, properties = decode_content_header(V0_9_1, data[at + 7 : end])
+    body = data[end + 8 : -1]
+    assert len(body) == body_size == taken.body_size
+    assert isinstance(properties, BasicProperties)
+    return exchange, key, properties, body
+
+
+def declare(vhost: VirtualHost, name: str, **arguments: Any) -> Queue:
+    spelt = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+    return vhost.declare_queue(name, arguments=spelt)
+
+
+def reject_first(queue: Queue) -> None:
+    consumer = Consumer(queue, "tag", False)
+    taken = queue.get(consumer)
+    assert taken is not None
+    queue.discard(taken)
+
+
+def test_a_death_is_told_in_full(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    offer(
+        queue,
+        "orders",
+        "new",
+        content_type="text/plain",
+        expiration="60000",
+        delivery_mode=2,
+        priority=3,
+        headers={"mine": 1, "CC": ["other"], "BCC": ["hidden"]},
+    )
+    reject_first(queue)
+    exchange, key, properties, body = first(dead)
+    assert (exchange, key, body) == ("", "dead", b"body")
+    assert properties.expiration is None
+    assert (properties.content_type, properties.delivery_mode, properties.priority) == (
+        "text/plain",
+        2,
+        3,
+    )
+    assert properties.headers == {
+        "mine": 1,
+        "x-first-death-reason": "rejected",
+        "x-first-death-queue": "q",
+        "x-first-death-exchange": "orders",
+        "x-last-death-reason": "rejected",
+        "x-last-death-queue": "q",
+        "x-last-death-exchange": "orders",
+        "x-death": [
+            {
+                "count": 1,
+                "reason": "rejected",
+                "queue": "q",
+                "time": datetime.fromtimestamp(NOW_MS // 1000, UTC),
+                "exchange": "orders",
+                "routing-keys": ["new", "other"],
+                "original-expiration": "60000",
+            }
+        ],
+    }
+
+
+def test_without_a_key_the_original_keys_count(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="amq.direct")
+    for name, key in (("a", "new"), ("b", "copy")):
+        declare(vhost, name)
+        vhost.bind("amq.direct", ("queue", name), key)
+    offer(queue, "", "new", headers={"CC": ["copy", 5]})
+    reject_first(queue)
+    for name in ("a", "b"):
+        exchange, key, properties, _ = first(vhost.queues[name])
+        assert (exchange, key) == ("amq.direct", "new")
+        assert properties.headers is not None
+        assert properties.headers["CC"] == ["copy", 5]
+
+
+def test_an_expired_message_says_so_and_lives_by_its_new_queue(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead", message_ttl=50)
+    queue.message_ttl_ms = 10
+    offer(queue, "", "q")
+    vhost.tally.now_ms = NOW_MS + 10
+    assert vhost.agenda.run(NOW_MS + 10) == NOW_MS + 60
+    assert (queue.ready_count, dead.ready_count) == (0, 1)
+    _, _, properties, _ = first(dead)
+    assert properties.headers is not None
+    assert properties.headers["x-death"][0]["reason"] == "expired"  # type: ignore[index]
+
+
+def test_the_same_death_again_counts(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="q")
+    offer(queue, "", "q")
+    for _ in range(3):
+        reject_first(queue)
+    _, _, properties, _ = first(queue)
+    assert properties.headers is not None
+    (death,) = properties.headers["x-death"]
+    assert (death["count"], death["reason"]) == (3, "rejected")
+
+
+def test_a_circle_without_a_rejection_ends(
+    vhost: VirtualHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = declare(vhost, "one", dead_letter_exchange="", dead_letter_routing_key="two")
+    two = declare(vhost, "two", dead_letter_exchange="", dead_letter_routing_key="one")
+    one.message_ttl_ms = two.message_ttl_ms = 10
+    for n in (1, 2):
+        offer(one, "", "one")
+        for _ in range(4):
+            vhost.tally.now_ms += 10
+            vhost.agenda.run(vhost.tally.now_ms)
+        assert (one.ready_count, two.ready_count) == (0, 0), n
+    assert caplog.text.count("is dropped") == 1
+
+
+def test_a_rejection_keeps_a_circle_going(vhost: VirtualHost) -> None:
+    work = declare(vhost, "work", dead_letter_exchange="", dead_letter_routing_key="wait")
+    wait = declare(
+        vhost, "wait", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="work"
+    )
+    offer(work, "", "work")
+    for _ in range(3):
+        reject_first(work)
+        assert wait.ready_count == 1
+        vhost.tally.now_ms += 10
+        vhost.agenda.run(vhost.tally.now_ms)
+        assert work.ready_count == 1
+    _, _, properties, _ = first(work)
+    assert properties.headers is not None
+    deaths = [(d["queue"], d["reason"], d["count"]) for d in properties.headers["x-death"]]
+    assert deaths == [("wait", "expired", 3), ("work", "rejected", 3)]
+    assert properties.headers["x-first-death-queue"] == "work"
+    assert properties.headers["x-last-death-queue"] == "wait"
+
+
+@pytest.mark.parametrize(("chain", "arrives"), [(DEATHS_MAX - 1, 1), (DEATHS_MAX + 1, 0)])
+def test_a_long_chain_of_full_queues_has_an_end(
+    vhost: VirtualHost, chain: int, arrives: int
+) -> None:
+    for n in range(chain):
+        key = f"q{n + 1}"
+        declare(vhost, f"q{n}", max_length=0, dead_letter_exchange="", dead_letter_routing_key=key)
+    last = declare(vhost, f"q{chain}")
+    offer(vhost.queues["q0"], "", "q0")
+    assert last.ready_count == arrives
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
+def test_what_a_full_queue_does(vhost: VirtualHost, overflow: str) -> None:
+    queue = declare(
+        vhost,
+        "q",
+        max_length=1,
+        overflow=overflow,
+        dead_letter_exchange="",
+        dead_letter_routing_key="dead",
+    )
+    dead = declare(vhost, "dead")
+    refused = [offer(queue, "", "q", body) for body in (b"a", b"b")]
+    assert refused == ([0, 0] if overflow == "drop-head" else [0, 1])
+    if overflow == "reject-publish":
+        assert dead.ready_count == 0
+    else:
+        _, _, properties, body = first(dead)
+        assert body == (b"a" if overflow == "drop-head" else b"b")
+        assert properties.headers is not None
+        assert properties.headers["x-death"][0]["reason"] == "maxlen"  # type: ignore[index]
+    assert first(queue)[3] == (b"b" if overflow == "drop-head" else b"a")
+
+
+def test_letters_to_nowhere_are_dropped(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="missing")
+    offer(queue, "", "q")
+    reject_first(queue)
+    assert queue.ready_count == queue.unacked_count == 0
+
+
+def test_a_large_body_is_shared_not_copied(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    header = encode_content_header(V0_9_1, 60, 6, BasicProperties())
+    large = new_message(b"\0\x01q\0\0" + frame(2, header), 3, 6)
+    large.parts = (b"abc", b"def")
+    large.seq = 7
+    queue.offer(large)
+    parts = large.parts
+    reject_first(queue)
+    taken = dead.take()
+    assert taken is not None
+    assert taken.parts is parts
+
+
+@pytest.mark.parametrize("deaths", [None, "nonsense", [], [1], [{"queue": 5}], [{}]])
+def test_headers_that_a_client_made_up_do_no_harm(deaths: Any) -> None:
+    content = Content("", "k", {"x-death": deaths}, None, False)
+    headers = with_death(content, "q", "expired", NOW_MS, rerouted=False)
+    assert headers["x-death"][0]["count"] == 1
+    assert is_cycle("q", headers)
+    assert not is_cycle("p", headers)
+    assert not is_cycle("q", {"x-death": deaths})
