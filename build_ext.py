@@ -37,6 +37,10 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/channel.py",
     "headrace/gateway/amqp_0_x.py",
     "headrace/server/transport.py",
+    "headrace/store/record.py",
+    "headrace/store/segment.py",
+    "headrace/store/journal.py",
+    "headrace/store/recovery.py",
     "headrace/bench/meter.py",
     "headrace/spark/columns.py",
 )

@@ -4,6 +4,8 @@ from headrace.model.message cimport Message
 cdef class Store:
     cdef public unsigned long long appended
     cdef public unsigned long long synced
+    cdef public unsigned long long last_seq
+    cdef public int wake_fd
     cdef public bint durable
     cdef public bint full
     cdef public object notify
@@ -17,6 +19,7 @@ cdef class Store:
         self, Message message, long long arrived_ms, bytes queue_ids
     ) except? 0
     cpdef settle(self, unsigned int queue_id, unsigned long long seq, unsigned long long position)
+    cpdef int forget(self, unsigned int queue_id, unsigned long long position) except -2
     cpdef delivered(self, unsigned int queue_id, unsigned long long seq)
     cpdef drop(self, unsigned int queue_id, unsigned long long upto_seq)
     cpdef begin(self)
@@ -26,4 +29,6 @@ cdef class Store:
     cpdef release(self, Message message)
     cpdef kick(self)
     cpdef recover(self)
+    cpdef woken(self)
+    cpdef rest(self, marks)
     cpdef close(self)

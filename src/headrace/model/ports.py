@@ -21,6 +21,8 @@ class Store:
         self.appended = 0  # Octets of log so far.
         self.synced = 0  # Octets of log known to be durable.
         self.durable = False  # True when this store survives the process.
+        self.last_seq = 0  # The highest seq that the store knows of; set by :meth:`recover`.
+        self.wake_fd = -1  # When it becomes readable, :meth:`woken` wants to be called.
         self.full = False  # True while nothing more may be published: disk full or failing.
         self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
 
@@ -51,6 +53,14 @@ class Store:
     def settle(self, queue_id: int, seq: int, position: int) -> None:
         """Forget that the queue owes this message. Idempotent."""
 
+    def forget(self, queue_id: int, position: int) -> int:
+        """Note that a queue that was dropped no longer owes this message; nothing is written.
+
+        Returns:
+            -1 when it did not owe it anyway.
+        """
+        return -1
+
     def delivered(self, queue_id: int, seq: int) -> None:
         """Note that the queue may have handed out every message up to ``seq``.
 
@@ -58,7 +68,10 @@ class Store:
         """
 
     def drop(self, queue_id: int, upto_seq: int) -> None:
-        """Forget all that the queue owes up to ``upto_seq``: a purge, or the queue's end."""
+        """Forget all that the queue owes up to ``upto_seq``: a purge, or the queue's end.
+
+        :meth:`forget` follows for each of the messages.
+        """
 
     def begin(self) -> None:
         """Open a transaction: what is appended until :meth:`commit` survives all or none."""
@@ -93,6 +106,15 @@ class Store:
         A message owed by several queues is given once for each, each time as its own object.
         """
         return ()
+
+    def woken(self) -> None:
+        """Take note of what was written; called on the loop's thread."""
+
+    def rest(self, marks: Iterable[tuple[int, int]]) -> None:
+        """Write down which messages were delivered before, (queue id, seq) each, and no others.
+
+        The last thing before :meth:`close`; without it the next start cannot know exactly.
+        """
 
     def close(self) -> None:
         """Write and sync what is left, then let go of the files."""

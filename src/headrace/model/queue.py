@@ -532,7 +532,9 @@ class Queue:
         if message.position:
             if message.flags & C_SCRATCH:
                 self.store.release(message)
-            elif not self.deleted:
+            elif self.deleted:
+                self.store.forget(self.id, message.position)
+            else:
                 self.store.settle(self.id, message.seq, message.position)
         message.data = None
         message.parts = None
@@ -690,7 +692,8 @@ class Queue:
             message = self.next_ready()
             if message is None:
                 break
-            if not settle and not message.flags & C_SCRATCH:
+            if not settle and message.position and not message.flags & C_SCRATCH:
+                self.store.forget(self.id, message.position)
                 message.position = 0
             self.leave(message)
         self.ring = None
@@ -698,6 +701,20 @@ class Queue:
         self.returned = None
         self.expiring = None
         self.shells = 0
+
+    def redelivered(self) -> list[int]:
+        """Return the seqs of the ready messages that were handed out before."""
+        found = []
+        message: Message | None
+        for ring in [self.ring, *(self.rings or ())]:
+            for i in range(0 if ring is None else ring.count):
+                message = ring.at(i)
+                if message.flags & C_REDELIVERED and not message.flags & C_GONE:
+                    found.append(message.seq)
+        for _, _, message in self.returned or ():
+            if not message.flags & C_GONE:
+                found.append(message.seq)
+        return found
 
     def destroy(self) -> int:
         """End the queue: drop all, cancel its consumers; return how many were ready."""

@@ -29,12 +29,17 @@ from headrace.server.storage import Storage
 from headrace.server.transport import Reactor, Transport, clock_ms
 from headrace.spec.reply import ReplyCode
 from headrace.store.definitions import DefinitionsError
+from headrace.store.errors import StoreError
+from headrace.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
 ALARM_S = 0.1  # How often room in memory and on disk is looked at.
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
 STOP_S = 3.0  # How long clients have to answer our close when the broker stops.
+
+
+REFUSALS = (AccountError, DefinitionsError, StoreError)  # Of a data directory.
 
 
 class StartError(Exception):
@@ -74,16 +79,19 @@ class Broker:
         except OSError as error:
             reason = error.strerror or str(error)
             raise StartError(f"data directory {settings.data}: {reason}") from error
-        except (AccountError, DefinitionsError) as error:
+        except (AccountError, DefinitionsError, StoreError) as error:
             raise StartError(str(error)) from error
         try:
             self.access = Access(
                 self.storage.users, guest_loopback_only=settings.guest_loopback_only
             )
             self.build()
-            for name in self.access.snapshot.vhosts:
-                self.add_vhost(name)
+            for name, number in self.access.snapshot.vhosts.items():
+                self.add_vhost(name, number)
             self.listen()
+        except REFUSALS as error:
+            await self.stop()
+            raise StartError(str(error)) from error
         except BaseException:
             await self.stop()
             raise
@@ -126,11 +134,11 @@ class Broker:
         )
         self.reactor.definitions = self.storage.definitions
 
-    def add_vhost(self, name: str) -> None:
+    def add_vhost(self, name: str, number: int) -> None:
         """Bring a virtual host up with all that was kept of it."""
         assert self.storage is not None
         assert self.reactor is not None
-        store = self.storage.open_store(name)
+        store = self.storage.open_store(name, number)
         vhost = VirtualHost(
             name,
             store=store,
@@ -145,6 +153,8 @@ class Broker:
         self.vhosts[name] = vhost
         self.reactor.stores.append(store)
         store.notify = partial(self.stored, name)
+        if store.wake_fd >= 0:
+            self.reactor.loop.add_reader(store.wake_fd, store.woken)
 
     def drop_vhost(self, name: str) -> None:
         """End a virtual host: its connections, its queues, its files."""
@@ -158,7 +168,10 @@ class Broker:
                     AmqpError(ReplyCode.CONNECTION_FORCED, f"vhost '{name}' was deleted")
                 )
         self.context.lines.pop(name, None)
-        self.reactor.stores.remove(self.storage.stores[name])
+        store = self.storage.stores[name]
+        self.reactor.stores.remove(store)
+        if store.wake_fd >= 0:
+            self.reactor.loop.remove_reader(store.wake_fd)
         for queue in list(vhost.queues.values()):
             queue.destroy()
         self.storage.delete_store(name)
@@ -301,14 +314,36 @@ class Broker:
     def look_for_users(self) -> None:
         """Take over changes that the command line made in the data directory."""
         assert self.access is not None
+        assert self.storage is not None
         if not self.access.refresh():
             return
         self.tally.generation += 1
-        known = set(self.access.snapshot.vhosts)
-        for name in known - self.vhosts.keys():
-            self.add_vhost(name)
-        for name in self.vhosts.keys() - known:
-            self.drop_vhost(name)
+        known = self.access.snapshot.vhosts
+        for name in list(self.vhosts):
+            if known.get(name) != self.storage.vhost_ids[name]:  # Perhaps another of that name.
+                self.drop_vhost(name)
+        for name, number in known.items():
+            if name not in self.vhosts:
+                self.add_vhost(name, number)
+        self.drop_strangers()
+
+    def drop_strangers(self) -> None:
+        """End the connections of users who may not be here any more."""
+        assert self.access is not None
+        assert self.reactor is not None
+        for transport in list(self.transports):
+            connection = transport.connection
+            user, vhost = connection.user, connection.vhost
+            if user is None or vhost is None or transport.closing:
+                continue
+            if user.name not in self.access.snapshot.accounts:
+                reason = f"user '{user.name}' was deleted"
+            elif not user.may_open(vhost.name):
+                reason = f"access to vhost '{vhost.name}' refused for user '{user.name}'"
+            else:
+                continue
+            connection.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
+        self.reactor.turn()
 
     # --- Stop -----------------------------------------------------------------------------------
 
@@ -345,5 +380,9 @@ class Broker:
         if self.access is not None:
             self.access.close()
         if self.storage is not None:
+            for store in self.storage.stores.values():
+                if self.reactor is not None and store.wake_fd >= 0:
+                    self.reactor.loop.remove_reader(store.wake_fd)
+            self.storage.rest(self.vhosts.values())
             self.storage.close()
             self.storage = None

@@ -2,11 +2,13 @@
 """The data directory: who is in it, and how a virtual host gets its store."""
 
 import logging
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from headrace.gateway.access import hash_password
-from headrace.model.definitions import Definitions, NoDefinitions
+from headrace.model.definitions import NoDefinitions
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.stream import Stream, StreamLog
@@ -14,6 +16,12 @@ from headrace.model.tally import Tally
 from headrace.model.users import Account, Permission
 from headrace.model.vhost import VirtualHost
 from headrace.server.settings import Settings
+from headrace.store.definitions import SqliteDefinitions
+from headrace.store.journal import Journal
+from headrace.store.schema import DataDirectory
+from headrace.store.definitions import SqliteDefinitions
+from headrace.store.journal import Journal
+from headrace.store.schema import DataDirectory
 from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
@@ -25,14 +33,30 @@ class Storage:
     """What is kept, and where. With the setting ``memory``, nothing is."""
 
     def __init__(self, settings: Settings, tally: Tally) -> None:
+        """Take the data directory; on the event loop that serves it.
+
+        Raises:
+            StoreError, AccountError, DefinitionsError: it cannot be used.
+        """
         self.settings = settings
         self.tally = tally
+        self.loop = asyncio.get_running_loop()
         self.stores: dict[str, Store] = {}
-        self.data: Path | None = None
-        self.users = UserDirectory(self.data)
-        self.definitions: Definitions = NoDefinitions()
-        if self.users.is_empty():
-            self.make_first_user()
+        self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
+        self.data = None if settings.memory else DataDirectory(settings.data)
+        try:
+            path = None if self.data is None else self.data.path
+            self.users = UserDirectory(path)
+            self.definitions: SqliteDefinitions | NoDefinitions = (
+                NoDefinitions() if path is None else SqliteDefinitions(path)
+            )
+            if self.users.is_empty():
+                self.make_first_user()
+            self.remove_leftovers()
+        except BaseException:
+            if self.data is not None:
+                self.data.close()
+            raise
 
     def make_first_user(self) -> None:
         """Give a new data directory its default user and virtual host."""
@@ -47,14 +71,69 @@ class Storage:
             if settings.default_vhost:
                 self.users.set_permission(account.name, settings.default_vhost, EVERYTHING)
 
-    def open_store(self, vhost: str) -> Store:
-        """Return the store of a virtual host."""
-        store = self.stores[vhost] = Store()
+    def remove_leftovers(self) -> None:
+        """Delete the files of virtual hosts that were deleted while no broker ran."""
+        if self.data is None:
+            return
+        ids = {str(number) for number in self.users.snapshot().vhosts.values()}
+        vhosts = self.data.path / "vhosts"
+        if vhosts.is_dir():
+            for directory in vhosts.iterdir():
+                if directory.name not in ids:
+                    self.remove_tree(directory)
+
+    def remove_tree(self, directory: Path) -> None:
+        """Delete a directory with all that is in it."""
+        log.warning("deleting %s: its virtual host is no more", directory)
+        try:
+            shutil.rmtree(directory)
+        except OSError as error:
+            log.error("cannot delete %s: %s", directory, error)
+
+    def open_store(self, vhost: str, vhost_id: int) -> Store:
+        """Return the store of a virtual host.
+
+        Raises:
+            StoreError, OSError: its files cannot be used.
+        """
+        store = Store()
+        if self.data is not None:
+            journal = Journal(
+                str(self.data.vhost(vhost_id) / "journal"),
+                segment_size=self.settings.segment_size,
+                free_min=self.settings.disk_free_min,
+                name=vhost,
+            )
+            self.loop.add_reader(journal.wake_fd, journal.woken)
+            store = journal
+        self.stores[vhost] = store
+        self.vhost_ids[vhost] = vhost_id
         return store
+
+    def close_store(self, vhost: str) -> None:
+        """Write what is left of a virtual host, and let go of its files."""
+        store = self.stores.pop(vhost)
+        if isinstance(store, Journal):
+            self.loop.remove_reader(store.wake_fd)
+        store.close()
 
     def delete_store(self, vhost: str) -> None:
         """The virtual host is no more."""
-        self.stores.pop(vhost).close()
+        self.close_store(vhost)
+        number = self.vhost_ids.pop(vhost)
+        if self.data is not None:
+            self.remove_tree(self.data.vhost(number))
+
+    def rest(self, vhost: VirtualHost) -> None:
+        """Note which messages were delivered before, so that the next start knows exactly."""
+        store = vhost.store
+        if isinstance(store, Journal):
+            store.rest(
+                (queue.id, seq)
+                for queue in vhost.queues.values()
+                if queue.durable and not queue.is_stream
+                for seq in queue.redelivered()
+            )
 
     def make_stream(self, host: str, name: str, **options: Any) -> Queue:
         """Make a queue of type stream."""
@@ -66,16 +145,19 @@ class Storage:
         store = vhost.store
         for queue_id, message, arrived_ms in store.recover():
             queue = queues.get(queue_id)
-            if message.seq >= self.tally.next_seq:
-                self.tally.next_seq = message.seq + 1
             if queue is None:
                 store.settle(queue_id, message.seq, message.position)
             else:
                 queue.restore(message, arrived_ms)
+        if isinstance(store, Journal):
+            self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
 
     def close(self) -> None:
         """Write what is left and let go of the files."""
-        for store in self.stores.values():
-            store.close()
-        self.stores.clear()
+        for vhost in list(self.stores):
+            self.close_store(vhost)
+        if isinstance(self.definitions, SqliteDefinitions):
+            self.definitions.close()
         self.users.close()
+        if self.data is not None:
+            self.data.close()

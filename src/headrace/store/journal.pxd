@@ -20,7 +20,6 @@ cdef class Journal(Store):
     cdef public str name
     cdef public object disk
     cdef public u64 segment_size
-    cdef public u64 last_seq
     cdef public u64 secret
     cdef public bint clean
     cdef public dict segments
@@ -54,7 +53,6 @@ cdef class Journal(Store):
     cdef public object scratch
     cdef public object compactor
     cdef public object writer
-    cdef public int wake_fd
 
     @cython.locals(more=Py_ssize_t)
     cpdef reserve(self, u64 size)
@@ -106,5 +104,7 @@ cdef class Journal(Store):
     cpdef load_record(self, Message message)
     @cython.locals(number=u32, lo=u64, d=bytes, at=Py_ssize_t)
     cpdef slab(self, Segment segment, u64 offset)
+    cpdef woken(self)
     cpdef recover(self)
+    cpdef rest(self, marks)
     cpdef close(self)

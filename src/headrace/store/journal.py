@@ -162,7 +162,6 @@ class Journal(Store):
         self.name = name  # For log lines.
         self.disk = disk if disk is not None else Disk()
         self.segment_size = segment_size
-        self.last_seq = 0
         self.secret = 0
         self.clean = True  # The log was closed in peace.
         self.segments: dict[int, Segment] = {}  # All that positions may name.
@@ -855,6 +854,8 @@ class Journal(Store):
 
         The last thing before :meth:`close`; without it the next start cannot know exactly.
         """
+        if not self.recovered or self.closed:
+            return
         runs = bytearray()
         for queue_id, seq in marks:
             runs += queue_id.to_bytes(4, "big") + seq.to_bytes(8, "big") + b"\x00\x00\x00\x01"

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data directory: one broker at a time, and a version that says how to read it.
+
+    schema                 the version, a number in text
+    lock                   locked while a broker runs; holds its process id
+    definitions.db         exchanges, queues, bindings, users (SQLite)
+    vhosts/<id>/journal/   the journal of a virtual host
+    vhosts/<id>/streams/   the logs of its streams, by queue id
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.store.disk import Disk
+from headrace.store.errors import StoreError
+
+SCHEMA_VERSION = 1
+
+#: By the version they start from; each brings a directory to the next version.
+MIGRATIONS: dict[int, Callable[[Path], None]] = {}
+
+
+class DataDirectory:
+    """A data directory that this process holds."""
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        """Lock the directory, making it if need be, and bring it to our version.
+
+        Raises:
+            StoreError: another broker has it, it is not writable, or newer than we are.
+        """
+        self.path = path
+        self.disk = disk if disk is not None else Disk()
+        try:
+            self.disk.make_directory(str(path))
+            self._lock = self.disk.open(str(path / "lock"), create=True)
+        except OSError as error:
+            raise StoreError(
+                f"data directory {path} cannot be written: {error.strerror or error}"
+            ) from error
+        try:
+            if not self.disk.lock(self._lock):
+                holder = self.disk.read(self._lock, 20, 0).decode("ascii", "replace").strip()
+                raise StoreError(
+                    f"data directory {path} is in use by another broker"
+                    + (f" (process {holder})" if holder else "")
+                )
+            self.disk.write(self._lock, [f"{os.getpid():<19}\n".encode()], 0)
+            self._check_schema()
+        except OSError as error:
+            self.close()
+            raise StoreError(
+                f"data directory {path} cannot be written: {error.strerror or error}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_schema(self) -> None:
+        handle = self.disk.open(str(self.path / "schema"), create=True)
+        try:
+            text = self.disk.read(handle, 20, 0).decode("ascii", "replace").strip()
+            if text and not text.isdigit():
+                raise StoreError(f"{self.path / 'schema'} is damaged: {text!r} is no version")
+            version = int(text) if text else SCHEMA_VERSION
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"data directory {self.path} has schema {version}, written by a newer "
+                    f"Headrace; this one knows {SCHEMA_VERSION} at most"
+                )
+            while version < SCHEMA_VERSION:
+                MIGRATIONS[version](self.path)
+                version += 1
+                self._write_schema(handle, version)
+            if not text:
+                self._write_schema(handle, version)
+        finally:
+            self.disk.close(handle)
+
+    def _write_schema(self, handle: int, version: int) -> None:
+        self.disk.write(handle, [f"{version:<9}\n".encode()], 0)
+        self.disk.sync(handle)
+        self.disk.sync_directory(str(self.path))
+
+    def vhost(self, id: int) -> Path:
+        """Return the directory of a virtual host."""
+        return self.path / "vhosts" / str(id)
+
+    def close(self) -> None:
+        """Let others have it."""
+        with contextlib.suppress(OSError):
+            self.disk.close(self._lock)
