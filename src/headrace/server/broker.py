@@ -30,7 +30,6 @@ from headrace.server.transport import Reactor, Transport, clock_ms
 from headrace.spec.reply import ReplyCode
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
-from headrace.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ class Broker:
         except OSError as error:
             reason = error.strerror or str(error)
             raise StartError(f"data directory {settings.data}: {reason}") from error
-        except (AccountError, DefinitionsError, StoreError) as error:
+        except REFUSALS as error:
             raise StartError(str(error)) from error
         try:
             self.access = Access(

@@ -19,9 +19,6 @@ from headrace.server.settings import Settings
 from headrace.store.definitions import SqliteDefinitions
 from headrace.store.journal import Journal
 from headrace.store.schema import DataDirectory
-from headrace.store.definitions import SqliteDefinitions
-from headrace.store.journal import Journal
-from headrace.store.schema import DataDirectory
 from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
@@ -33,14 +30,13 @@ class Storage:
     """What is kept, and where. With the setting ``memory``, nothing is."""
 
     def __init__(self, settings: Settings, tally: Tally) -> None:
-        """Take the data directory; on the event loop that serves it.
+        """Take the data directory.
 
         Raises:
             StoreError, AccountError, DefinitionsError: it cannot be used.
         """
         self.settings = settings
         self.tally = tally
-        self.loop = asyncio.get_running_loop()
         self.stores: dict[str, Store] = {}
         self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
         self.data = None if settings.memory else DataDirectory(settings.data)
@@ -96,44 +92,35 @@ class Storage:
         Raises:
             StoreError, OSError: its files cannot be used.
         """
-        store = Store()
+        store: Store = Store()
         if self.data is not None:
-            journal = Journal(
+            store = Journal(
                 str(self.data.vhost(vhost_id) / "journal"),
                 segment_size=self.settings.segment_size,
                 free_min=self.settings.disk_free_min,
                 name=vhost,
             )
-            self.loop.add_reader(journal.wake_fd, journal.woken)
-            store = journal
         self.stores[vhost] = store
         self.vhost_ids[vhost] = vhost_id
         return store
 
-    def close_store(self, vhost: str) -> None:
-        """Write what is left of a virtual host, and let go of its files."""
-        store = self.stores.pop(vhost)
-        if isinstance(store, Journal):
-            self.loop.remove_reader(store.wake_fd)
-        store.close()
-
     def delete_store(self, vhost: str) -> None:
         """The virtual host is no more."""
-        self.close_store(vhost)
+        self.stores.pop(vhost).close()
         number = self.vhost_ids.pop(vhost)
         if self.data is not None:
             self.remove_tree(self.data.vhost(number))
 
-    def rest(self, vhost: VirtualHost) -> None:
+    def rest(self, vhosts: Iterable[VirtualHost]) -> None:
         """Note which messages were delivered before, so that the next start knows exactly."""
-        store = vhost.store
-        if isinstance(store, Journal):
-            store.rest(
-                (queue.id, seq)
-                for queue in vhost.queues.values()
-                if queue.durable and not queue.is_stream
-                for seq in queue.redelivered()
-            )
+        for vhost in vhosts:
+            if isinstance(vhost.store, Journal):
+                vhost.store.rest(
+                    (queue.id, seq)
+                    for queue in vhost.queues.values()
+                    if queue.durable and not queue.is_stream
+                    for seq in queue.redelivered()
+                )
 
     def make_stream(self, host: str, name: str, **options: Any) -> Queue:
         """Make a queue of type stream."""
@@ -154,8 +141,9 @@ class Storage:
 
     def close(self) -> None:
         """Write what is left and let go of the files."""
-        for vhost in list(self.stores):
-            self.close_store(vhost)
+        for store in self.stores.values():
+            store.close()
+        self.stores.clear()
         if isinstance(self.definitions, SqliteDefinitions):
             self.definitions.close()
         self.users.close()
