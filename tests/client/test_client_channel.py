@@ -368,11 +368,14 @@ async def test_a_consumer_learns_that_its_queue_is_gone(url: str, name: Name) ->
     queue = name("q")
     async with connect(url) as connection, connection.channel() as channel:
         await channel.declare_queue(queue)
-        async with channel.consume(queue) as consumer:
+        await channel.publish_many(["a", "b"], queue)
+        async with channel.consume(queue, prefetch=1) as consumer:
+            delivery = await consumer.receive()
             await channel.delete_queue(queue)
             with pytest.raises(ConsumerCancelled, match=queue):
                 await consumer.receive()
-        assert not channel.is_closed
+            await delivery.ack()
+        await channel.declare_queue(queue, exclusive=True)
 
 
 async def test_consuming_from_a_missing_queue(url: str, name: Name) -> None:

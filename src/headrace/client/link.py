@@ -97,6 +97,7 @@ class Link(asyncio.Protocol):
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: ClientError | None = None  # Why it ends, once something went wrong.
         self._closing = False
+        self._reported = False
         self._flush_due = False
         self._reading = True
         self._received_at = self._sent_at = self._loop.time()
@@ -192,6 +193,7 @@ class Link(asyncio.Protocol):
             self._error = error
             self.flush()
             self._hang_up()
+            self._report()
 
     def pause_reading(self) -> None:
         """Read nothing more from the socket for now."""
@@ -249,15 +251,10 @@ class Link(asyncio.Protocol):
         self.can_write.set()
         if not self._ended.done():
             self._ended.set_result(None)
-        reason = self._error or ConnectionLost(
+        self._error = self._error or ConnectionLost(
             f"the connection to {self.settings.address} was lost: {error or 'the broker hung up'}"
         )
-        self._error = reason
-        if not self._opened.done():
-            self._opened.set_exception(_while_opening(reason, self.machine.state))
-            self._opened.exception()  # Nobody may be waiting any more: that is no news.
-        elif not self._closing:
-            self._owner.link_lost(self, reason)
+        self._report()
 
     def pause_writing(self) -> None:
         """The broker does not read as fast as we write."""
@@ -268,6 +265,17 @@ class Link(asyncio.Protocol):
         self.can_write.set()
 
     # --- Inside -------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Tell whoever opens the link, or the owner of an open one, that it has ended."""
+        assert self._error is not None
+        if not self._opened.done():
+            self._opened.set_exception(_while_opening(self._error, self.machine.state))
+            self._opened.exception()  # Nobody may be waiting any more: that is no news.
+            self._reported = True
+        elif not self._closing and not self._reported:
+            self._reported = True
+            self._owner.link_lost(self, self._error)
 
     def _check(self) -> None:
         if self._error is not None:
@@ -378,9 +386,10 @@ class Link(asyncio.Protocol):
         now = self._loop.time()
         if self._reading and now - self._received_at > 2 * self.heartbeat_s:
             text = f"{self.settings.address} was silent for two heartbeats of {self.heartbeat_s} s"
-            self._error = self._error or ConnectionLost(text)
-            if self._transport is not None:
+            if self._error is None and self._transport is not None:
+                self._error = ConnectionLost(text)
                 self._transport.abort()
+                self._report()
             return
         if now - self._sent_at >= self.heartbeat_s / 2:
             self.machine.send_heartbeat()

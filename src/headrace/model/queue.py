@@ -94,7 +94,7 @@ class Queue:
         store: Store,
         tally: Tally,
         vhost: Any = None,
-        id: int = 0,
+        id: int = 0,  # noqa: A002 - the field has this name in every definition
         durable: bool = False,
         auto_delete: bool = False,
         exclusive_owner: object = None,
@@ -132,17 +132,17 @@ class Queue:
         self.used_ms = tally.now_ms  # For x-expires.
         self.reserved = 0  # The journal says that up to here may have been delivered.
         self.shells = 0
-        self.ring: Ring | None = None  # The lowest priority, which is all that most queues have.
-        self.rings: list[Ring | None] | None = None  # The higher ones by level; [0] is unused.
-        self.returned: list[tuple[int, int, Message]] | None = None  # (-level, seq, message)
-        self.expiring: list[tuple[int, int, Message]] | None = None  # (deadline_ms, seq, message)
-        self.consumers: list[Consumer] | None = None
-        self.active: list[Consumer] | None = None
+        self.ring: Any = None  # The lowest priority, which is all that most queues have.
+        self.rings: Any = None  # The higher ones by level; [0] is unused.
+        self.returned: Any = None  # (-level, seq, message)
+        self.expiring: Any = None  # (deadline_ms, seq, message)
+        self.consumers: Any = None
+        self.active: Any = None
         self.turn = 0
         self.ranked = False  # Some consumer has a priority other than 0.
         self.selective = 0  # Consumers that do not take every message.
         self.exclusive_consumer: Consumer | None = None
-        self.waiters: list[Any] | None = None  # Paced publishers.
+        self.waiters: Any = None  # Paced publishers.
         self.on_deadline: Callable[[Queue, int], None] | None = None
 
     def __repr__(self) -> str:
@@ -166,13 +166,12 @@ class Queue:
 
     def offer(self, message: Message) -> int:
         """Take a message that was routed here; 1 when the overflow policy refused it, else 0."""
-        if self.limited and self.refuses(message.body_size):
-            if self.taker() is None:
-                if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
-                    self.dead_letter(message, "maxlen")
-                if message.position:
-                    self.store.settle(self.id, message.seq, message.position)
-                return 1
+        if self.limited and self.refuses(message.body_size) and self.taker() is None:
+            if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
+                self.dead_letter(message, "maxlen")
+            if message.position:
+                self.store.settle(self.id, message.seq, message.position)
+            return 1
         self.published += 1
         if self.message_ttl_ms >= 0:
             self.limit_life(message, self.tally.now_ms)
@@ -264,7 +263,7 @@ class Queue:
     def level(self, priority: int) -> int:
         """Map a priority to the queue's levels."""
         if self.max_priority:
-            return priority if priority < self.max_priority else self.max_priority
+            return min(self.max_priority, priority)
         return 1 if priority >= DEFAULT_HIGH_PRIORITY else 0
 
     def shorten(self) -> None:
@@ -283,6 +282,7 @@ class Queue:
 
     def next_ready(self) -> Message | None:
         """Remove and return the first ready message; its data may be paged out."""
+        message: Message | None
         while True:
             if self.returned is None and self.rings is None:
                 ring = self.ring
@@ -302,6 +302,7 @@ class Queue:
 
     def next_by_rank(self) -> Message | None:
         """Remove and return the first of all rings and the heap, shells included."""
+        message: Message | None
         ring = None
         level = 0
         if self.rings is not None:
@@ -323,7 +324,10 @@ class Queue:
                 if not self.returned:
                     self.returned = None
                 return message
-        return None if ring is None else ring.pop()
+        if ring is None:
+            return None
+        message = ring.pop()
+        return message
 
     def take(self) -> Message | None:
         """Remove the first ready message that is still alive and bring its data into memory."""
@@ -335,9 +339,8 @@ class Queue:
                 self.dead_letter(message, "expired")
                 self.leave(message)
                 continue
-            if message.flags & C_PAGED:
-                if not self.bring(message):
-                    continue
+            if message.flags & C_PAGED and not self.bring(message):
+                continue
             return message
 
     def bring(self, message: Message) -> bool:
@@ -361,6 +364,7 @@ class Queue:
         """Return the consumer whose turn it is among those with room; park those without."""
         if self.ranked:
             return self.pick_by_rank()
+        consumer: Consumer
         active = self.active
         n = len(active)
         while n:
@@ -377,6 +381,7 @@ class Queue:
 
     def pick_by_rank(self) -> Consumer | None:
         """Like :meth:`pick`, where a higher x-priority goes first while it has room."""
+        consumer: Consumer
         active = self.active
         while active:
             last = 1
@@ -454,6 +459,7 @@ class Queue:
         A consumer that lacks room for this message is parked: it must not be overtaken by smaller
         ones for ever.
         """
+        other: Consumer
         for other in [consumer, *self.active]:
             if other.parked:
                 continue
@@ -509,9 +515,6 @@ class Queue:
         self.unacked_count -= 1
         message.consumer = None
         if not self.deleted:
-            if self.dead_letter_exchange is not None and message.flags & C_PAGED:
-                if not self.bring(message):
-                    return
             self.dead_letter(message, "rejected")
         self.leave(message)
 
@@ -547,9 +550,7 @@ class Queue:
         if self.expiring is None:
             self.expiring = []
         elif len(self.expiring) > 2 * self.ready_count + SHELLS_MIN:
-            self.expiring = [
-                entry for entry in self.expiring if not entry[2].flags & C_GONE
-            ]
+            self.expiring = [entry for entry in self.expiring if not entry[2].flags & C_GONE]
             heapify(self.expiring)
         heappush(self.expiring, (message.deadline_ms, message.seq, message))
         if self.on_deadline is not None and self.expiring[0][2] is message:
@@ -557,6 +558,7 @@ class Queue:
 
     def expire(self, now_ms: int) -> int:
         """Drop and dead-letter what is due; return the next deadline, 0 when there is none."""
+        deadline: int
         while self.expiring:
             deadline, _, message = self.expiring[0]
             gone = message.flags & C_GONE or message.consumer is not None
@@ -586,7 +588,7 @@ class Queue:
                 heapify(self.returned)
         self.shells = 0
 
-    def swept(self, ring: Ring | None) -> Ring | None:
+    def swept(self, ring: Any) -> Any:
         """Return a ring with the living messages of another."""
         if ring is None:
             return None
@@ -648,6 +650,7 @@ class Queue:
         self.consumers.remove(consumer)
         if not consumer.parked:
             self.active.remove(consumer)
+        consumer.parked = False  # Room that it gains by settling no longer matters.
         if consumer is self.exclusive_consumer:
             self.exclusive_consumer = None
         if consumer.selective:
@@ -730,5 +733,6 @@ class Queue:
         self.release_waiters()
         if consumers is not None:
             for consumer in consumers:
+                consumer.parked = False
                 consumer.cancelled()
         return count
