@@ -9,7 +9,6 @@ octets straight to a waiting consumer's output or gets a Message around one copy
 Everything else is control: typed methods, handled by the functions of ``control_*``.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import cython
@@ -23,13 +22,11 @@ if not cython.compiled:
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import Message, new_message
-    from headrace.model.ports import Store
-    from headrace.model.queue import Consumer, Queue
-    from headrace.model.tally import Tally
+    from headrace.model.queue import Queue
+    from headrace.protocol.connection_0_x import Connection
     from headrace.protocol.content import CLOSING as C_CLOSING
     from headrace.protocol.content import Channel as ProtocolChannel
-    from headrace.protocol.connection_0_x import Connection
-    from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64, same
+    from headrace.wire.memory import cut, get16, get32, put16, put32, put64, same
     from headrace.wire.properties import BasicScan, scan_basic
 
 from headrace.gateway.context import Context
@@ -76,11 +73,11 @@ class GatewayConnection(Peer):
         self.tally = context.tally
         self.unacked = 0
         self.prefetch = 0  # Messages on the whole connection; 0 is no limit.
-        self.line = None
-        self.unflushed: list[Channel] = []
+        self.line: Any = None
+        self.unflushed = []
         self.user: Any = None
         self.vhost: Any = None
-        self.store: Store | None = None
+        self.store: Any = None  # The Store of its virtual host.
         self.mechanism = ""
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
@@ -97,11 +94,11 @@ class GatewayConnection(Peer):
         self.transport: Any = None  # Knows close_soon(), unpace() and set_heartbeat().
         self.ended = False
 
-    # --- Publish ------------------------------------------------------------------------------
+    # --- Publish --------------------------------------------------------------------------------
 
     def on_publish(
         self,
-        channel: ProtocolChannel,
+        channel: Any,
         d: bytes | bytearray,
         args: int,
         address_len: int,
@@ -113,7 +110,7 @@ class GatewayConnection(Peer):
 
     def on_publish_large(
         self,
-        channel: ProtocolChannel,
+        channel: Any,
         start: bytes,
         address_len: int,
         parts: tuple[bytes, ...],
@@ -160,7 +157,9 @@ class GatewayConnection(Peer):
             return
         refused = 0
         if bits or route.count == 0:
-            refused = self.publish_rarely(channel, route, bits, d, args, address_len, header, end, body_size, parts)
+            refused = self.publish_rarely(
+                channel, route, bits, d, args, address_len, header, end, body_size, parts
+            )
         else:
             refused = self.spread(route, d, args, address_len, end, body_size, parts)
         if channel.confirms:
@@ -256,7 +255,9 @@ class GatewayConnection(Peer):
             )
         if scan.flags & 0x0010:
             self.check_user_id(
-                cut(d, scan.user_id_at, scan.user_id_at + scan.user_id_len).decode("utf-8", "replace")
+                cut(d, scan.user_id_at, scan.user_id_at + scan.user_id_len).decode(
+                    "utf-8", "replace"
+                )
             )
 
     def check_user_id(self, user_id: str) -> None:
@@ -264,7 +265,8 @@ class GatewayConnection(Peer):
         if user_id != self.user.name:
             raise AmqpError(
                 ReplyCode.PRECONDITION_FAILED,
-                f"user_id property set to '{user_id}' but authenticated user was '{self.user.name}'",
+                f"user_id property set to '{user_id}' but authenticated user was "
+                f"'{self.user.name}'",
             )
 
     def find_route(self, key: bytes, d: bytes | bytearray, header: int, size: int) -> Route:
@@ -302,15 +304,21 @@ class GatewayConnection(Peer):
         if route.count and bits & 2:
             ready = tuple([queue for queue in route.queues if queue.taker() is not None])
             if not ready:
-                self.send_back(channel, NO_CONSUMERS, "NO_CONSUMERS", d, args, address_len, header, end, parts)
+                self.send_back(
+                    channel, NO_CONSUMERS, "NO_CONSUMERS", d, args, address_len, header, end, parts
+                )
                 return 0
             if len(ready) < route.count:
                 route = Route(route.key, ready, 0)
         if route.count == 0:
             if bits & 1:
-                self.send_back(channel, NO_ROUTE, "NO_ROUTE", d, args, address_len, header, end, parts)
+                self.send_back(
+                    channel, NO_ROUTE, "NO_ROUTE", d, args, address_len, header, end, parts
+                )
             elif bits & 2:
-                self.send_back(channel, NO_CONSUMERS, "NO_CONSUMERS", d, args, address_len, header, end, parts)
+                self.send_back(
+                    channel, NO_CONSUMERS, "NO_CONSUMERS", d, args, address_len, header, end, parts
+                )
             self.tally.published += 1
             return 0
         return self.spread(route, d, args, address_len, end, body_size, parts)
@@ -367,12 +375,20 @@ class GatewayConnection(Peer):
         if channel.tx_publishes is None:
             channel.tx_publishes = []
         channel.tx_publishes.append(
-            (cut(d, args, end), address_len, header - args, body_size, parts, self.mode,
-             self.priority, self.deadline_ms)
+            (
+                cut(d, args, end),
+                address_len,
+                header - args,
+                body_size,
+                parts,
+                self.mode,
+                self.priority,
+                self.deadline_ms,
+            )
         )
 
     def commit(self, channel: Channel) -> None:
-        """Make a transaction's publishes and settlements happen, and answer once they are durable."""
+        """Make a transaction happen, and answer once it is durable."""
         publishes = channel.tx_publishes
         settles = channel.tx_settles
         channel.tx_publishes = None
@@ -387,9 +403,26 @@ class GatewayConnection(Peer):
         channel.tx = False
         try:
             if publishes:
-                for data, address_len, header, body_size, parts, mode, priority, deadline in publishes:
+                for (
+                    data,
+                    address_len,
+                    header,
+                    body_size,
+                    parts,
+                    mode,
+                    priority,
+                    deadline,
+                ) in publishes:
                     self.publish_now(
-                        channel, data, address_len, header, body_size, parts, mode, priority, deadline
+                        channel,
+                        data,
+                        address_len,
+                        header,
+                        body_size,
+                        parts,
+                        mode,
+                        priority,
+                        deadline,
                     )
             if settles:
                 for tag in sorted(settles):
@@ -424,9 +457,9 @@ class GatewayConnection(Peer):
         else:
             self.spread(route, data, 0, address_len, len(data), body_size, parts)
 
-    # --- Settlement -------------------------------------------------------------------------------
+    # --- Settlement -----------------------------------------------------------------------------
 
-    def on_ack(self, channel: ProtocolChannel, delivery_tag: int, multiple: int) -> None:
+    def on_ack(self, channel: Any, delivery_tag: int, multiple: int) -> None:
         self.settle(channel, delivery_tag, multiple)
 
     def settle(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
@@ -434,7 +467,7 @@ class GatewayConnection(Peer):
         self.tally.acknowledged += 1
         channel.settle(delivery_tag, multiple != 0, 0)
 
-    # --- Confirms ---------------------------------------------------------------------------------
+    # --- Confirms -------------------------------------------------------------------------------
 
     def turn_over(self) -> None:
         if self.unflushed:
@@ -444,7 +477,11 @@ class GatewayConnection(Peer):
                 channel.flush_confirms()
 
     def answer(self, channel: Channel, token: int) -> None:
-        if self.ended or channel.state == C_CLOSING or self.channels.get(channel.number) is not channel:
+        if (
+            self.ended
+            or channel.state == C_CLOSING
+            or self.channels.get(channel.number) is not channel
+        ):
             return
         if token == C_ANSWER_COMMIT:
             self.write_frame(1, channel.number, encode_method(self.version, TxCommitOk()))
@@ -473,7 +510,7 @@ class GatewayConnection(Peer):
         self.tail = at + 21
         channel.confirmed = seq
 
-    # --- Control ------------------------------------------------------------------------------------
+    # --- Control --------------------------------------------------------------------------------
 
     def make_channel(self, number: int) -> ProtocolChannel:
         return Channel(number, self)
@@ -481,9 +518,7 @@ class GatewayConnection(Peer):
     def on_header(self) -> None:
         self.context.greet(self)
 
-    def on_method(
-        self, channel: ProtocolChannel | None, number: int, method: MethodBase
-    ) -> None:
+    def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
         reply = self.context.control(self, channel, method)
         if reply is not None:
             self.reply(number, reply)
@@ -516,7 +551,7 @@ class GatewayConnection(Peer):
         if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
             self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=True))
 
-    # --- Room -----------------------------------------------------------------------------------------
+    # --- Room -----------------------------------------------------------------------------------
 
     def starve(self, queue: Queue) -> None:
         if self.starving is None:
@@ -544,13 +579,14 @@ class GatewayConnection(Peer):
         self.refresh_all()
 
     def refresh_all(self) -> None:
+        channel: Any
         for channel in list(self.channels.values()):
             consumers = channel.consumers
             if consumers is not None:
                 for consumer in list(consumers.values()):
                     consumer.queue.unpark(consumer)
 
-    # --- Ends -----------------------------------------------------------------------------------------
+    # --- Ends -----------------------------------------------------------------------------------
 
     def forget_channel(self, channel: ProtocolChannel) -> None:
         Connection.forget_channel(self, channel)

@@ -19,7 +19,7 @@ if not cython.compiled:
     from headrace.model.queue import Consumer, Queue
     from headrace.model.ring import Ring
     from headrace.protocol.content import Channel as ProtocolChannel
-    from headrace.wire.memory import copy, get16, get32, put16, put32, put64
+    from headrace.wire.memory import copy, get32, put16, put32, put64
 
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.connection_0_x import framed
@@ -152,7 +152,7 @@ class Channel(ProtocolChannel):
         self.flow = True  # The client wants deliveries.
         self.tag = 0  # The latest delivery tag.
         self.base = 1  # The tag of the ring's head.
-        self.ring: Ring | None = None
+        self.ring: Any = None  # A Ring once something was delivered.
         self.unacked = 0
         self.unacked_bytes = 0
         self.prefetch = 0  # Messages on the whole channel; 0 is no limit.
@@ -320,7 +320,7 @@ class Channel(ProtocolChannel):
     def settle_range(self, tag: int, outcome: int) -> None:
         """Settle every unsettled delivery up to this tag."""
         ring = self.ring
-        last: Consumer | None = None
+        last: Any = None
         while ring.count and self.base <= tag:
             message = ring.pop()
             self.base += 1

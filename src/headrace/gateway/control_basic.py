@@ -223,9 +223,7 @@ def redeliver(channel: Channel, requeue: bool) -> None:
         queue.drain()
 
 
-def confirm_select(
-    connection: Any, channel: Channel, method: ConfirmSelect
-) -> MethodBase | None:
+def confirm_select(connection: Any, channel: Channel, method: ConfirmSelect) -> MethodBase | None:
     """Put the channel in confirm mode."""
     if channel.tx:
         raise PreconditionFailed("cannot switch from tx to confirm mode")

@@ -86,6 +86,6 @@ def header_of(message: Message) -> bytes:
     assert data is not None, "the message is paged out"
     at = message.address_len + 2
     start = at + _FRAME_HEAD
-    payload = data[start : start + get32(data, at + 3)]
+    payload: bytes = data[start : start + get32(data, at + 3)]
     assert len(payload) >= PROPERTIES_AT
     return payload

@@ -19,6 +19,8 @@ class Route:
         self.queues = queues
         self.count = len(queues)
         self.generation = generation  # Of the bindings and permissions that it was made under.
-        self.queue_ids = b"".join([queue.id_bytes for queue in queues if queue.durable and not queue.is_stream])
+        self.queue_ids = b"".join(
+            [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]
+        )
         self.durable = any(queue.durable for queue in queues)
         self.single: Queue | None = queues[0] if len(queues) == 1 else None

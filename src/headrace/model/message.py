@@ -14,6 +14,8 @@ frames, one object each, so that no second copy of it ever exists; ``data`` then
 header.
 """
 
+from typing import Any
+
 import cython
 
 PERSISTENT = 1  # ``position`` is a record of the journal.
@@ -44,11 +46,13 @@ class Message:
 
     def __init__(self) -> None:
         if not cython.compiled:
-            self.data: bytes | None = None
-            self.parts: tuple[bytes, ...] | None = None
-            self.consumer: object = None  # Who holds it unsettled; None while ready.
+            self.data: Any = None  # bytes, None while it is on disk only.
+            self.parts: Any = None  # tuple[bytes, ...] or None.
+            self.consumer: Any = None  # Who holds it unsettled; None while ready.
             self.deadline_ms = 0  # Wall clock, milliseconds; 0 is never.
-            self.seq = 0  # The place in every queue of the virtual host, and the journal's name for it.
+            self.seq = (
+                0  # The place in every queue of the virtual host, and the journal's name for it.
+            )
             self.position = 0  # The store's handle; 0 when the store does not know it.
             self.body_size = 0  # Octets.
             self.publisher = 0  # The number of the connection that sent it; for no-local.

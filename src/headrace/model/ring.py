@@ -5,6 +5,8 @@ It costs nothing while it was never used, where ``collections.deque`` costs 600 
 tens of thousands of queues and channels that hold nothing.
 """
 
+from typing import Any
+
 import cython
 
 if not cython.compiled:
@@ -20,7 +22,7 @@ class Ring:
     __slots__ = ("count", "head", "mask", "slots")
 
     def __init__(self) -> None:
-        self.slots: list[Message | None] | None = None
+        self.slots: Any = None  # list[Message | None] once used.
         self.head = 0
         self.count = 0
         self.mask = -1
@@ -35,7 +37,7 @@ class Ring:
     def pop(self) -> Message | None:
         """Remove and return the first; only when ``count`` is above zero."""
         head = self.head
-        message = self.slots[head]
+        message: Message | None = self.slots[head]
         self.slots[head] = None
         self.head = (head + 1) & self.mask
         self.count -= 1
@@ -45,7 +47,8 @@ class Ring:
 
     def at(self, index: int) -> Message | None:
         """Return what is ``index`` places behind the first, ``0 <= index < count``."""
-        return self.slots[(self.head + index) & self.mask]
+        message: Message | None = self.slots[(self.head + index) & self.mask]
+        return message
 
     def clear_at(self, index: int) -> None:
         """Empty the place ``index`` behind the first; the others keep theirs."""
@@ -61,7 +64,7 @@ class Ring:
     def resize(self, capacity: int) -> None:
         """Move to ``capacity`` places, a power of two that holds all."""
         old = self.slots
-        fresh = [None] * capacity
+        fresh: list[Message | None] = [None] * capacity
         if old is not None:
             for i in range(self.count):
                 fresh[i] = old[(self.head + i) & self.mask]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams: queues whose messages stay, are numbered, and are read by many from any offset.
 
-A stream is a queue to everything that routes to it and consumes from it, but its messages live in a
-:class:`StreamLog`. A reader is a consumer with a cursor; acknowledging only gives it credit. Nothing
-is handed out before it is durable: a message that a crash could take back would have its offset
-given to another.
+A stream is a queue to everything that routes to it and consumes from it, but its messages live in
+a :class:`StreamLog`. A reader is a consumer with a cursor; acknowledging only gives it credit.
+Nothing is handed out before it is durable: a message that a crash could take back would have its
+offset given to another.
 """
 
 from datetime import datetime

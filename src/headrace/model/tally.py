@@ -14,7 +14,9 @@ class Tally:
         self.now_ms = now_ms  # Wall clock in milliseconds, read once a turn of the event loop.
         self.next_seq = 1  # The place of the next message in every queue; never reused.
         self.memory_used = 0  # Octets that queued messages hold, estimated.
-        self.memory_max = memory_max  # Octets; above it queues page out, at 1.25 times publishers block.
+        self.memory_max = (
+            memory_max  # Octets; above it queues page out, at 1.25 times publishers block.
+        )
         self.generation = 1  # Bumped by every change of bindings or permissions: routes are void.
         self.waking: list[Any] = []  # Streams whose readers are served at the end of the turn.
         self.published = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection machine of AMQP 0-8, 0-9 and 0-9-1, for both roles, without I/O.
 
-Theory of operation. The owner puts received octets into :meth:`Connection.feed` (or ``receive``) and
-sends what :class:`Output` collected. Every complete frame is checked (kind, size, end octet,
+Theory of operation. The owner puts received octets into :meth:`Connection.feed` (or ``receive``)
+and sends what :class:`Output` collected. Every complete frame is checked (kind, size, end octet,
 channel, order) before an octet of its payload is looked at. Then
 
 * a ``basic.publish`` whose content lies whole in the buffer and a ``basic.ack`` take a narrow path:
@@ -23,6 +23,7 @@ State advances before octets are written: a refused ``send_method`` leaves none 
 
 import logging
 from enum import Enum
+from typing import Any
 
 import cython
 
@@ -31,8 +32,15 @@ if not cython.compiled:
     from headrace.protocol.content import OPEN as C_OPEN
     from headrace.protocol.content import Channel
     from headrace.protocol.output import BufferPool, Output
-    from headrace.spec.ids import BASIC_ACK, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
-    from headrace.spec.ids import CHANNEL_OPEN, CONNECTION_CLOSE, CONNECTION_CLOSE_OK
+    from headrace.spec.ids import (
+        BASIC_ACK,
+        BASIC_PUBLISH,
+        CHANNEL_CLOSE,
+        CHANNEL_CLOSE_OK,
+        CHANNEL_OPEN,
+        CONNECTION_CLOSE,
+        CONNECTION_CLOSE_OK,
+    )
     from headrace.wire.memory import cut, get16, get32, get64
 
 from headrace.protocol.codec_0_x import (
@@ -220,7 +228,7 @@ class Connection(Output):
             except AmqpError as error:
                 self.fail(error)
                 pos = self.after
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - nothing leaves the machine
                 self.fail(self.explain(error))
                 pos = self.after
         self.turn_over()
@@ -453,11 +461,12 @@ class Connection(Output):
             body = b"".join(parts)
             limit = self.frame_max - 8
             data = start + b"".join(
-                [framed(FRAME_BODY, number, body[at : at + limit]) for at in range(0, body_size, limit)]
+                [
+                    framed(FRAME_BODY, number, body[at : at + limit])
+                    for at in range(0, body_size, limit)
+                ]
             )
-        self.on_publish(
-            channel, data, 0, len(address) - 1, len(address) + 1, len(data), body_size
-        )
+        self.on_publish(channel, data, 0, len(address) - 1, len(address) + 1, len(data), body_size)
 
     def heartbeat_frame(self, number: int, size: int) -> None:
         """A heartbeat came."""
@@ -500,7 +509,9 @@ class Connection(Output):
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} from the wrong peer")
         if class_id == 20:
             self.channel_method(channel, number, method)
-        elif method.CONTENT:
+            return
+        assert channel is not None
+        if method.CONTENT:
             channel.method = method
         else:
             self.on_method(channel, number, method)
@@ -525,9 +536,12 @@ class Connection(Output):
 
     def advance_state(self, sender: Role, method: MethodBase) -> None:
         """Let a method of the connection class move the state, or refuse it."""
-        if self.state_number == 8 and method.NAME in IN_OPEN:
-            if sender is self.role or RECEIVERS[method.NAME] is not NOT_FOR[self.role]:
-                return
+        if (
+            self.state_number == 8
+            and method.NAME in IN_OPEN
+            and (sender is self.role or RECEIVERS[method.NAME] is not NOT_FOR[self.role])
+        ):
+            return
         state = STATES[self.state_number]
         following = HANDSHAKE.get(state, {}).get((sender, method.NAME))
         if following is None:
@@ -547,7 +561,7 @@ class Connection(Output):
         self.heartbeat_s = method.heartbeat
         self.frame_limit = self.frame_max - 8
 
-    def channel_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
+    def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
         """A method of the channel class came."""
         if isinstance(method, ChannelOpen):
             if channel is not None:
@@ -661,9 +675,7 @@ class Connection(Output):
                 channel.abandon()
         self.write_frame(FRAME_METHOD, number, encode_method(self.version, method))
 
-    def send_content(
-        self, number: int, method: MethodBase, header: bytes, body: bytes
-    ) -> None:
+    def send_content(self, number: int, method: MethodBase, header: bytes, body: bytes) -> None:
         """Send a method with content: ``header`` is an encoded content header.
 
         Raises:
@@ -704,9 +716,7 @@ class Connection(Output):
         """A method without content came, or one that the machine has dealt with itself."""
         self.events.append(MethodReceived(number, method))
 
-    def on_content(
-        self, channel: Channel, method: MethodBase, header: bytes, body: bytes
-    ) -> None:
+    def on_content(self, channel: Channel, method: MethodBase, header: bytes, body: bytes) -> None:
         """A method with content is complete."""
         self.events.append(ContentReceived(channel.number, method, header, body))
 

@@ -6,12 +6,13 @@ channels. Small bodies are joined at the end; the parts of a large one are kept 
 frames of a few octets are gathered first, so that what is held never exceeds the body by much.
 """
 
+from typing import Any
+
 import cython
 
 if not cython.compiled:
     from headrace.wire.memory import cut
 
-from headrace.protocol.codec_0_x import MethodBase
 
 OPENING = 0  # We asked for it.
 OPEN = 1
@@ -27,12 +28,12 @@ class Channel:
     def __init__(self, number: int) -> None:
         self.number = number
         self.state = OPENING
-        self.method: MethodBase | None = None  # The method whose content is awaited.
-        self.address: bytes | None = None  # Or, for a publish, its address and flags undecoded.
-        self.header: bytes | None = None  # The header frame's payload.
+        self.method: Any = None  # The method whose content is awaited.
+        self.address: Any = None  # Or, for a publish, its address and flags undecoded.
+        self.header: Any = None  # The header frame's payload.
         self.body_size = 0
         self.missing = 0
-        self.parts: list[bytes] | None = None
+        self.parts: Any = None  # list[bytes] once the header came.
         self.gathered: bytearray | None = None
 
     def expects_content(self) -> bool:

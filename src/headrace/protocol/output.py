@@ -9,6 +9,7 @@ consumers' high-water mark bounds.
 """
 
 from collections import deque
+from typing import Any
 
 import cython
 
@@ -27,7 +28,7 @@ class BufferPool:
 
     def __init__(self) -> None:
         self.buffers: list[bytearray] = []
-        self.dirty: list[Output] = []
+        self.dirty: list[Any] = []  # Output objects.
 
     def take(self) -> bytearray:
         """Return a buffer of at least ``BUFFER_SIZE`` octets."""
@@ -46,11 +47,11 @@ class Output:
 
     def __init__(self, pool: BufferPool) -> None:
         self.pool = pool
-        self.buffer: bytearray | None = None
+        self.buffer: Any = None  # A bytearray while there is something to send.
         self.head = 0  # Where the unsent part of ``buffer`` begins.
         self.tail = 0  # Where it ends, and where the next octet goes.
         self.capacity = 0
-        self.chain: deque[tuple[bytes | bytearray, int, int, int]] | None = None
+        self.chain: Any = None  # deque of (octets, from, to, channel or -1), once needed.
         self.chained = 0  # Octets in the chain.
         self.dirty = False
 
@@ -116,7 +117,9 @@ class Output:
     def seal(self) -> None:
         """Move what the buffer holds into the chain."""
         if self.tail > self.head:
-            self.chain.append((cut(self.buffer, self.head, self.tail), 0, self.tail - self.head, -1))
+            self.chain.append(
+                (cut(self.buffer, self.head, self.tail), 0, self.tail - self.head, -1)
+            )
             self.chained += self.tail - self.head
             self.head = 0
             self.tail = 0

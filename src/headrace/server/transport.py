@@ -421,10 +421,10 @@ class TlsTransport(Transport):
         self.write_more()
 
     def resume_reading(self) -> None:
-        if self.stream is not None and not self.reading and not self.closed:
-            if not self.paced and not self.stalled:
-                self.reading = True
-                self.stream.resume_reading()
+        if self.stream is None or self.reading or self.closed or self.paced or self.stalled:
+            return
+        self.reading = True
+        self.stream.resume_reading()
 
     def pause_reading(self) -> None:
         if self.stream is not None and self.reading:

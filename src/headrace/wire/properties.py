@@ -111,7 +111,7 @@ class BasicScan:
         self.cluster_id_len = 0
 
 
-def _check_shortstr(d: bytes, at: int, end: int) -> int:
+def _check_shortstr(d: bytes | bytearray, at: int, end: int) -> int:
     """Return the size of the short string at `at`, or -1 when it is cut off or not UTF-8."""
     if at >= end:
         return -1
@@ -121,7 +121,7 @@ def _check_shortstr(d: bytes, at: int, end: int) -> int:
     return size
 
 
-def scan_basic(d: bytes, at: int, end: int, out: BasicScan) -> bool:
+def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
     """Fill `out` from the header payload d[at..end]; False when that is malformed."""
     out.clear()
     if at < 0 or end - at < 14 or get16(d, at) != 60 or get16(d, at + 2) != 0:

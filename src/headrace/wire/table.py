@@ -74,7 +74,7 @@ _F64 = struct.Struct(">d")
 # -- Checking in place, without objects ------------------------------------------------------------
 
 
-def check_table(d: bytes, at: int, end: int) -> int:
+def check_table(d: bytes | bytearray, at: int, end: int) -> int:
     """Return the position after the table at `at` in d[..end], or -1 when it is malformed."""
     if at < 0 or end - at < 4:
         return -1
@@ -86,7 +86,7 @@ def check_table(d: bytes, at: int, end: int) -> int:
     return at + 4 + size
 
 
-def _check_entries(d: bytes, at: int, end: int, depth: int, named: bool, count: int) -> int:
+def _check_entries(d: bytes | bytearray, at: int, end: int, depth: int, named: bool, count: int) -> int:
     """Return the number of values seen so far, or -1. A table is `named`, an array is not."""
     if depth > _DEPTH_MAX:
         return -1
@@ -133,7 +133,7 @@ def _check_entries(d: bytes, at: int, end: int, depth: int, named: bool, count: 
     return count
 
 
-def value_end(d: bytes, at: int) -> int:
+def value_end(d: bytes | bytearray, at: int) -> int:
     """Return the position after the tagged value at `at`, which has been checked."""
     tag = d[at]
     at += 1
@@ -152,7 +152,7 @@ def value_end(d: bytes, at: int) -> int:
     return at  # V
 
 
-def check_utf8(d: bytes, at: int, end: int) -> bool:
+def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
     """Return whether d[at..end] is UTF-8 as RFC 3629 and Python have it."""
     while at < end:
         first = d[at]
