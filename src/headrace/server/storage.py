@@ -108,6 +108,8 @@ class Storage:
         """The virtual host is no more."""
         self.stores.pop(vhost).close()
         number = self.vhost_ids.pop(vhost)
+        if isinstance(self.definitions, SqliteDefinitions):
+            self.definitions.delete_vhost(vhost)
         if self.data is not None:
             self.remove_tree(self.data.vhost(number))
 

@@ -135,9 +135,13 @@ class UserDirectory:
         )
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host and the permissions in it."""
-        query = "DELETE FROM vhosts WHERE name = ?"
-        self._change(query, (name,), f"there is no virtual host '{name}'")
+        """Delete a virtual host, the permissions in it, and what is defined in it."""
+        with self._transaction("IMMEDIATE"):
+            query = "DELETE FROM vhosts WHERE name = ?"
+            self._change(query, (name,), f"there is no virtual host '{name}'")
+            for table in ("exchanges", "queues", "bindings"):
+                if self._has_table(table):
+                    self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (name,))  # noqa: S608 - ours
 
     def set_permission(self, user: str, vhost: str, permission: Permission) -> None:
         """Give a user permissions in a virtual host, in place of those given before."""
@@ -163,13 +167,22 @@ class UserDirectory:
     def _data_version(self) -> int:
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
+    def _has_table(self, name: str) -> bool:
+        query = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?)"
+        return bool(self._db.execute(query, (name,)).fetchone()[0])
+
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN")
+    def _transaction(self, kind: str = "DEFERRED") -> Iterator[None]:
         try:
-            yield
-        finally:
+            self._db.execute(f"BEGIN {kind}")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
             self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise AccountError(f"{self.path}: {error}") from None
 
     def _insert(self, query: str, values: tuple[str, ...], conflict: str) -> None:
         try:
