@@ -54,9 +54,12 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
     mechanism = method.mechanism
     if mechanism.encode() not in context.mechanisms.split():
-        raise AmqpError(
-            ReplyCode.NOT_ALLOWED, f"unknown authentication mechanism '{mechanism[:64]}'"
+        log.warning(
+            "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
         )
+        connection.state_number = 10  # Without sending any further data (0-9-1/s014).
+        connection.on_closed()
+        return
     if method.locale != "en_US" and method.locale:
         log.info("connection %d asks for locale %.32r", connection.number, method.locale)
     connection.mechanism = mechanism

@@ -264,6 +264,8 @@ class Stream(Queue):
 
 def interval_s(text: str) -> int:
     """Return the seconds of an interval like ``7D`` or ``30m``; -1 when it is none."""
-    if len(text) > 1 and text[:-1].isdigit() and len(text) < 12 and text[-1] in INTERVAL_UNITS_S:
-        return int(text[:-1]) * INTERVAL_UNITS_S[text[-1]]
-    return -1
+    last = len(text) - 1
+    if not 0 < last < 11 or text[last] not in INTERVAL_UNITS_S:
+        return -1
+    count = text[:last]
+    return int(count) * INTERVAL_UNITS_S[text[last]] if count.isascii() and count.isdigit() else -1
