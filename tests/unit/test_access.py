@@ -203,7 +203,7 @@ def test_a_virtual_host_takes_its_definitions_along(tmp_path: Path) -> None:
     for name in ("kept", "gone"):
         directory.add_vhost(name)
         definitions.save_queue(name, QueueRecord(0, "q", False, {}))
-    definitions.commit()
+        definitions.commit()
     directory.delete_vhost("gone")
     assert len(definitions.load("kept").queues) == 1
     assert definitions.load("gone").queues == []
