@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart: a year of departure delays, from what the pipeline computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import pandas as pd
+
+mpl.use("Agg")
+from matplotlib import dates
+from matplotlib import pyplot as plt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ORIGINS = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "LaGuardia"}
+COLOURS = {"EWR": "#1b6ca8", "JFK": "#c8553d", "LGA": "#3a7d44"}
+INK = "#333333"
+
+
+def draw(windows: pd.DataFrame, alerts: pd.DataFrame, path: Path) -> None:
+    """Mean delay per day and origin above, alerts per week below; saved as PNG."""
+    mean = (windows.minutes / windows.departed).astype(float).unstack("origin")
+    with plt.rc_context({"font.size": 10, "axes.edgecolor": "#999999", "text.color": INK}):
+        figure, (above, below) = plt.subplots(
+            2, 1, figsize=(11, 7), height_ratios=(3, 2), sharex=True, layout="constrained"
+        )
+        _delays(above, mean)
+        _alerts(below, alerts)
+        figure.suptitle(
+            "Departures from New York in 2013: how late, and how often very late",
+            fontsize=14,
+            fontweight="bold",
+            x=0.01,
+            ha="left",
+        )
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+
+
+def _delays(axes: Axes, mean: pd.DataFrame) -> None:
+    for origin, name in ORIGINS.items():
+        colour = COLOURS[origin]
+        axes.plot(mean.index, mean[origin], color=colour, alpha=0.25, linewidth=0.8)
+        weekly = mean[origin].rolling(7, center=True, min_periods=4).mean()
+        axes.plot(mean.index, weekly, color=colour, linewidth=2, label=f"{name} ({origin})")
+    axes.axhline(0, color="#999999", linewidth=0.8)
+    worst = mean.stack().idxmax()
+    axes.annotate(
+        f"{worst[0]:%d %B}, {ORIGINS[worst[1]]}: {mean.loc[worst[0], worst[1]]:.0f} min",
+        (worst[0], mean.loc[worst[0], worst[1]]),
+        xytext=(-12, -4),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
+    )
+    axes.set_ylabel("mean departure delay, minutes")
+    axes.set_title("per day (thin) and over seven days (bold)", loc="left", fontsize=10)
+    axes.legend(frameon=False, ncols=3, loc="upper right")
+    _plain(axes)
+
+
+def _alerts(axes: Axes, alerts: pd.DataFrame) -> None:
+    weekly = (
+        alerts.groupby([pd.Grouper(key="day", freq="W-MON", label="left", closed="left"), "origin"])
+        .size()
+        .unstack("origin", fill_value=0)
+    )
+    bottom = pd.Series(0, index=weekly.index)
+    for origin in ORIGINS:
+        axes.bar(
+            weekly.index,
+            weekly[origin],
+            width=6,
+            align="edge",
+            bottom=bottom,
+            color=COLOURS[origin],
+        )
+        bottom += weekly[origin]
+    axes.set_ylabel("alerts per week")
+    axes.set_title("flights that left more than three hours late", loc="left", fontsize=10)
+    axes.xaxis.set_major_locator(dates.MonthLocator())
+    axes.xaxis.set_major_formatter(dates.DateFormatter("%b"))
+    axes.set_xlim(pd.Timestamp("2013-01-01"), pd.Timestamp("2014-01-01"))
+    _plain(axes)
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
