@@ -2,6 +2,7 @@
 """Order, credit, expiry and limits of a queue, without any protocol around it."""
 
 import pytest
+
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, Consumer, Queue

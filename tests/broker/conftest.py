@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker that keeps nothing, and clients of it that clean up after themselves."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from talk import Talk
+
+from serving import Served
+
+Connect = Callable[..., BlockingConnection]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One broker for the tests of a module."""
+    broker = Served(tmp_path_factory.mktemp("broker"), memory=True).start()
+    yield broker
+    assert broker.running, broker.log()
+    assert "Traceback" not in broker.log(), broker.log()
+    assert broker.stop() == 0
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def connect(served: Served) -> Iterator[Connect]:
+    """Open pika connections; what is open at the end is closed."""
+    opened: list[BlockingConnection] = []
+
+    def open_one(**parameters: object) -> BlockingConnection:
+        url = pika.URLParameters(served.url)
+        url.heartbeat = 0
+        url.blocked_connection_timeout = 20
+        for key, value in parameters.items():
+            setattr(url, key, value)
+        connection = BlockingConnection(url)
+        opened.append(connection)
+        return connection
+
+    yield open_one
+    for connection in opened:
+        if connection.is_open:
+            connection.close()
+
+
+@pytest.fixture
+def connection(connect: Connect) -> BlockingConnection:
+    return connect()
+
+
+@pytest.fixture
+def channel(connection: BlockingConnection) -> BlockingChannel:
+    return connection.channel()
+
+
+@pytest.fixture
+def talk(served: Served) -> Iterator[Callable[[], Talk]]:
+    """Open clients that speak single methods."""
+    opened: list[Talk] = []
+
+    def open_one() -> Talk:
+        opened.append(Talk(served.host, served.port))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
