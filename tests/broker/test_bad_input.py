@@ -61,7 +61,9 @@ BODY_MAX = 1 << 20
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    broker = Served(tmp_path_factory.mktemp("bad-input"), "--body-size-max", str(BODY_MAX), memory=True)
+    broker = Served(
+        tmp_path_factory.mktemp("bad-input"), "--body-size-max", str(BODY_MAX), memory=True
+    )
     broker.start()
     yield broker
     assert broker.running, broker.log()
