@@ -10,7 +10,7 @@ import matplotlib as mpl
 import pandas as pd
 
 mpl.use("Agg")
-from matplotlib import dates
+from matplotlib import dates, ticker
 from matplotlib import pyplot as plt
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def draw(windows: pd.DataFrame, alerts: pd.DataFrame, path: Path) -> None:
             "Departures from New York in 2013: how late, and how often very late",
             fontsize=14,
             fontweight="bold",
-            x=0.01,
+            x=0.053,
             ha="left",
         )
         figure.savefig(path, dpi=150)
@@ -50,15 +50,15 @@ def _delays(axes: Axes, mean: pd.DataFrame) -> None:
     axes.axhline(0, color="#999999", linewidth=0.8)
     worst = mean.stack().idxmax()
     axes.annotate(
-        f"{worst[0]:%d %B}, {ORIGINS[worst[1]]}: {mean.loc[worst[0], worst[1]]:.0f} min",
-        (worst[0], mean.loc[worst[0], worst[1]]),
-        xytext=(-12, -4),
+        f"{worst[0].day} {worst[0]:%B}, {ORIGINS[worst[1]]}: {mean.loc[worst]:.0f} min",
+        (worst[0], mean.loc[worst]),
+        xytext=(8, -6),
         textcoords="offset points",
-        ha="right",
+        ha="left",
         fontsize=9,
     )
     axes.set_ylabel("mean departure delay, minutes")
-    axes.set_title("per day (thin) and over seven days (bold)", loc="left", fontsize=10)
+    axes.set_title("mean per day (thin) and over seven days (bold)", loc="left", fontsize=10)
     axes.legend(frameon=False, ncols=3, loc="upper right")
     _plain(axes)
 
@@ -83,7 +83,9 @@ def _alerts(axes: Axes, alerts: pd.DataFrame) -> None:
     axes.set_ylabel("alerts per week")
     axes.set_title("flights that left more than three hours late", loc="left", fontsize=10)
     axes.xaxis.set_major_locator(dates.MonthLocator())
-    axes.xaxis.set_major_formatter(dates.DateFormatter("%b"))
+    axes.xaxis.set_minor_locator(dates.MonthLocator(bymonthday=16))
+    axes.xaxis.set_major_formatter(ticker.NullFormatter())
+    axes.xaxis.set_minor_formatter(dates.DateFormatter("%b"))
     axes.set_xlim(pd.Timestamp("2013-01-01"), pd.Timestamp("2014-01-01"))
     _plain(axes)
 
@@ -92,3 +94,4 @@ def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
+    axes.tick_params(axis="x", which="minor", length=0)

@@ -74,7 +74,7 @@ class Stream:
     async def last_offset(self) -> int:
         """The end of what is committed: the offset that the next record will have."""
         if self._answers_offsets():
-            return await self._query("last")
+            return await self._query("next")
         offsets = await self._probe("last", CREDIT)
         return offsets[-1] + 1 if offsets else 0
 
