@@ -70,6 +70,7 @@ class GatewayConnection(Peer):
         self.number = number
         self.loopback = loopback
         self.output_max = context.output_max
+        self.hold_above = 2 * context.output_max
         self.tally = context.tally
         self.unacked = 0
         self.prefetch = 0  # Messages on the whole connection; 0 is no limit.
@@ -391,6 +392,9 @@ class GatewayConnection(Peer):
         """Make a transaction happen, and answer once it is durable."""
         publishes = channel.tx_publishes
         settles = channel.tx_settles
+        if publishes:
+            for data, address_len, header, *_ in publishes:  # What cannot be, fails before it all.
+                self.find_route(data[:address_len], data, header + 7, get32(data, header + 3))
         channel.tx_publishes = None
         channel.tx_settles = None
         channel.tx_octets = 0

@@ -30,6 +30,7 @@ cdef class Connection(Output):
     cdef public unsigned int current
     cdef public Py_ssize_t after
     cdef public unsigned long long handshake_octets
+    cdef public Py_ssize_t hold_above
     cdef public bint deaf
     cdef public object close_reason
 

@@ -168,6 +168,7 @@ class Connection(Output):
         self.current = 0  # The method being handled, class id << 16 | method id.
         self.after = 0  # Where to go on after the frame or content being handled.
         self.handshake_octets = 0
+        self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
         self.deaf = False
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
         if role is Role.CLIENT:
@@ -302,6 +303,8 @@ class Connection(Output):
                         pos = end + 1
                         continue
                 self.method_frame(channel, number, cut(d, pos + 7, end))
+                if self.tail - self.head + self.chained > self.hold_above:
+                    return end + 1
             elif kind == 8:
                 self.heartbeat_frame(number, size)
             elif channel is not None and channel.state == C_CLOSING:

@@ -32,6 +32,7 @@ cdef class Transport:
     cdef public bint writing
     cdef public bint watching
     cdef public bint paced
+    cdef public int unpaced_reads
     cdef public bint stalled
     cdef public bint closing
     cdef public bint closed
@@ -48,6 +49,8 @@ cdef class Transport:
     cpdef read(self)
     @cython.locals(reactor=Reactor, connection=GatewayConnection, used=Py_ssize_t, queue=Queue)
     cpdef take(self, bytearray buffer, Py_ssize_t n)
+    @cython.locals(rest=bytes)
+    cpdef take_rest(self)
     cpdef start_pacing(self, Queue queue)
     cpdef unpace(self)
     cpdef block(self, str reason)

@@ -23,6 +23,7 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 PACE_S = 0.02  # The longest that a publisher waits for a slow consumer's queue.
+UNPACED_READS = 64  # Reads that go on without a pause after one that did not help.
 LINGER_S = 3.0  # How long a closed connection may take to read our last words.
 SENDS_PER_TURN = 16  # One connection's sends in one turn, so that none starves the others.
 
@@ -54,8 +55,8 @@ class Reactor:
                 stream.drain()
         if self.definitions is not None and self.definitions.dirty:
             self.definitions.commit()
-        dirty = self.pool.dirty
-        if dirty:
+        while self.pool.dirty:  # A connection lost while sending gives others something to send.
+            dirty = self.pool.dirty
             self.pool.dirty = []
             for connection in dirty:
                 connection.dirty = False
@@ -84,6 +85,7 @@ class Transport:
         self.writing = False
         self.watching = False  # Wake up when the socket takes more, even with nothing to send.
         self.paced = False
+        self.unpaced_reads = 0  # Reads left that no full queue pauses.
         self.stalled = False  # Too much waits to be sent: read nothing more for now.
         self.closing = False
         self.closed = False
@@ -121,12 +123,14 @@ class Transport:
         self.write_more()
 
     def on_pace_over(self) -> None:
-        """The loop: the publisher has waited long enough."""
+        """The loop: the publisher has waited long enough; its queue is no shorter."""
+        self.unpaced_reads = UNPACED_READS
         self.unpace()
 
     def on_linger_over(self) -> None:
         """The loop: the peer had its time to read our last words."""
         self.lost()
+        self.reactor.turn()
 
     def read(self) -> None:
         """Octets came, or the end."""
@@ -163,7 +167,9 @@ class Transport:
         if connection.pace is not None:
             queue = connection.pace
             connection.pace = None
-            if queue.ready_count > 8192:
+            if self.unpaced_reads:
+                self.unpaced_reads -= 1
+            elif queue.ready_count > 8192:
                 self.start_pacing(queue)
         if connection.publishes and not connection.blocked:
             if reactor.blocked:
@@ -174,6 +180,14 @@ class Transport:
             self.stalled = True
             self.pause_reading()
             self.watch_output()
+
+    def take_rest(self) -> None:
+        """Go on with what was left lying when too much waited to be sent."""
+        rest = self.rest
+        if rest is not None and not self.closing:
+            self.rest = None
+            copy(self.reactor.buffer, 0, rest, 0, len(rest))
+            self.take(self.reactor.buffer, len(rest))
 
     def start_pacing(self, queue: Queue) -> None:
         """Read nothing until the queue's consumers caught up, or a short time has passed."""
@@ -271,6 +285,7 @@ class Transport:
             self.watching = False
             if self.stalled:
                 self.stalled = False
+                self.take_rest()
                 if not connection.blocked:
                     self.resume_reading()
             if connection.starving is not None:
