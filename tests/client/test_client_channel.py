@@ -392,10 +392,9 @@ async def test_exclusive_consumer(url: str, name: Name) -> None:
     queue = name("q")
     async with connect(url) as connection, connection.channel() as channel:
         await channel.declare_queue(queue, exclusive=True, durable=False)
-        async with channel.consume(queue, exclusive=True):
-            async with connection.channel() as other:
-                with pytest.raises(AccessRefused, match="exclusive"):
-                    await other.consume(queue).start()
+        async with channel.consume(queue, exclusive=True), connection.channel() as other:
+            with pytest.raises(AccessRefused, match="exclusive"):
+                await other.consume(queue).start()
 
 
 @pytest.mark.rule("0-9-1/tx.commit")
@@ -406,7 +405,7 @@ async def test_transactions(url: str, name: Name) -> None:
         for one in (queue, target):
             await observer.declare_queue(one, exclusive=True, durable=False)
         await observer.publish("a", queue)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
             async with channel.transaction():
                 await channel.publish("b", target)
                 _ = 1 // 0
@@ -420,7 +419,7 @@ async def test_transactions(url: str, name: Name) -> None:
         assert (await observer.declare_queue(target, passive=True)).message_count == 2
         with pytest.raises(UsageError, match="within a transaction"):
             await channel.publish("d", target)
-        with pytest.raises(Returned):
+        with pytest.raises(Returned):  # noqa: PT012
             async with channel.transaction():
                 await channel.publish("e", name("nowhere"), mandatory=True)
                 await channel.publish("f", target)

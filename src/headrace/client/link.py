@@ -127,6 +127,8 @@ class Link(asyncio.Protocol):
                     else None,
                 )
                 await link._opened
+                if link._error is not None:  # It ended before anybody knew that it was open.
+                    raise _while_opening(link._error, link.machine.state)
         except TimeoutError:
             raise ConnectFailed(
                 f"no connection to {settings.address} within {settings.connection_timeout_s} s"

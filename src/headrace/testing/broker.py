@@ -19,11 +19,8 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import quote
-
-if TYPE_CHECKING:
-    from headrace.server.broker import Broker
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -57,12 +54,12 @@ class LocalBroker(_Address):
     """
 
     def __init__(self, data: Path | None = None, **settings: Any) -> None:
+        self.addresses: dict[str, str] = {}  # By protocol: amqp, and amqps when it listens to TLS.
         self._data = data
         self._settings = settings
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        self._broker: Broker | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -131,9 +128,9 @@ class LocalBroker(_Address):
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         broker = Broker(settings)
-        addresses = await broker.start()
+        self.addresses = await broker.start()
         try:
-            self.port = int(addresses["amqp"].rpartition(":")[2])
+            self.port = int(self.addresses["amqp"].rpartition(":")[2])
             started.set_result(None)
             await self._stopping.wait()
         finally:
