@@ -52,6 +52,7 @@ DIRECTIVES = {
     "cdivision": False,
     "initializedcheck": False,
     "annotation_typing": False,
+    "show_performance_hints": False,
 }
 
 # Class decorators that Cython loses when they stand in a .pxd beside a .py. Without these, garbage
@@ -73,11 +74,12 @@ def sanitizers() -> str:
 
 def compiler_flags() -> tuple[list[str], list[str]]:
     """Flags to compile and to link with."""
-    flags = ["-O2", "-fno-strict-aliasing", "-fvisibility=hidden"]
+    # -w: warnings about generated C help nobody.
+    flags = ["-O2", "-fno-strict-aliasing", "-fvisibility=hidden", "-w"]
     if not sanitizers():
         return flags, []
     checks = [f"-fsanitize={sanitizers()}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-    return ["-O1", "-g", "-fno-strict-aliasing", *checks], checks
+    return ["-O1", "-g", "-fno-strict-aliasing", "-w", *checks], checks
 
 
 def extensions(c_dir: Path = Path("build/c")) -> list[Extension]:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project's own books: what one file says about others is true."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import headrace
+from headrace.cli import COMMANDS, main
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = ROOT / "src"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def python_files() -> list[Path]:
+    places = [SOURCE, ROOT / "tests", ROOT / "tools", ROOT / "demo"]
+    found = [path for place in places for path in place.rglob("*.py")]
+    return [*found, ROOT / "setup.py", ROOT / "build_ext.py"]
+
+
+def to_cythonize() -> tuple[str, ...]:
+    sys.path.insert(0, str(ROOT))
+    try:
+        import build_ext
+    finally:
+        sys.path.remove(str(ROOT))
+    return build_ext.TO_CYTHONIZE
+
+
+def test_every_python_file_names_its_licence() -> None:
+    line = "# SPDX-License-Identifier: Apache-2.0"
+    without = [path for path in python_files() if not path.read_text().startswith(line)]
+    assert without == []
+
+
+def test_versions_agree() -> None:
+    assert PROJECT["project"]["version"] == headrace.__version__
+
+
+def test_compiled_modules_exist_and_have_their_types() -> None:
+    listed = to_cythonize()
+    assert len(set(listed)) == len(listed)
+    for name in listed:
+        assert (SOURCE / name).exists(), name
+        assert (SOURCE / name).with_suffix(".pxd").exists(), name
+
+
+def test_a_module_with_types_is_compiled() -> None:
+    only_inlined = {"headrace/wire/memory.py", "headrace/spec/ids.py"}
+    with_types = {
+        str(path.with_suffix(".py").relative_to(SOURCE))
+        for path in SOURCE.rglob("*.pxd")
+        if path.name != "__init__.pxd"
+    }
+    assert with_types - only_inlined == set(to_cythonize())
+
+
+def test_every_room_is_in_the_import_contracts() -> None:
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    named = {
+        module
+        for contract in contracts
+        for key in ("source_modules", "forbidden_modules", "modules")
+        for module in contract.get(key, ())
+    }
+    rooms = {f"headrace.{path.parent.name}" for path in (SOURCE / "headrace").glob("*/__init__.py")}
+    assert rooms == named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    text = (ROOT / "README.md").read_text() + (ROOT / "docs" / "architecture.md").read_text()
+    text += (ROOT / "docs" / "durability.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name in text, page.name
+
+
+def test_every_dependency_is_explained() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text().lower()
+    project = PROJECT["project"]
+    wanted = [*project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        wanted += extra
+    for requirement in wanted:
+        name = re.split(r"[\[<>=!~ ;]", requirement, maxsplit=1)[0].lower()
+        assert re.search(rf"\b{re.escape(name)}\b", text), name
+
+
+def test_every_command_has_help() -> None:
+    runner = CliRunner()
+    assert set(main.list_commands(None)) == set(COMMANDS)  # type: ignore[arg-type]  # Unused.
+    for name in COMMANDS:
+        done = runner.invoke(main, [name, "--help"])
+        assert done.exit_code == 0, done.output
+        assert "Usage:" in done.output
