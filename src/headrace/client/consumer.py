@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -114,6 +114,7 @@ class Consumer:
         self.started = False  # Set by the channel once the broker was asked.
         self._error: ClientError | None = None
         self._stopped = False
+        self._is_held = True  # Whether the buffer counts as held by the connection.
         self._offset: int | None = None  # Of the last message handed out, if it is a stream.
 
     async def __aenter__(self) -> Self:
@@ -164,9 +165,8 @@ class Consumer:
             await self._changed.wait()
         taken: list[Delivery] = []
         while self._buffer and len(taken) < most:
-            delivery = self._buffer.popleft()
-            self.channel.intake.release(len(delivery.body))
-            taken.append(delivery)
+            taken.append(self._buffer.popleft())
+        self._release(taken)
         if taken[-1].offset is not None:
             self._offset = taken[-1].offset
         return taken
@@ -227,17 +227,22 @@ class Consumer:
         self.fail(ConsumerCancelled(self.queue, self.tag))
 
     def fail(self, error: ClientError) -> None:
-        """No more messages will come; those that are here can still be taken."""
+        """No more will come. What is here can still be taken, unless it will come again."""
         self._error = self._error or error
-        if isinstance(error, ConsumerCancelled):
-            self._changed.set()
-            return
-        self.lost()
+        if not isinstance(error, ConsumerCancelled):
+            self.lost()
+        self._release(self._buffer)
+        self._is_held = False
         self._changed.set()
 
     def _clear(self) -> list[Delivery]:
         cleared = list(self._buffer)
         self._buffer.clear()
-        for delivery in cleared:
-            self.channel.intake.release(len(delivery.body))
+        self._release(cleared)
         return cleared
+
+    def _release(self, deliveries: Iterable[Delivery]) -> None:
+        """These no longer count as held by the connection."""
+        if self._is_held:
+            for delivery in deliveries:
+                self.channel.intake.release(len(delivery.body))

@@ -124,15 +124,18 @@ class Stream:
             arguments: dict[str, Value] = {"x-stream-offset": first}
             if exact:
                 arguments["x-stream-offset-error"] = True
-            await self._consume(channel, reader, arguments, credit)
-            while not reader.is_complete:
-                batch = await reader.take(batch_max)
-                if batch and not exact and batch[0].offset > reader.expected_first:
-                    raise _gone(self.name, reader.expected_first, batch[0].offset)
-                if batch:
-                    reader.expected_first = batch[-1].offset + 1
-                    yield batch
-                reader.acknowledge(credit)
+            try:
+                await self._consume(channel, reader, arguments, credit)
+                while not reader.is_complete:
+                    batch = await reader.take(batch_max)
+                    if batch and not exact and batch[0].offset > reader.expected_first:
+                        raise _gone(self.name, reader.expected_first, batch[0].offset)
+                    if batch:
+                        reader.expected_first = batch[-1].offset + 1
+                        yield batch
+                    reader.acknowledge(credit)
+            finally:
+                reader.drop()
 
     async def _consume(
         self, channel: Channel, reader: _Reader, arguments: dict[str, Value], credit: int
@@ -163,14 +166,16 @@ class Stream:
         offsets: list[int] = []
         async with self._connection.channel(confirm=False) as channel:
             reader = _Reader(channel, self.name, 0, 1 << 62)
-            await self._consume(channel, reader, {"x-stream-offset": what}, credit)
             try:
+                await self._consume(channel, reader, {"x-stream-offset": what}, credit)
                 while not offsets or credit > 1:
                     async with asyncio.timeout(QUIET_S if offsets else PROBE_TIMEOUT_S):
                         offsets += [record.offset for record in await reader.take(BATCH_MAX)]
                     reader.acknowledge(credit)
             except TimeoutError:
                 pass  # That was all.
+            finally:
+                reader.drop()
         return offsets
 
 
@@ -243,11 +248,13 @@ class _Reader:
     def fail(self, error: ClientError) -> None:
         """No more records will come."""
         self._error = self._error or error
+        self._changed.set()
+
+    def drop(self) -> None:
+        """Nobody wants the rest."""
         for record in self._records:
             self._channel.intake.release(len(record.body))
         self._records.clear()
-        self._tags.clear()
-        self._changed.set()
 
 
 def offset_of(header: bytes) -> int:

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams by offset."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.client import (
+    ConnectionLost,
+    ConsumerCancelled,
+    Lost,
+    Message,
+    NotFound,
+    OffsetGone,
+    Reconnect,
+    Recovered,
+    connect,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.client import Connection, Record, Stream
+
+    Name = Callable[[str], str]
+
+STREAM = {"x-queue-type": "stream"}
+
+
+async def fill(connection: Connection, stream: str, count: int, first: int = 0) -> None:
+    async with connection.channel() as channel:
+        await channel.declare_queue(stream, arguments=STREAM)
+        await channel.publish_many((f"{n}" for n in range(first, first + count)), stream)
+
+
+async def read_all(stream: Stream, first: int, last: int, **options: int) -> list[Record]:
+    return [record async for batch in stream.read(first, last, **options) for record in batch]
+
+
+async def test_offsets_and_ranges(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        await fill(connection, name("s"), 250)
+        stream = connection.stream(name("s"))
+        assert (await stream.first_offset(), await stream.last_offset()) == (0, 250)
+        records = await read_all(stream, 0, 250)
+        assert [record.offset for record in records] == list(range(250))
+        assert [record.body for record in records] == [b"%d" % n for n in range(250)]
+        assert {record.routing_key for record in records} == {name("s")}
+        assert {record.exchange for record in records} == {""}
+        part = await read_all(stream, 100, 110, batch_max=3, credit=4)
+        assert part == records[100:110]
+        assert part == await read_all(stream, 100, 110)  # The same octets, again.
+        assert await read_all(stream, 7, 7) == []
+        assert records[3].message().body == b"3"
+
+
+async def test_batches_are_bounded(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        await fill(connection, name("s"), 50)
+        reading = connection.stream(name("s")).read(0, 50, batch_max=7, credit=10)
+        sizes = [len(batch) async for batch in reading]
+        assert sum(sizes) == 50
+        assert max(sizes) <= 7
+
+
+async def test_a_read_waits_for_what_is_not_there_yet(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        await fill(connection, name("s"), 5)
+        reading = asyncio.create_task(read_all(connection.stream(name("s")), 3, 8))
+        await fill(connection, name("s"), 5, first=5)
+        assert [record.body for record in await reading] == [b"3", b"4", b"5", b"6", b"7"]
+
+
+async def test_an_empty_stream(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        await fill(connection, name("s"), 0)
+        stream = connection.stream(name("s"))
+        assert (await stream.first_offset(), await stream.last_offset()) == (0, 0)
+
+
+async def test_offsets_by_time(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        before = datetime.now(UTC) - timedelta(seconds=5)
+        await fill(connection, name("s"), 10)
+        stream = connection.stream(name("s"))
+        assert await stream.offset_at(before) == 0
+        assert await stream.offset_at(datetime.now(UTC) + timedelta(hours=1)) == 10
+        with pytest.raises(ValueError, match="time zone"):
+            await stream.offset_at(datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+async def test_a_stream_that_does_not_exist(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        stream = connection.stream(name("missing"))
+        with pytest.raises(NotFound):
+            await stream.first_offset()
+        with pytest.raises(NotFound):
+            await read_all(stream, 0, 1)
+        with pytest.raises(ValueError, match="negative"):
+            await read_all(stream, -1, 1)
+
+
+async def test_deleting_a_stream_ends_its_readers(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        await fill(connection, name("s"), 3)
+        reading = connection.stream(name("s")).read(0, 10)
+        assert len(await anext(reading)) > 0
+        async with connection.channel() as channel:
+            await channel.delete_queue(name("s"))
+        with pytest.raises(ConsumerCancelled):
+            async for _ in reading:
+                pass
+
+
+async def test_an_offset_that_is_gone(headrace_broker: object, name: Name) -> None:
+    async with connect(headrace_broker.url) as connection:  # type: ignore[attr-defined]
+        arguments = {
+            **STREAM,
+            "x-max-length-bytes": 200_000,
+            "x-stream-max-segment-size-bytes": 50_000,
+        }
+        async with connection.channel() as channel:
+            await channel.declare_queue(name("s"), arguments=arguments)
+            await channel.publish_many([bytes(1000)] * 1000, name("s"))
+        stream = connection.stream(name("s"))
+        first, last = await stream.first_offset(), await stream.last_offset()
+        assert 0 < first < 1000
+        assert last == 1000
+        with pytest.raises(OffsetGone, match="404 NOT_FOUND - offset 0 is gone"):
+            await read_all(stream, 0, 10)
+        assert len(await read_all(stream, first, last)) == last - first
+
+
+async def test_consuming_a_stream(url: str, name: Name) -> None:
+    async with connect(url) as connection:
+        await fill(connection, name("s"), 20)
+        async with connection.channel() as channel:
+            consumer = channel.consume(
+                name("s"), prefetch=5, arguments={"x-stream-offset": "first"}
+            )
+            async with consumer:
+                for n in range(20):
+                    delivery = await consumer.receive()
+                    assert (delivery.offset, delivery.text()) == (n, f"{n}")
+                    await delivery.ack()
+            assert Message(b"").headers == {}
+
+
+@pytest.mark.parametrize("how", ["read", "consume"])
+async def test_reading_goes_on_after_a_reconnection(url: str, name: Name, how: str) -> None:
+    events: asyncio.Queue[object] = asyncio.Queue()
+    reconnect = Reconnect(delay_s=0.001)
+    async with connect(url, reconnect=reconnect, on_event=events.put_nowait) as connection:
+        await fill(connection, name("s"), 100)
+        offsets: list[int | None] = []
+
+        async def lose_the_connection() -> None:
+            assert connection._link is not None
+            connection._link.fail(ConnectionLost("the network failed"))
+            assert isinstance(await events.get(), Lost)
+            assert isinstance(await events.get(), Recovered)
+
+        if how == "read":
+            async for batch in connection.stream(name("s")).read(0, 100, batch_max=40):
+                offsets += [record.offset for record in batch]
+                if len(offsets) < 100:
+                    await lose_the_connection()
+        else:
+            channel = await connection.channel()
+            start = {"x-stream-offset": "first"}
+            async with channel.consume(name("s"), prefetch=10, arguments=start) as consumer:
+                async for delivery in consumer:
+                    offsets.append(delivery.offset)
+                    await delivery.ack()
+                    if len(offsets) == 40:
+                        await lose_the_connection()
+                    if len(offsets) == 100:
+                        break
+        assert offsets == list(range(100))
