@@ -41,6 +41,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/store/segment.py",
     "headrace/store/journal.py",
     "headrace/store/recovery.py",
+    "headrace/store/stream_log.py",
     "headrace/bench/meter.py",
     "headrace/spark/columns.py",
 )
@@ -61,6 +62,9 @@ MODULE_DIRECTIVES: dict[str, dict[str, object]] = {
     "headrace/model/message.py": {"no_gc": True, "freelist": 1024},
 }
 
+# Warnings about generated C that say nothing about the source.
+QUIET = ("-Wno-sign-compare", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-extra")
+
 SOURCE = Path("src")
 
 
@@ -74,12 +78,11 @@ def sanitizers() -> str:
 
 def compiler_flags() -> tuple[list[str], list[str]]:
     """Flags to compile and to link with."""
-    # -w: warnings about generated C help nobody.
-    flags = ["-O2", "-fno-strict-aliasing", "-fvisibility=hidden", "-w"]
+    flags = ["-O2", "-fno-strict-aliasing", "-fvisibility=hidden", *QUIET]
     if not sanitizers():
         return flags, []
     checks = [f"-fsanitize={sanitizers()}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-    return ["-O1", "-g", "-fno-strict-aliasing", "-w", *checks], checks
+    return ["-O1", "-g", "-fno-strict-aliasing", *QUIET, *checks], checks
 
 
 def extensions(c_dir: Path = Path("build/c")) -> list[Extension]:
