@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.gateway.access import hash_password
+from headrace.model.arguments import age_ms
 from headrace.model.definitions import NoDefinitions
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
@@ -19,6 +20,7 @@ from headrace.server.settings import Settings
 from headrace.store.definitions import SqliteDefinitions
 from headrace.store.journal import Journal
 from headrace.store.schema import DataDirectory
+from headrace.store.stream_log import DiskStreamLog
 from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
@@ -126,7 +128,22 @@ class Storage:
 
     def make_stream(self, host: str, name: str, **options: Any) -> Queue:
         """Make a queue of type stream."""
-        return Stream(name, StreamLog(), **options)
+        arguments = options["arguments"]
+        max_length_bytes = arguments.get("x-max-length-bytes", -1)
+        max_age_ms = age_ms(arguments.get("x-max-age", "")) or -1
+        store = self.stores[host]
+        if self.data is None or not isinstance(store, Journal):
+            return Stream(name, StreamLog(max_length_bytes, max_age_ms), **options)
+        home = self.data.vhost(self.vhost_ids[host]) / "streams" / str(options["id"])
+        segment_size = arguments.get("x-stream-max-segment-size-bytes", self.settings.segment_size)
+        log = DiskStreamLog(
+            str(home),
+            store,
+            segment_size=segment_size,
+            max_length_bytes=max_length_bytes,
+            max_age_ms=max_age_ms,
+        )
+        return Stream(name, log, **options)
 
     def recover(self, vhost: VirtualHost) -> None:
         """Give a virtual host's queues back what they hold."""

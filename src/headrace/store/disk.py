@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Sequence
 
 PIECES_MAX = 512  # Buffers in one system call; the kernel takes 1,024.
@@ -134,6 +135,10 @@ class Disk:
         """Remove a file, if it is there."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory with all that is in it."""
+        shutil.rmtree(path, ignore_errors=True)
 
     def free(self, path: str) -> int:
         """Return how many octets are free for us on the disk that holds a directory."""

@@ -15,6 +15,8 @@ ctypedef unsigned int u32
 ctypedef unsigned long long u64
 ctypedef long long i64
 
+cdef u64 INDEX_MASK
+
 cdef class Journal(Store):
     cdef public str directory
     cdef public str name
@@ -50,6 +52,7 @@ cdef class Journal(Store):
     cdef public bint closed
     cdef public bint recovered
     cdef public list dirty_streams
+    cdef public list streams
     cdef public object scratch
     cdef public object compactor
     cdef public object writer
@@ -80,9 +83,9 @@ cdef class Journal(Store):
     @cython.locals(segment=Segment, first=bytes)
     cpdef begin_segment(self, u32 number, u64 size)
     cpdef settle(self, u32 queue_id, u64 seq, u64 position)
-    @cython.locals(number=u32, i=u32, segment=Segment, outcome=int)
+    @cython.locals(number=u32, i=u32, segment=Segment, outcome=cython.int)
     cpdef int forget(self, u32 queue_id, u64 position) except -2
-    @cython.locals(outcome=int)
+    @cython.locals(outcome=cython.int)
     cpdef int forget_moved(self, Segment segment, u32 queue_id, u32 i) except -2
     cpdef end_run(self)
     cpdef flush_runs(self)

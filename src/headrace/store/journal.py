@@ -71,6 +71,7 @@ BACKLOG_MAX = 256 << 20  # Octets appended and not synced; beyond, publishers wa
 READ_AHEAD = 256 << 10
 SLABS = 4  # Stretches read ahead that are kept.
 PART_SIZE = 131064  # Octets; a large body is read back in parts of this size.
+INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
 RUNS_MAX = 64 << 10  # Octets of SETTLED runs in one record.
 SPARES_MAX = 2  # Recycled files kept for the next segments.
 HANDLES_MAX = 64  # Files of old segments kept open.
@@ -191,7 +192,8 @@ class Journal(Store):
         self.slabs: deque[tuple[int, int, bytes]] = deque(maxlen=SLABS)
         self.closed = False
         self.recovered = False
-        self.dirty_streams: list[Any] = []
+        self.dirty_streams: list[Any] = []  # Logs of streams with something to write.
+        self.streams: list[Any] = []  # Those that are open.
         self.disk.make_directory(directory)
         self.scratch = Scratch(self.disk, directory)
         self.compactor = Compactor(self)
@@ -430,7 +432,7 @@ class Journal(Store):
     def forget(self, queue_id: int, position: int) -> int:
         """Note in memory that a queue does not owe a message; -1 when it did not anyway."""
         number = position >> 32
-        i = position & 0xFFFFFFFF
+        i = position & INDEX_MASK
         segment = self.segment
         if segment.number != number:
             segment = self.segments.get(number)
@@ -567,7 +569,7 @@ class Journal(Store):
         moved = False
         while self.writer.finished:
             job = self.writer.finished.popleft()
-            if isinstance(job, Retire):
+            if not isinstance(job, Group):
                 continue
             for piece in job.pieces:
                 segment = piece.segment
@@ -724,13 +726,13 @@ class Journal(Store):
 
     def find(self, position: int) -> tuple["Segment", int]:
         """Return the segment and the offset of a message that is still owed."""
-        i = position & 0xFFFFFFFF
+        i = position & INDEX_MASK
         segment = self.segments.get(position >> 32)
         while segment is not None and segment.forward is not None and i < segment.count:
             position = get64(segment.forward, 8 * i)
             if position == 0:
                 break
-            i = position & 0xFFFFFFFF
+            i = position & INDEX_MASK
             segment = self.segments.get(position >> 32)
         if segment is None or i >= segment.count:
             raise OSError(errno.ENOENT, f"no message at position {position:#x} of the journal")
@@ -873,7 +875,9 @@ class Journal(Store):
             return
         if self.recovered:
             self.flush_settled()
-            while self.busy is not None or self.at > self.floor or self.pieces:
+            while (
+                self.busy is not None or self.at > self.floor or self.pieces or self.dirty_streams
+            ):
                 if self.busy is None:
                     self.hand_over()
                 if not self.wait():
@@ -882,6 +886,8 @@ class Journal(Store):
         self.writer.stop()
         self.closed = True
         self.scratch.close()
+        for stream in list(self.streams):
+            stream.close()
         for segment in self.segments.values():
             if segment.handle >= 0:
                 self.disk.close(segment.handle)

@@ -42,7 +42,7 @@ cdef enum:
 )
 cpdef u64 residue(u64 start, const u8* d, Py_ssize_t lo, Py_ssize_t hi) except? 1
 
-@cython.locals(mixed=u64, factor=u64)
+@cython.locals(mixed=u64, factor=u64, low=u64)
 cpdef u32 head_word(u64 seed, u32 length, u32 type) except? 1
 
 cdef u64 first_word(u64 seed, u64 length, u64 type) except? 1

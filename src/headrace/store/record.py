@@ -122,8 +122,9 @@ def residue(start: int, d: bytes | bytearray, lo: int, hi: int) -> int:
 def head_word(seed: int, length: int, type: int) -> int:
     """Return the second half of a head's first word: type and tag."""
     factor = 0x9E3779B1
+    low = 0xFFFFFFFF
     mixed = length ^ (type << 24)
-    mixed = (mixed * factor + seed) & 0xFFFFFFFF
+    mixed = (mixed * factor + seed) & low
     return (type << 24) | ((mixed ^ (mixed >> 15)) & 0xFFFFFF)
 
 

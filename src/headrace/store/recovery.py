@@ -26,7 +26,7 @@ import cython
 
 from headrace.store.errors import StoreError
 from headrace.store.record import group_mark, segment_seed
-from headrace.store.segment import HEADER, VERSION, file_name, numbered, read_header
+from headrace.store.segment import HEADER, VERSION, Header, file_name, numbered, read_header
 
 if not cython.compiled:
     from headrace.model.message import LARGE as C_LARGE
@@ -117,7 +117,7 @@ class Recovery:
             self.next_number = number + 1
             size, head = found[number]
             if head is not None:
-                self.last_seq = max(self.last_seq, head[3] - 1)
+                self.last_seq = max(self.last_seq, head.first_seq - 1)
             segment = Segment(number, segment_seed(self.secret, number), size)
             path = self.path(number)
             handle = self.disk.open(path)
@@ -146,9 +146,7 @@ class Recovery:
         """Return where a segment is."""
         return os.path.join(self.directory, file_name(number))
 
-    def read_headers(
-        self, numbers: list[int]
-    ) -> dict[int, tuple[int, tuple[int, int, int, int, int] | None]]:
+    def read_headers(self, numbers: list[int]) -> dict[int, tuple[int, Header | None]]:
         """Return size and header of each segment; remove those that were let go of."""
         found = {}
         oldest = 0
@@ -159,15 +157,15 @@ class Recovery:
                 size = self.disk.size(handle)
             finally:
                 self.disk.close(handle)
-            if head is not None and head[1] != number:
+            if head is not None and head.number != number:
                 head = None  # A recycled file that was not begun anew.
             if head is not None:
-                if head[0] > VERSION:
+                if head.version > VERSION:
                     raise StoreError(
                         f"{self.path(number)} was written by a newer version of Headrace "
-                        f"(format {head[0]}; this one reads up to {VERSION})"
+                        f"(format {head.version}; this one reads up to {VERSION})"
                     )
-                oldest = max(oldest, head[4])
+                oldest = max(oldest, head.oldest)
             found[number] = size, head
         for number in [number for number in numbers if number < oldest]:
             self.disk.remove(self.path(number))
@@ -175,13 +173,11 @@ class Recovery:
             del found[number]
         return found
 
-    def read_secret(
-        self, found: dict[int, tuple[int, tuple[int, int, int, int, int] | None]]
-    ) -> None:
+    def read_secret(self, found: dict[int, tuple[int, Header | None]]) -> None:
         """Find the journal's secret, or make one for a new journal."""
         for _, head in found.values():
             if head is not None:
-                self.secret = head[2]
+                self.secret = head.secret
                 return
         path = os.path.join(self.directory, SECRET_FILE)
         handle = self.disk.open(path, create=True)

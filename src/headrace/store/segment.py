@@ -3,20 +3,23 @@
 
 A segment starts with a header of 64 octets::
 
-    0            8         12        16        24          32       36        56      64
-    +------------+---------+---------+---------+-----------+--------+---------+-------+
-    | "HEADRACE" | version | number  | secret  | first_seq | oldest | zeros   | check |
-    +------------+---------+---------+---------+-----------+--------+---------+-------+
+    0            8         12       16       24          32       40         48      56      64
+    +------------+---------+--------+--------+-----------+--------+----------+-------+-------+
+    | "HEADRACE" | version | number | secret | first_seq | oldest | begun_ms | zeros | check |
+    +------------+---------+--------+--------+-----------+--------+----------+-------+-------+
 
 ``secret`` is the journal's, and gives the segments their seeds; every seq below ``first_seq`` was
-given away before; segments before ``oldest`` were of no use any more when this one was begun. Then
-come records (:mod:`headrace.store.record`) up to a SEALED one or, in the last segment, up to the
+given away before; segments before ``oldest`` were of no use any more when this one was begun;
+``begun_ms`` is when the first message of a stream's segment arrived, otherwise 0. Then come records (:mod:`headrace.store.record`) up to a SEALED one or, in the last segment, up to the
 first place that holds none.
 
 Memory keeps 8 octets for each message: where it starts and how many queues still owe it. A position
 is ``number << 32 | index``. When compaction has copied what was left of a segment, the segment
 stays known under its number with ``forward``, which says where each message went.
 """
+
+import struct
+from typing import NamedTuple
 
 import cython
 
@@ -110,7 +113,18 @@ class Segment:
         return 1
 
 
-def header(number: int, secret: int, first_seq: int, oldest: int) -> bytes:
+class Header(NamedTuple):
+    """What the first octets of a segment say."""
+
+    version: int
+    number: int
+    secret: int
+    first_seq: int
+    oldest: int
+    begun_ms: int
+
+
+def header(number: int, secret: int, first_seq: int, oldest: int, begun_ms: int = 0) -> bytes:
     """Return the first octets of a segment."""
     b = bytearray(HEADER)
     b[:8] = MAGIC
@@ -118,20 +132,19 @@ def header(number: int, secret: int, first_seq: int, oldest: int) -> bytes:
     put32(b, 12, number)
     put64(b, 16, secret)
     put64(b, 24, first_seq)
-    put32(b, 32, oldest)
+    put64(b, 32, oldest)
+    put64(b, 40, begun_ms)
     put64(b, 56, residue(0, b, 0, 56))
     return bytes(b)
 
 
-def read_header(b: bytes | bytearray) -> tuple[int, int, int, int, int] | None:
-    """Return version, number, secret, first_seq and oldest of a header; None when damaged."""
+def read_header(b: bytes | bytearray) -> Header | None:
+    """Return what a segment's first octets say; None when they are damaged."""
     if len(b) < HEADER or b[:8] != MAGIC:
         return None
     if int.from_bytes(b[56:64], "big") != residue(0, bytes(b[:56]), 0, 56):
         return None
-    version, number = int.from_bytes(b[8:12], "big"), int.from_bytes(b[12:16], "big")
-    secret, first_seq = int.from_bytes(b[16:24], "big"), int.from_bytes(b[24:32], "big")
-    return version, number, secret, first_seq, int.from_bytes(b[32:36], "big")
+    return Header(*struct.unpack_from(">IIQQQQ", b, 8))
 
 
 def file_name(number: int) -> str:

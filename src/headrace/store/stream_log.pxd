@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.model.stream cimport StreamLog
+from headrace.store.journal cimport Journal
+from headrace.store.record cimport (
+    C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, intact, next_intact, plausible, seal,
+)
+from headrace.wire.memory cimport copy, cut, get16, get32, get64, put16, put32, put64
+
+ctypedef unsigned char u8
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+cdef class DiskStreamLog(StreamLog):
+    cdef public str directory
+    cdef public Journal journal
+    cdef public object disk
+    cdef public u64 segment_size
+    cdef public u64 secret
+    cdef public u64 seed
+    cdef public list segments
+    cdef public bytearray buffer
+    cdef public Py_ssize_t capacity
+    cdef public object spare
+    cdef public Py_ssize_t at
+    cdef public list pieces
+    cdef public Py_ssize_t piece_lo
+    cdef public u64 piece_place
+    cdef public u64 place
+    cdef public u64 indexed
+    cdef public u64 groups
+    cdef public long long roll_ms
+    cdef public long long newest_ms
+    cdef public bint dirty
+    cdef public bint deleted
+    cdef public object handles
+    cdef public object places
+    cdef public object recent
+
+    @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, offset=u64)
+    cpdef unsigned long long append(
+        self, bytes data, Py_ssize_t address_len, Py_ssize_t body_size, long long arrived_ms
+    ) except? 0
+    @cython.locals(b="u8*")
+    cpdef mark_group(self)
+    cpdef trim(self, long long now_ms)
+    @cython.locals(found=list)
+    cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    @cython.locals(
+        left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, octets=Py_ssize_t, seed=u64, length=u32,
+        seq=u64, lo=Py_ssize_t, n=Py_ssize_t,
+    )
+    cpdef u64 read_some(
+        self, object segment, u64 place, u64 offset, Py_ssize_t octets_max, list found
+    ) except? 0
+    cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
+    @cython.locals(
+        at=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, index=list, following=Py_ssize_t,
+        length=u32, seq=u64, seed=u64, active=bint,
+    )
+    cpdef Py_ssize_t scan(self, object segment, bytearray d, Py_ssize_t size) except -1
+    cpdef close(self)
+    cpdef delete(self)
