@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,11 +25,15 @@ from demo.programs import Program
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.25
 STALLED_S_MAX = 180.0
+TITLES = {
+    "archive": "archived to Parquet",
+    "delays": "in windows of a day",
+    "alerts": "searched for alerts",
+}
 
 
 @dataclass
@@ -83,23 +88,25 @@ def _run(
     console: Console, stack: ExitStack, scratch: Path, url: str, places: pipeline.Places
 ) -> Run:
     """Publish, process and count, all at the same time."""
+    run = Run(total=len(flights()))
     publisher = Program("demo.publish", url, broker.FLIGHTS)
     stack.callback(publisher.kill)
     counter = Program("demo.count_alerts", url, broker.ALERT_QUEUE)
     stack.callback(counter.kill)
-    with console.status("starting Spark, and reading the flights"):
-        spark = pipeline.session(scratch)
-        stack.callback(spark.stop)
-        run = Run(total=len(flights()))
-        queries = pipeline.start(spark, url, places)
-    with _bars(console) as progress:
-        _watch(progress, run, publisher, counter, queries)
-    _stop(spark, queries)
-    counter.finish()
-    run.counts |= json.loads(counter.last)
+    with _bars(console) as progress, ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(_start, stack, scratch, url, places)
+        _watch(progress, run, publisher, counter, starting)
     run.counts["queued"] = broker.depth(url, broker.QUEUE)
     run.elapsed_s = time.monotonic() - run.started
     return run
+
+
+def _start(
+    stack: ExitStack, scratch: Path, url: str, places: pipeline.Places
+) -> dict[str, StreamingQuery]:
+    spark = pipeline.session(scratch)
+    stack.callback(spark.stop)
+    return pipeline.start(spark, url, places)
 
 
 def _bars(console: Console) -> Progress:
@@ -118,47 +125,59 @@ def _watch(
     run: Run,
     publisher: Program,
     counter: Program,
-    queries: dict[str, StreamingQuery],
+    starting: Future[dict[str, StreamingQuery]],
 ) -> None:
-    """Show how far everything is until all flights went through all queries."""
-    titles = {
-        "archive": "archived to Parquet",
-        "delays": "in windows of a day",
-        "alerts": "searched for alerts",
-    }
+    """Show how far everything is until all flights went through all queries, and stop those."""
     published = progress.add_task("published, confirmed", total=run.total, rate="")
     bars = {
-        name: progress.add_task(title, total=run.total, rate="") for name, title in titles.items()
+        name: progress.add_task(title, total=run.total, rate="Spark starts")
+        for name, title in TITLES.items()
     }
     alerts = progress.add_task("alerts received", total=None, rate="")
-    begun = time.monotonic()
-    moved = begun, -1
+    begun = moved = time.monotonic()
+    sum_before = -1
     while True:
         publisher.check()
-        confirmed = int(publisher.last) if publisher.last.isdigit() else 0
-        run.counts["confirmed"] = confirmed
+        counter.check()
+        queries = starting.result() if starting.done() else {}
+        confirmed = run.counts["confirmed"] = _confirmed(publisher)
         run.publish_s = _publish_s(publisher)
         progress.update(published, completed=confirmed, rate=_rate(confirmed, run.publish_s))
-        reached = {name: _reached(query) for name, query in queries.items()}
         now = time.monotonic()
+        if not queries:
+            begun = now
+        reached = {name: _reached(query) for name, query in queries.items()}
         for name, position in reached.items():
             if position < run.total:
                 run.spark_s[name] = now - begun
-            progress.update(
-                bars[name], completed=position, rate=_rate(position, run.spark_s.get(name, 0.0))
-            )
-        received = json.loads(counter.last)["alerts"] if counter.last else 0
-        progress.update(alerts, completed=received)
-        if min(reached.values()) >= run.total and not publisher.running:
-            publisher.wait()
-            run.counts["confirmed"] = int(publisher.last)
-            progress.update(published, completed=int(publisher.last))
-            return
-        if confirmed + sum(reached.values()) != moved[1]:
-            moved = now, confirmed + sum(reached.values())
-        elif now - moved[0] > STALLED_S_MAX:
+            rate = _rate(position, run.spark_s.get(name, 0.0))
+            progress.update(bars[name], completed=position, rate=rate)
+        progress.update(alerts, completed=_alerts(counter))
+        if queries and min(reached.values()) >= run.total and confirmed == run.total:
+            break
+        if confirmed + sum(reached.values()) != sum_before:
+            moved, sum_before = now, confirmed + sum(reached.values())
+        elif now - moved > STALLED_S_MAX:
             raise SystemExit(f"nothing moved for {STALLED_S_MAX:.0f} s: {confirmed=} {reached=}")
         time.sleep(POLL_S)
+    publisher.wait()
+    for query in queries.values():
+        query.processAllAvailable()  # Lets the last batch, one without records, end.
+        query.stop()
+    counter.finish()
+    run.counts |= json.loads(counter.last)
+    progress.update(alerts, completed=run.counts["alerts"], total=run.counts["alerts"])
+
+
+def _confirmed(publisher: Program) -> int:
+    """How many messages the publisher has been confirmed."""
+    return int(publisher.last) if publisher.last.isdigit() else 0
+
+
+def _alerts(counter: Program) -> int:
+    """How many alerts the counter has seen."""
+    count: int = json.loads(counter.last)["alerts"] if counter.last else 0
+    return count
 
 
 def _publish_s(publisher: Program) -> float:
@@ -180,12 +199,6 @@ def _reached(query: StreamingQuery) -> int:
         return 0
     position: int = json.loads(end)["pos"][broker.STREAM] if isinstance(end, str) else 0
     return position
-
-
-def _stop(spark: SparkSession, queries: dict[str, StreamingQuery]) -> None:
-    for query in queries.values():
-        query.stop()
-    spark.stop()
 
 
 def _rate(count: int, seconds: float) -> str:

@@ -44,4 +44,5 @@ def airports() -> pd.DataFrame:
 
 def as_json(frame: pd.DataFrame) -> list[bytes]:
     """One JSON object per flight; what is missing is null."""
-    return frame.to_json(orient="records", lines=True).encode().splitlines()
+    lines: str = frame.to_json(orient="records", lines=True)
+    return lines.encode().splitlines()
