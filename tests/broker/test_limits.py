@@ -342,3 +342,20 @@ def test_equals_keep_their_order(channel: BlockingChannel, name: str) -> None:
     for tag in held[::2] + held[1::2][::-1]:
         channel.basic_nack(tag)
     assert got(channel, name) == [b"%d" % n for n in range(20)]
+
+
+# --- Deliveries ---------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("0-9-1/basic.deliver#01")
+def test_a_message_comes_back_no_more_than_it_may(channel: BlockingChannel, name: str) -> None:
+    dead = declare(channel, f"{name}-dead")
+    declare(channel, name, delivery_limit=2, dead_letter_exchange="", dead_letter_routing_key=dead)
+    publish(channel, name, b"x")
+    for _ in range(3):
+        method, _, body = channel.basic_get(name)
+        assert method is not None
+        assert body == b"x"
+        channel.basic_nack(method.delivery_tag)
+    assert count(channel, name) == 0
+    assert headers_of(channel, dead)["x-death"][0]["reason"] == "delivery_limit"

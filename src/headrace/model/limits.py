@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
 
+DELIVERIES_MAX = 254  # What a message can count, less one.
 OVERFLOWS = {"drop-head": 0, "reject-publish": 1, "reject-publish-dlx": 2}
 
 
@@ -21,5 +22,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.limited = queue.max_length >= 0 or queue.max_length_bytes >= 0
     queue.overflow = OVERFLOWS[arguments.get("x-overflow", "drop-head")]
     queue.max_priority = arguments.get("x-max-priority", 0)
+    queue.single = arguments.get("x-single-active-consumer", False)
+    queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
     queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     queue.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")

@@ -73,6 +73,9 @@ cdef class Queue:
     cdef Py_ssize_t turn
     cdef public int selective
     cdef public Consumer exclusive_consumer
+    cdef public bint single
+    cdef public Consumer chosen
+    cdef public int delivery_limit
     cdef public list waiters
     cdef public object on_deadline
 

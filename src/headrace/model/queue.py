@@ -142,6 +142,9 @@ class Queue:
         self.ranked = False  # Some consumer has a priority other than 0.
         self.selective = 0  # Consumers that do not take every message.
         self.exclusive_consumer: Consumer | None = None
+        self.single = False  # Only one consumer at a time gets messages (x-single-active-consumer),
+        self.chosen: Consumer | None = None  # and this is the one.
+        self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
         self.waiters: Any = None  # Paced publishers.
         self.on_deadline: Callable[[Queue, int], None] | None = None
 
@@ -490,6 +493,10 @@ class Queue:
         message.flags |= C_REDELIVERED
         if message.deliveries < 255:
             message.deliveries += 1
+        if 0 <= self.delivery_limit < message.deliveries:
+            self.dead_letter(message, "delivery_limit")
+            self.leave(message)
+            return
         self.put_back(message)
         if message.deadline_ms:
             self.watch(message)
@@ -621,12 +628,17 @@ class Queue:
             self.selective += 1
         if consumer.priority:
             self.ranked = True
+        if self.single and self.chosen is None:
+            self.chosen = consumer
         self.enlist(consumer)
         if self.durable and not self.reserved:
             self.reserve(self.tally.next_seq)
 
     def enlist(self, consumer: Consumer) -> None:
         """Put a consumer in the round, behind its equals."""
+        if self.single and consumer is not self.chosen:
+            consumer.parked = True
+            return
         consumer.parked = False
         if not self.ranked:
             self.active.append(consumer)
@@ -655,6 +667,10 @@ class Queue:
             self.exclusive_consumer = None
         if consumer.selective:
             self.selective -= 1
+        if consumer is self.chosen:
+            self.chosen = self.consumers[0] if self.consumers else None
+            if self.chosen is not None:
+                self.enlist(self.chosen)
         if not self.consumers:
             self.consumers = None
             self.active = None
@@ -730,6 +746,7 @@ class Queue:
         self.consumers = None
         self.active = None
         self.exclusive_consumer = None
+        self.chosen = None
         self.release_waiters()
         if consumers is not None:
             for consumer in consumers:
