@@ -9,7 +9,6 @@ asks for the next. Everything may be used from any thread. `timeout_s` of `conne
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import os
 import ssl
@@ -74,15 +73,22 @@ class _Loop:
         if asyncio._get_running_loop() is loop:
             work.close()
             raise UsageError("a callback must not call the blocking client: it would wait forever")
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        future = asyncio.run_coroutine_threadsafe(_bounded(work, timeout_s), loop)
         try:
-            return future.result(timeout_s)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise  # It was the work's own.
-            raise TimeoutError(f"no answer within {timeout_s} s") from None
+            return future.result()
         finally:
-            future.cancel()
+            future.cancel()  # If this thread was interrupted while it waited.
+
+
+async def _bounded(work: Coroutine[object, None, Result], timeout_s: float | None) -> Result:
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"no answer within {timeout_s} s") from None
+        raise
 
 
 _LOOP = _Loop()
@@ -575,15 +581,21 @@ class Stream:
         each batch at most the `timeout_s` of the connection.
         """
         reading = self._source.read(first, last, batch_max=batch_max, credit=credit)
+        turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
 
         async def following() -> list[Record]:
-            return await anext(reading, [])
+            async with turn:
+                return await anext(reading, [])
+
+        async def close() -> None:
+            async with turn:
+                await reading.aclose()
 
         try:
             while batch := _LOOP.run(following(), self._timeout_s):
                 yield batch
         finally:
-            _LOOP.run(reading.aclose())
+            _LOOP.run(close())
 
 
 class Connection:
