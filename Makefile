@@ -6,7 +6,8 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: venv build sanitized test test-pure test-compiled lint bench demo fuzz docs clean
+.NOTPARALLEL:
+.PHONY: venv build sanitized interop test test-pure test-compiled lint bench demo fuzz docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,7 +32,10 @@ build: $(STAMP)
 sanitized: $(STAMP)
 	@HEADRACE_SANITIZE=$(SANITIZERS) $(BIN)/python build_ext.py
 
-test: test-pure test-compiled
+test: interop test-pure test-compiled
+
+interop: $(STAMP)
+	@bash tools/interop.sh
 
 test-pure: $(STAMP)
 	@echo "== uncompiled: $(BOTH)"
