@@ -12,7 +12,7 @@ from headrace.wire.memory cimport copy, get16, get32, put16, put32, put64
 cdef enum:
     C_ACCEPT = 0
     C_REQUEUE = 1
-    C_ANSWER_NACK = 1 << 62
+    C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.
 
 cdef class Channel(ProtocolChannel):
     cdef public Peer connection
@@ -28,6 +28,7 @@ cdef class Channel(ProtocolChannel):
     cdef public dict consumers
     cdef public dict getters
     cdef public str last_queue
+    cdef public Queue reply_queue
     cdef public bint confirms
     cdef public bint unflushed
     cdef public bint tx

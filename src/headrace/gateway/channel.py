@@ -161,6 +161,7 @@ class Channel(ProtocolChannel):
         self.consumers: dict[str, BasicConsumer] | None = None
         self.getters: dict[tuple[str, bool], Getter] | None = None
         self.last_queue = ""
+        self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
         self.confirms = False
         self.seq = 0  # Publishes seen in confirm mode.
         self.confirmed = 0  # Confirmed to the client.

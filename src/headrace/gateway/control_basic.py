@@ -4,6 +4,7 @@
 import secrets
 from typing import Any
 
+from headrace.gateway import reply_to
 from headrace.gateway.channel import BasicConsumer, Channel, Getter
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.model.errors import AccessRefused, PreconditionFailed
@@ -77,8 +78,11 @@ def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
 
 def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     """Start a consumer."""
-    queue = queue_of(connection, channel, method.queue)
-    check_access(connection, "read", "queue", queue.name)
+    if method.queue == reply_to.REPLY_TO:
+        queue = reply_to.make_queue(connection, channel, method.no_ack)
+    else:
+        queue = queue_of(connection, channel, method.queue)
+        check_access(connection, "read", "queue", queue.name)
     vhost = connection.vhost.name
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     consumers = channel.consumers
@@ -131,6 +135,8 @@ def end_consumer(connection: Any, consumer: BasicConsumer) -> None:
     """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
     queue = consumer.queue
     queue.remove_consumer(consumer)
+    if queue.single and queue.ready_count:
+        queue.drain()  # It is another's turn now.
     if queue.auto_delete and not queue.deleted and not queue.consumer_count():
         connection.vhost.queue_unused(queue)
 

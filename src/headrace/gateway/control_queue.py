@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.gateway.control_basic import check_access, queue_of
 from headrace.gateway.control_exchange import check_any_access
+from headrace.gateway.reply_to import declared, is_reply_name, refuse_binding
 from headrace.model.binding import QUEUE
 from headrace.protocol.codec_0_x import (
     MethodBase,
@@ -32,6 +33,8 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
     """Make a queue, or make sure that it is there; the channel remembers it as its last."""
     vhost = connection.vhost
     name = method.queue
+    if is_reply_name(name):
+        return None if method.no_wait else declared(connection, name)
     if method.passive:
         check_any_access(connection, "queue", name)
     elif name:
@@ -95,6 +98,7 @@ def ends_of(connection: Any, channel: Any, method: QueueBind | QueueUnbind) -> t
     routing_key = method.routing_key
     if not method.queue and not routing_key:
         routing_key = name
+    refuse_binding(name)
     check_access(connection, "write", "queue", name)
     check_access(connection, "read", "exchange", method.exchange)
     return name, routing_key

@@ -251,6 +251,7 @@ class VirtualHost:
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
         owner: object = None,
+        fresh_name: str = "",
     ) -> Queue:
         """Return the queue, made unless it is there. An empty name gets a new one."""
         if passive:
@@ -264,7 +265,7 @@ class VirtualHost:
         if name:
             self._check_name("queue", name)
         else:
-            name = self._fresh_name()
+            name = fresh_name or self._fresh_name()
         check_queue_arguments(arguments, self._queue(name))
         if queue_type(arguments) == "stream":
             self._check_stream(name, durable, exclusive, auto_delete)

@@ -562,7 +562,8 @@ class Connection(Output):
         if method.channel_max:
             self.channel_max = min(self.channel_max, method.channel_max)
         self.heartbeat_s = method.heartbeat
-        self.frame_limit = self.frame_max - 8
+        # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
+        self.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
 
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
         """A method of the channel class came."""

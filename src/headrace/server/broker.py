@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 ALARM_S = 0.1  # How often room in memory and on disk is looked at.
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
-STOP_S = 3.0  # How long clients have to answer our close when the broker stops.
+STOP_S = 1.0  # How long clients have to answer our close when the broker stops.
 
 
 REFUSALS = (AccountError, DefinitionsError, StoreError)  # Of a data directory.
