@@ -321,6 +321,22 @@ def test_tls_carries_messages(
         assert served.stop() == 0
 
 
+def test_each_port_introduces_itself(
+    tmp_path: Path, authority: trustme.CA, tls_options: list[str]
+) -> None:
+    identity = ["--product", "RabbitMQ", "--product-version", "3.13.7", "--tls-product", "Headrace"]
+    served = Served(tmp_path, *tls_options, *identity, memory=True).start()
+    try:
+        with connect(served.url) as plain:
+            assert plain.server_properties["product"] == "RabbitMQ"
+            assert plain.server_properties["version"] == "3.13.7"
+        url = f"amqps://guest:guest@{served.ready['amqps']}/"
+        with connect(url, ssl_context=trusting(authority)) as encrypted:
+            assert encrypted.server_properties["product"] == "Headrace"
+    finally:
+        served.stop()
+
+
 def test_tls_with_client_certificates(
     tmp_path: Path, authority: trustme.CA, tls_options: list[str]
 ) -> None:

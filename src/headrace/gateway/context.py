@@ -99,6 +99,7 @@ class Context:
         self.body_max = body_max
         self.output_max = output_max
         self.server_properties = dict(server_properties or {})
+        self.introductions: dict[int, dict[str, Any]] = {}  # Other properties, by connection.
         self.mechanisms = mechanisms
         self.specification_qos = specification_qos
         self.connections: dict[int, Any] = {}
@@ -110,6 +111,10 @@ class Context:
         if line is None:
             line = self.lines[vhost] = ConfirmLine(self.stores[vhost])
         return line
+
+    def introduction(self, connection: Any) -> dict[str, Any]:
+        """What this connection is told about the broker."""
+        return self.introductions.pop(connection.number, self.server_properties)
 
     def greet(self, connection: Any) -> None:
         """The protocol header came."""
@@ -174,5 +179,6 @@ class Context:
     def end_connection(self, connection: Any) -> None:
         """A connection is over: its exclusive queues go."""
         self.connections.pop(connection.number, None)
+        self.introductions.pop(connection.number, None)
         if connection.vhost is not None:
             connection.vhost.connection_closed(connection)

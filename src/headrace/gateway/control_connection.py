@@ -39,7 +39,7 @@ def greet(connection: Any) -> None:
         ConnectionStart(
             version_major=0,
             version_minor=9,
-            server_properties=context.server_properties,
+            server_properties=context.introduction(connection),
             mechanisms=context.mechanisms,
             locales=b"en_US",
         ),

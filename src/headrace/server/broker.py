@@ -117,11 +117,7 @@ class Broker:
             heartbeat_s=settings.heartbeat_s,
             body_max=settings.body_size_max,
             output_max=settings.output_size_max,
-            server_properties=server_properties(
-                settings.product,
-                settings.product_version,
-                per_consumer_qos=not settings.specification_qos,
-            ),
+            server_properties=self.introduction(settings.product, settings.product_version),
             specification_qos=settings.specification_qos,
         )
         self.reactor = Reactor(
@@ -194,9 +190,26 @@ class Broker:
                     f"cannot use tls_cert {settings.tls_cert}, tls_key {settings.tls_key}"
                     f" or tls_ca {settings.tls_ca}: {error.strerror or error}"
                 ) from error
-            self.addresses["amqps"] = self.listen_on(settings.host, settings.tls_port, tls)
+            introduction = self.introduction(
+                settings.tls_product or settings.product,
+                settings.tls_product_version or settings.product_version,
+            )
+            self.addresses["amqps"] = self.listen_on(
+                settings.host, settings.tls_port, tls, introduction
+            )
 
-    def listen_on(self, host: str, port: int, tls: ssl.SSLContext | None) -> str:
+    def introduction(self, product: str, version: str) -> dict[str, Any]:
+        """What a port says about the broker."""
+        per_consumer_qos = not self.settings.specification_qos
+        return server_properties(product, version, per_consumer_qos=per_consumer_qos)
+
+    def listen_on(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        introduction: dict[str, Any] | None = None,
+    ) -> str:
         """Open one port; return its address as text."""
         assert self.context is not None
         assert self.reactor is not None
@@ -207,6 +220,7 @@ class Broker:
             connections_max=self.settings.connections_max,
             handshake_s=self.settings.handshake_s,
             tls=tls,
+            introduction=introduction,
         )
         try:
             bound, port = listener.open(host, port)

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import socket
 import ssl
+from typing import Any
 
 from headrace.gateway.amqp_0_x import GatewayConnection
 from headrace.gateway.context import Context
@@ -32,6 +33,7 @@ class Listener:
         connections_max: int,
         handshake_s: float,
         tls: ssl.SSLContext | None = None,
+        introduction: dict[str, Any] | None = None,
     ) -> None:
         self.context = context
         self.reactor = reactor
@@ -39,6 +41,7 @@ class Listener:
         self.connections_max = connections_max
         self.handshake_s = handshake_s
         self.tls = tls
+        self.introduction = introduction  # Server properties of this port, if it has its own.
         self.socket: socket.socket | None = None
         self.handshakes: set[asyncio.Task[None]] = set()
 
@@ -104,6 +107,8 @@ class Listener:
         context.next_number = number + 1
         connection = GatewayConnection(context, number, is_loopback(host))
         context.connections[number] = connection
+        if self.introduction is not None:
+            context.introductions[number] = self.introduction
         if self.tls is None:
             self.keep(Transport(self.reactor, sock, connection))
             return
