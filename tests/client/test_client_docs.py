@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of the manual and of the README run as they are written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+
+if TYPE_CHECKING:
+    from headrace.testing import LocalBroker
+
+ROOT = Path(__file__).parent.parent.parent
+LOCAL = re.compile(r"amqp://guest:guest@(?:localhost|127\.0\.0\.1)/")
+
+
+def examples(page: str) -> list[str]:
+    """The Python blocks of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def run(code: str, broker: LocalBroker) -> str:
+    """Run an example in a process of its own; return what it printed."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LOCAL.sub(broker.url, code)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+EXPECTED = {
+    ("docs/client.md", 0): "one coffee\n",
+    ("docs/client.md", 1): "one coffee\n",
+    ("docs/client.md", 2): (
+        "1000 confirmed\nnobody wants ice\n{'dish': 'soup', 'table': 7} Ada soup.hot\n"
+    ),
+    ("docs/client.md", 3): "RAW\n",
+    ("docs/client.md", 4): "0 log one\n1 log two\n2 log three\n",
+    ("docs/client.md", 5): "<Connection to URL, open> None\n",
+    ("README.md", 0): "one coffee\n",
+}
+
+
+@pytest.mark.parametrize(("page", "number"), EXPECTED)
+def test_example(page: str, number: int, headrace_broker: LocalBroker) -> None:
+    printed = run(examples(page)[number], headrace_broker)
+    address = f"amqp://127.0.0.1:{headrace_broker.port}//"
+    assert printed.replace(address, "URL") == EXPECTED[page, number]
+
+
+def test_every_example_of_the_client_is_run() -> None:
+    assert len(examples("docs/client.md")) == 6
+    assert len(examples("README.md")) == 1
+    assert len(examples("docs/testing.md")) == 2
+
+
+def test_the_examples_for_pytest(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, headrace_broker: LocalBroker
+) -> None:
+    fixtures, local = examples("docs/testing.md")
+    monkeypatch.setenv("PYTHONPATH", str(Path(headrace.__file__).parent.parent))
+    pytester.makepyfile(fixtures)
+    result = pytester.runpytest_subprocess("-p", "headrace.testing.plugin", "-q")
+    result.assert_outcomes(passed=2)
+    assert run(local, headrace_broker).startswith("amqp://guest:guest@127.0.0.1:")
