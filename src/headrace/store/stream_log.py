@@ -612,7 +612,11 @@ class DiskStreamLog(StreamLog):
         busy = self.journal.busy
         paths = [segment.path for segment in self.segments]
         self.journal.writer.submit(Removal(paths, self.directory))
-        if busy is None or all(group.log is not self for group in busy.streams):
+        in_use = False
+        if busy is not None:
+            for group in busy.streams:
+                in_use = in_use or group.log is self
+        if not in_use:
             self.close()  # Otherwise when the writer is done with it.
 
 
