@@ -15,8 +15,8 @@ from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64, 
 from headrace.wire.properties cimport BasicScan, scan_basic
 
 cdef enum:
-    C_ANSWER_NACK = 1 << 62
-    C_ANSWER_COMMIT = 1 << 63
+    C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.
+    C_ANSWER_COMMIT = 0x8000000000000000
 
 cdef long long PACE_ABOVE
 cdef Py_ssize_t ROUTES_MAX
@@ -45,6 +45,9 @@ cdef class GatewayConnection(Peer):
     cdef unsigned int mode
     cdef unsigned int priority
     cdef long long deadline_ms
+    cdef bint asks
+    cdef bint copied
+    cdef tuple copies
     cdef public object transport
 
     cdef on_publish(
@@ -70,7 +73,17 @@ cdef class GatewayConnection(Peer):
     ) except -1
     @cython.locals(scan=BasicScan)
     cdef examine(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(route=Route, refused=cython.int, size=cython.uint)
+    cdef publish_copied(
+        self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
+        unsigned long long body_size, tuple parts
+    )
     cpdef check_user_id(self, str user_id)
+    @cython.locals(at=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
+    cdef bytes with_reply_to(
+        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t header,
+        Py_ssize_t end
+    )
     @cython.locals(generation=cython.ulonglong, route=Route)
     cdef Route find_route(
         self, bytes key, const unsigned char* d, Py_ssize_t header, Py_ssize_t size
@@ -95,7 +108,7 @@ cdef class GatewayConnection(Peer):
     cdef publish_now(
         self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
         unsigned long long body_size, tuple parts, unsigned int mode, unsigned int priority,
-        long long deadline_ms
+        long long deadline_ms, tuple copies
     )
     cpdef on_ack(self, ProtocolChannel channel, unsigned long long delivery_tag, int multiple)
     cdef settle(self, Channel channel, unsigned long long delivery_tag, int multiple)
@@ -121,5 +134,6 @@ cdef class GatewayConnection(Peer):
     cpdef on_closed(self)
     cpdef end(self)
 
+cdef bint names_copies(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 cpdef long long expiration_ms(bytes raw) except -1
 cpdef tuple split_address(bytes address)

@@ -30,6 +30,8 @@ if not cython.compiled:
     from headrace.wire.properties import BasicScan, scan_basic
 
 from headrace.gateway.context import Context
+from headrace.gateway.copies import route_copies, take_copies
+from headrace.gateway.reply_to import reply_name
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import (
     BasicCancel,
@@ -46,6 +48,8 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 FLAG_DELIVERY_MODE = 0x1000
+REPLY_TO = b"amq.rabbitmq.reply-to"
+REPLY_TO_LEN = 21
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.
 TX_OCTETS_MAX = 256 << 20  # What one transaction may hold before its commit.
@@ -92,6 +96,9 @@ class GatewayConnection(Peer):
         self.mode = 0  # What ``examine`` found: delivery mode,
         self.priority = 0  # priority,
         self.deadline_ms = 0  # and when the message expires.
+        self.asks = False  # It asks for an answer by direct reply-to.
+        self.copied = False  # It may have further routing keys in CC and BCC,
+        self.copies: tuple[str, ...] | None = None  # which are these.
         self.transport: Any = None  # Knows close_soon(), unpace() and set_heartbeat().
         self.ended = False
 
@@ -145,6 +152,17 @@ class GatewayConnection(Peer):
             self.deadline_ms = 0
         else:
             self.examine(d, header + 7, header + 7 + size)
+            if self.asks:
+                question = self.with_reply_to(channel, d, args, header, end)
+                header -= args
+                end = len(question)
+                self.publish(channel, question, 0, address_len, header, end, body_size, parts)
+                return
+            if self.copied:
+                self.publish_copied(
+                    channel, cut(d, args, end), address_len, header - args, body_size, parts
+                )
+                return
         route = self.route
         if (
             route is None
@@ -250,6 +268,14 @@ class GatewayConnection(Peer):
         self.mode = scan.delivery_mode if scan.flags & 0x1000 else 0
         self.priority = scan.priority if scan.flags & 0x0800 else 0
         self.deadline_ms = 0
+        self.asks = (
+            scan.flags & 0x0200 != 0
+            and scan.reply_to_len == REPLY_TO_LEN
+            and same(REPLY_TO, d, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
+        )
+        self.copied = scan.flags & 0x2000 != 0 and names_copies(
+            d, scan.headers_at, scan.headers_end
+        )
         if scan.flags & 0x0100:
             self.deadline_ms = self.tally.now_ms + expiration_ms(
                 cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
@@ -260,6 +286,56 @@ class GatewayConnection(Peer):
                     "utf-8", "replace"
                 )
             )
+
+    def with_reply_to(
+        self, channel: Channel, d: bytes | bytearray, args: int, header: int, end: int
+    ) -> bytes:
+        """Return the publish with the name of the channel's own queue as its reply-to."""
+        self.asks = False
+        name = reply_name(channel)
+        at = self.scan.reply_to_at
+        size = get32(d, header + 3) + len(name) - REPLY_TO_LEN
+        head = cut(d, args, header + 3) + size.to_bytes(4, "big") + cut(d, header + 7, at - 1)
+        tail = cut(d, at + REPLY_TO_LEN, end)
+        return head + bytes((len(name),)) + name + tail
+
+    def publish_copied(
+        self,
+        channel: Channel,
+        data: bytes,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> None:
+        """Take a publish that names further routing keys in its headers."""
+        data, copies = take_copies(data, header)
+        payload = data[header + 7 : header + 7 + get32(data, header + 3)]
+        route = route_copies(self, data[:address_len], copies, payload)
+        if channel.tx:
+            self.copies = copies
+            self.publish_later(
+                channel, data, 0, len(data), address_len, header, body_size, parts
+            )
+            self.copies = None
+            return
+        refused = self.publish_rarely(
+            channel,
+            route,
+            data[address_len],
+            data,
+            0,
+            address_len,
+            header,
+            len(data),
+            body_size,
+            parts,
+        )
+        if channel.confirms:
+            if refused:
+                channel.publish_refused()
+            else:
+                channel.publish_seen()
 
     def check_user_id(self, user_id: str) -> None:
         """A message may only claim to come from the user who sends it."""
@@ -385,6 +461,7 @@ class GatewayConnection(Peer):
                 self.mode,
                 self.priority,
                 self.deadline_ms,
+                self.copies,
             )
         )
 
@@ -416,6 +493,7 @@ class GatewayConnection(Peer):
                     mode,
                     priority,
                     deadline,
+                    copies,
                 ) in publishes:
                     self.publish_now(
                         channel,
@@ -427,6 +505,7 @@ class GatewayConnection(Peer):
                         mode,
                         priority,
                         deadline,
+                        copies,
                     )
             if settles:
                 for tag in sorted(settles):
@@ -447,9 +526,15 @@ class GatewayConnection(Peer):
         mode: int,
         priority: int,
         deadline_ms: int,
+        copies: tuple[str, ...] | None,
     ) -> None:
         """Route a publish of a transaction that is being committed."""
-        route = self.find_route(data[:address_len], data, header + 7, get32(data, header + 3))
+        size = get32(data, header + 3)
+        if copies is None:
+            route = self.find_route(data[:address_len], data, header + 7, size)
+        else:
+            payload = data[header + 7 : header + 7 + size]
+            route = route_copies(self, data[:address_len], copies, payload)
         self.mode = mode
         self.priority = priority
         self.deadline_ms = deadline_ms
@@ -651,3 +736,15 @@ def split_address(address: bytes) -> tuple[str, str]:
         return address[1:cutoff].decode(), address[cutoff + 1 :].decode()
     except UnicodeDecodeError:
         raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
+
+
+def names_copies(d: bytes | bytearray, at: int, end: int) -> bool:
+    """Tell whether a table may have a key CC or BCC; when it only looks so, no harm is done."""
+    end -= 3
+    while at < end:
+        if d[at] == 2 and d[at + 1] == 67 and d[at + 2] == 67:
+            return True
+        if d[at] == 3 and d[at + 1] == 66 and d[at + 2] == 67 and d[at + 3] == 67:
+            return True
+        at += 1
+    return False

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sender-selected distribution: further routing keys in the headers CC and BCC of a message.
+
+Both are arrays of strings. A message goes wherever one of its keys leads, once; BCC is taken out
+before anybody sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.route import Route
+from headrace.model.arguments import type_name
+from headrace.model.deadletter import ROUTING_KEYS_MAX
+from headrace.model.errors import PreconditionFailed
+from headrace.wire.memory import get32
+from headrace.wire.properties import HEADERS, property_range, without_header_entry
+from headrace.wire.table import decode_table
+
+_FRAME_HEAD = 7
+
+
+def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
+    """Return a publish without its BCC header, and the routing keys of CC and BCC.
+
+    ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at
+    ``header``.
+    """
+    start = header + _FRAME_HEAD
+    end = start + get32(data, header + 3)
+    payload = data[start:end]
+    at, stop = property_range(payload, HEADERS)
+    headers = decode_table(payload, at)[0] if at < stop else {}
+    keys: list[str] = []
+    for name in ("CC", "BCC"):
+        listed = headers.get(name, [])
+        if not isinstance(listed, list):
+            raise PreconditionFailed(
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(listed)}}}'
+            )
+        keys += [key for key in listed if isinstance(key, str)]
+    if len(keys) > ROUTING_KEYS_MAX or any(len(key.encode()) > 255 for key in keys):
+        raise PreconditionFailed("invalid message: too many or too long routing keys in CC and BCC")
+    if "BCC" in headers:
+        payload = without_header_entry(payload, b"BCC")
+        size = len(payload).to_bytes(4, "big")
+        data = data[: header + 3] + size + payload + data[end:]
+    return data, tuple(keys)
+
+
+def route_copies(connection: Any, address: bytes, copies: tuple[str, ...], payload: bytes) -> Route:
+    """Return the route of a message with further routing keys; it is not remembered.
+
+    Raises:
+        AmqpError: as for a single key.
+    """
+    exchange = address[: 1 + address[0]]
+    queues: dict[Any, None] = {}
+    generation = 0
+    for key in (address[len(exchange) + 1 :], *(copy.encode() for copy in copies)):
+        single = exchange + bytes((len(key),)) + key
+        route, _ = connection.context.make_route(connection, single, payload)
+        generation = route.generation
+        queues.update(dict.fromkeys(route.queues))
+    return Route(address, tuple(queues), generation)
