@@ -59,7 +59,7 @@ class Compactor:
                 self.pause -= 1
                 return
             oldest = self.journal.order[0]
-            if not oldest.sealed or oldest.written < oldest.end or not self.wasteful():
+            if not oldest.sealed or oldest.moved or oldest.written < oldest.end or not self.wasteful():
                 self.pause = PAUSE
                 return
             self.segment = oldest
@@ -102,6 +102,7 @@ class Compactor:
             ids = b"".join(id for id in every if int.from_bytes(id, "big") not in settled)
         position = journal.append_copy(record, own, ids)
         put64(segment.forward, 8 * i, position)
+        put32(segment.heads, 8 * i + 4, 0)  # ``live`` counts it until its copy is settled.
         self.copied += len(record)
         return len(record)
 

@@ -131,16 +131,19 @@ class Retire:
     def __init__(self, journal: "Journal", segment: "Segment") -> None:
         self.journal = journal
         self.segment = segment
+        self.renamed = False
 
     def run(self, disk: Disk) -> None:
         """Rename or remove the file."""
         journal, path = self.journal, self.journal.path(self.segment)
-        if self.segment.size == journal.segment_size and len(journal.spares) < SPARES_MAX:
-            name = f"{self.segment.number:010d}.spare"
-            disk.rename(path, os.path.join(journal.directory, name))
-            journal.spares.append(name)
-        else:
-            disk.remove(path)
+        if not self.renamed:
+            if self.segment.size == journal.segment_size and len(journal.spares) < SPARES_MAX:
+                name = f"{self.segment.number:010d}.spare"
+                disk.rename(path, os.path.join(journal.directory, name))
+                journal.spares.append(name)
+            else:
+                disk.remove(path)
+            self.renamed = True
         disk.sync_directory(journal.directory)
 
 

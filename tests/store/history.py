@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A journal under a random load and a failing disk, beside a model of what it may forget.
+
+Everything follows from one seed: what is published, settled and dropped, what the disk does, when
+process or machine die. After each death the journal is opened again and what it recovered is
+compared with the history:
+
+- what was durable is there, unless something settled it;
+- what was settled durably is not there;
+- nothing is there that was never published, and every octet is as it was;
+- order is kept, and a transaction is there with all its parts or with none;
+- what may have been delivered says so, and nothing else does.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from headrace.model.message import LARGE, PAGED, PERSISTENT, REDELIVERED, Message, new_message
+from headrace.store.journal import Journal
+from headrace.testing.disk import FaultyDisk
+
+SEGMENT_SIZE = 16 << 10
+QUEUES = range(1, 9)
+NEVER = 1 << 62
+DIRECTORY = "/journal"
+
+
+@dataclass
+class Fact:
+    """One message in one queue, and how far the log must be durable for what happened to it."""
+
+    seq: int
+    queue: int
+    body: bytes
+    priority: int
+    deadline_ms: int
+    message: Message
+    published: int  # Durable when the log is, up to here.
+    settled: int = NEVER  # Gone when the log is durable up to here; NEVER: nobody settled it.
+    published_by: int = 0  # The number of the transaction, 0 when none.
+    settled_by: int = 0
+
+
+@dataclass
+class Reservation:
+    """A note that a queue may have delivered up to a seq."""
+
+    seq: int
+    durable: int
+
+
+@dataclass
+class History:
+    """The model, and the journal it watches."""
+
+    seed: int
+    random: Random = field(init=False)
+    disk: FaultyDisk = field(init=False)
+    journal: Journal = field(init=False)
+    facts: dict[tuple[int, int], Fact] = field(default_factory=dict)
+    reservations: dict[int, list[Reservation]] = field(default_factory=dict)
+    redelivered: set[tuple[int, int]] = field(default_factory=set)
+    next_seq: int = 1
+    transactions: int = 0
+    transaction: int = 0
+    unflushed: list[Fact] = field(default_factory=list)
+    lives: int = 0
+    full_seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.disk = FaultyDisk(self.seed)
+        self.open()
+
+    # --- Life -------------------------------------------------------------------------------
+
+    def open(self) -> list[tuple[int, Message]]:
+        self.disk.errors = self.disk.short_writes = 0.0
+        self.disk.capacity = 1 << 60
+        self.journal = Journal(
+            DIRECTORY,
+            disk=self.disk,
+            segment_size=SEGMENT_SIZE,
+            free_min=0,
+            threaded=False,
+            name=f"seed {self.seed}",
+        )
+        self.lives += 1
+        return [(queue, message) for queue, message, _ in self.journal.recover()]
+
+    def run(self, turns: int) -> None:
+        for _ in range(turns):
+            self.turn()
+            if self.random.random() < 0.02:
+                self.die()
+        self.die()
+
+    def turn(self) -> None:
+        """One turn of the event loop, then whatever the writer gets done."""
+        pick = self.random.random()
+        if pick < 0.1:
+            self.in_transaction()
+        elif pick < 0.12:
+            self.drop(self.random.choice(QUEUES))
+        elif pick < 0.2:
+            self.deliver(self.random.choice(QUEUES))
+        elif pick < 0.25:
+            self.page_some()
+        elif pick < 0.3:
+            self.trouble()
+        for _ in range(self.random.randrange(6)):
+            self.publish()
+        for _ in range(self.random.randrange(8)):
+            self.settle_one()
+        self.journal.kick()
+        self.flushed()
+        while self.random.random() < 0.7:
+            if self.journal.writer.jobs:
+                self.journal.writer.step()
+            if self.random.random() < 0.8:
+                self.journal.woken()
+                self.flushed()
+        self.full_seen += self.journal.full
+
+    def flushed(self) -> None:
+        """What was settled is in the log now, at the latest."""
+        for fact in self.unflushed:
+            fact.settled = self.journal.appended
+        self.unflushed = []
+
+    def trouble(self) -> None:
+        """Let the disk fail for a while, or stop failing."""
+        if self.random.random() < 0.6:
+            self.disk.errors = self.disk.short_writes = 0.0
+            self.disk.capacity = 1 << 60
+        else:
+            self.disk.errors = self.random.choice((0.0, 0.05, 0.5))
+            self.disk.short_writes = self.random.choice((0.0, 0.5))
+            if self.random.random() < 0.5:
+                self.disk.capacity = self.disk.used() + self.random.randrange(20000)
+
+    # --- What clients do --------------------------------------------------------------------
+
+    def publish(self) -> None:
+        if self.journal.full:
+            return
+        size = self.random.choice((0, 10, 100, 1000, 3000))
+        body = self.random.randbytes(self.random.randint(0, size))
+        queues = self.random.sample(QUEUES, self.random.choice((1, 1, 1, 2, 5)))
+        message = new_message(b"\x01e\x01k\x00\x00" + body, 4, len(body))
+        if self.random.random() < 0.02:
+            body = self.random.randbytes(self.random.choice((20000, 40001, 300007)))
+            cut = self.random.randrange(len(body))
+            message = new_message(b"\x01e\x01k\x00\x00", 4, len(body))
+            message.parts = (body[:cut], body[cut:])
+            message.flags |= LARGE
+        message.priority = self.random.randrange(10)
+        message.deadline_ms = self.random.choice((0, 1 << 41))
+        message.seq = self.next_seq
+        self.next_seq += 1
+        ids = b"".join(queue.to_bytes(4, "big") for queue in queues)
+        message.position = self.journal.publish_message(message, 1234, ids)
+        message.flags |= PERSISTENT
+        for queue in queues:
+            twin = message.copy()
+            twin.seq, twin.position, twin.flags = message.seq, message.position, message.flags
+            self.facts[queue, message.seq] = Fact(
+                message.seq,
+                queue,
+                body,
+                message.priority,
+                message.deadline_ms,
+                twin,
+                self.journal.appended,
+                published_by=self.transaction,
+            )
+
+    def owed(self) -> list[Fact]:
+        return [fact for fact in self.facts.values() if fact.settled == NEVER]
+
+    def settle_one(self) -> None:
+        owed = self.owed()
+        if not owed:
+            return
+        fact = owed[0] if self.random.random() < 0.6 else self.random.choice(owed)
+        self.settle(fact)
+
+    def settle(self, fact: Fact) -> None:
+        self.journal.settle(fact.queue, fact.seq, fact.message.position)
+        if self.random.random() < 0.05:
+            self.journal.settle(fact.queue, fact.seq, fact.message.position)  # Idempotent.
+        fact.settled = NEVER - 1
+        fact.settled_by = self.transaction
+        self.unflushed.append(fact)
+
+    def in_transaction(self) -> None:
+        self.journal.begin()
+        self.flushed()
+        self.transactions += 1
+        self.transaction = self.transactions
+        before = set(self.facts)
+        for _ in range(self.random.randrange(4)):
+            self.publish()
+        for _ in range(self.random.randrange(4)):
+            owed = [fact for fact in self.owed() if (fact.queue, fact.seq) in before]
+            if owed:
+                self.settle(self.random.choice(owed))
+        self.journal.commit()
+        for key, fact in self.facts.items():
+            if key not in before:
+                fact.published = self.journal.appended
+        self.flushed()
+        self.transaction = 0
+
+    def drop(self, queue: int) -> None:
+        self.journal.drop(queue, self.next_seq)
+        for fact in self.owed():
+            if fact.queue == queue:
+                self.journal.forget(queue, fact.message.position)
+                fact.settled = self.journal.appended
+
+    def deliver(self, queue: int) -> None:
+        seq = self.random.randint(max(1, self.next_seq - 10), self.next_seq + 5)
+        noted = self.reservations.setdefault(queue, [])
+        if noted and noted[-1].seq >= seq:
+            return
+        self.journal.delivered(queue, seq)
+        noted.append(Reservation(seq, self.journal.appended))
+
+    def page_some(self) -> None:
+        """Page messages out and in; most of them are not even written yet."""
+        owed = self.owed()
+        for fact in self.random.sample(owed, min(5, len(owed))):
+            assert self.journal.page_out(fact.message)
+            assert fact.message.data is None
+            self.check_body(fact, fact.message)
+            assert not fact.message.flags & PAGED
+
+    def check_body(self, fact: Fact, message: Message) -> None:
+        self.journal.load(message)
+        if message.flags & LARGE:
+            assert message.parts is not None
+            assert b"".join(message.parts) == fact.body
+            assert message.data == b"\x01e\x01k\x00\x00"
+        else:
+            assert message.data == b"\x01e\x01k\x00\x00" + fact.body
+
+    # --- Death ------------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """Die in one of three ways and compare what comes back."""
+        how = self.random.choice(("kill", "power cut", "stop"))
+        synced = self.journal.synced
+        marks: set[tuple[int, int]] | None = None
+        if how == "stop":
+            self.disk.errors = self.disk.short_writes = 0.0
+            self.disk.capacity = 1 << 60
+            owed = self.owed()
+            marks = {(f.queue, f.seq) for f in self.random.sample(owed, min(3, len(owed)))}
+            marks |= {(f.queue, f.seq) for f in owed} & self.redelivered
+            self.journal.rest(sorted(marks))
+            self.flushed()
+            self.journal.close()
+            synced = self.journal.synced
+            assert synced == self.journal.appended
+        elif how == "kill":
+            self.disk.kill()
+        else:
+            self.disk.power_cut()
+        self.compare(self.open(), synced, marks)
+
+    def compare(
+        self,
+        recovered: list[tuple[int, Message]],
+        synced: int,
+        marks: set[tuple[int, int]] | None,
+    ) -> None:
+        found = {(queue, message.seq): message for queue, message in recovered}
+        assert len(found) == len(recovered), "a message came back twice"
+        seqs = [message.seq for _, message in recovered]
+        assert seqs == sorted(seqs), "order was lost"
+        for key, fact in self.facts.items():
+            if fact.published <= synced and fact.settled == NEVER:
+                assert key in found, f"durable message {key} is lost"
+            if fact.settled <= synced:
+                assert key not in found, f"settled message {key} came back"
+        for key in found:
+            assert key in self.facts, f"invented message {key}"
+        self.compare_transactions(found, synced)
+        assert self.journal.last_seq >= max(seqs, default=0)
+        self.compare_marks(found, synced, marks)
+        for (queue, seq), message in found.items():
+            fact = self.facts[queue, seq]
+            assert message.priority == fact.priority
+            assert message.deadline_ms == fact.deadline_ms
+            self.check_body(fact, message)
+        self.start_again(found)
+
+    def compare_transactions(self, found: dict[tuple[int, int], Message], synced: int) -> None:
+        """A transaction's publishes are there exactly when what it settled is gone."""
+        happened: dict[int, set[bool]] = {}
+        for key, fact in self.facts.items():
+            if fact.published_by and fact.settled == NEVER:
+                happened.setdefault(fact.published_by, set()).add(key in found)
+            if fact.settled_by and (key in found or fact.published <= synced):
+                happened.setdefault(fact.settled_by, set()).add(key not in found)
+        for number, seen in happened.items():
+            assert len(seen) == 1, f"transaction {number} happened in part"
+
+    def compare_marks(
+        self,
+        found: dict[tuple[int, int], Message],
+        synced: int,
+        marks: set[tuple[int, int]] | None,
+    ) -> None:
+        for (queue, seq), message in found.items():
+            flagged = bool(message.flags & REDELIVERED)
+            if marks is not None:
+                assert flagged == ((queue, seq) in marks), (queue, seq)
+                continue
+            noted = self.reservations.get(queue, [])
+            if any(note.seq >= seq and note.durable <= synced for note in noted):
+                assert flagged, f"{(queue, seq)} may have been delivered, and does not say so"
+            if flagged and (queue, seq) not in self.redelivered:
+                assert any(note.seq >= seq for note in noted), f"{(queue, seq)} was not delivered"
+
+    def start_again(self, found: dict[tuple[int, int], Message]) -> None:
+        """What came back is the new truth, and all of it is durable."""
+        facts = {}
+        for key, message in found.items():
+            old = self.facts[key]
+            facts[key] = Fact(
+                old.seq, old.queue, old.body, old.priority, old.deadline_ms, message, 0
+            )
+        self.facts = facts
+        self.reservations = {
+            queue: [Reservation(seq, 0)] for queue, seq in self.journal.reserved.items()
+        }
+        self.redelivered = {
+            key for key, message in found.items() if message.flags & REDELIVERED
+        }
+        self.next_seq = max(self.next_seq, self.journal.last_seq + 1)
+        self.unflushed = []
