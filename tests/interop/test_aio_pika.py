@@ -150,9 +150,7 @@ async def test_exchanges_and_bindings(broker, name):
     async with channel_of(broker) as channel:
         queue = await channel.declare_queue(name, exclusive=True)
         topic = await channel.declare_exchange(name, ExchangeType.TOPIC, auto_delete=True)
-        fanout = await channel.declare_exchange(
-            name + ".f", ExchangeType.FANOUT, auto_delete=True
-        )
+        fanout = await channel.declare_exchange(name + ".f", ExchangeType.FANOUT, auto_delete=True)
         await topic.bind(fanout)
         await queue.bind(topic, "*.orders.#")
         await fanout.publish(Message(b"1"), "eu.orders.new")

@@ -37,9 +37,7 @@ def drain(connection: Connection, done: Callable[[], object], wanted: str) -> No
 
 def topology(name: str, **options: object) -> Queue:
     exchange = Exchange(name, "topic", durable=False, auto_delete=True)
-    return Queue(
-        name, exchange, routing_key="task.#", durable=False, auto_delete=True, **options
-    )
+    return Queue(name, exchange, routing_key="task.#", durable=False, auto_delete=True, **options)
 
 
 def test_declared_published_consumed_acknowledged(connection, name):
