@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Spark session and one broker for all tests of this directory that ask for them.
+
+The broker's user has a password that occurs nowhere else, so that a test can look for it wherever
+Spark writes something down.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+from headrace.client import Message, blocking
+from headrace.testing.broker import ChildBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+USER = "spark"
+VHOST = "pipelines"
+PASSWORD = "hunter2-wanders-off"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildBroker]:
+    """A broker with the user above."""
+    data = tmp_path_factory.mktemp("broker") / "data"
+    headrace_cli = [sys.executable, "-m", "headrace.cli"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    for command in (
+        ["user", "add", "--data", str(data), USER],
+        ["vhost", "add", "--data", str(data), VHOST],
+        ["permission", "set", "--data", str(data), "--vhost", VHOST, USER, ".*", ".*", ".*"],
+    ):
+        subprocess.run(
+            headrace_cli + command, input=PASSWORD + "\n", text=True, check=True, env=environment
+        )
+    with ChildBroker(data) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def uri(broker: ChildBroker) -> str:
+    """How Spark connects: with the password in the URL."""
+    return broker.url_of(USER, PASSWORD, VHOST)
+
+
+@pytest.fixture
+def connection(uri: str) -> Iterator[blocking.Connection]:
+    """A client's connection to the same broker."""
+    with blocking.connect(uri) as opened:
+        yield opened
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses, and that says which test made it."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    return f"{test[:80]}.{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def publish(connection: blocking.Connection) -> Callable[..., None]:
+    """Appends bodies, or messages, to a stream; makes the stream at first."""
+    channel = connection.channel()
+
+    def append(stream: str, *contents: str | bytes | Message) -> None:
+        channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
+        channel.publish_many(contents, stream)
+
+    return append
+
+
+@pytest.fixture(scope="session")
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark logs."""
+    return tmp_path_factory.mktemp("spark") / "spark.log"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator[SparkSession]:
+    """A session of two cores. It finds the data source by itself."""
+    from pyspark.sql import SparkSession
+
+    scratch = spark_log.parent
+    config = scratch / "log4j2.properties"
+    config.write_text(
+        "rootLogger.level = warn\n"
+        "rootLogger.appenderRef.file.ref = file\n"
+        "appender.file.type = File\n"
+        "appender.file.name = file\n"
+        f"appender.file.fileName = {spark_log}\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
+    )
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(Path(headrace.__file__).parent.parent),
+    }
+    before = {key: os.environ.get(key) for key in environment}
+    os.environ.update(environment)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("headrace tests")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={config}")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.authenticate.socketTimeout", "120s")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+    for key, value in before.items():
+        if value is None:
+            os.environ.pop(key, None)
+        else:
+            os.environ[key] = value
+
+
+@pytest.fixture
+def read(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
+    """Reads a stream as a batch."""
+
+    def load(stream: str, **options: object) -> DataFrame:
+        reader = spark.read.format("amqp").option("uri", uri).option("stream", stream)
+        return reader.options(**options).load()
+
+    return load
+
+
+@pytest.fixture
+def follow(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
+    """Reads a stream as a stream, from its beginning unless told."""
+
+    def load(stream: str, **options: object) -> DataFrame:
+        reader = spark.readStream.format("amqp").option("uri", uri).option("stream", stream)
+        return reader.options(**{"startingOffsets": "earliest", **options}).load()
+
+    return load
