@@ -194,10 +194,14 @@ class Access:
             raise LoginRefused(f"user '{name}' was changed during the login")
         if not self._may_come_from(name, peer_is_loopback):
             raise LoginRefused(f"user '{name}' may log in over loopback only")
+        self.remember(account, password)
+        return User(self, account.name, account.tags)
+
+    def remember(self, account: Account, password: bytes) -> None:
+        """Spare the next login with this password the work; the password is known to be right."""
         self._remembered[self._key(account, password)] = self._clock() + LOGINS_REMEMBERED_S
         while len(self._remembered) > LOGINS_REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-        return User(self, account.name, account.tags)
 
     def _may_come_from(self, name: str, peer_is_loopback: bool) -> bool:
         return peer_is_loopback or name != GUEST or not self._guest_loopback_only

@@ -84,6 +84,9 @@ class Broker:
             self.access = Access(
                 self.storage.users, guest_loopback_only=settings.guest_loopback_only
             )
+            if self.storage.first_account is not None:
+                password = settings.default_pass.encode()
+                self.access.remember(self.storage.first_account, password)
             self.build()
             for name, number in self.access.snapshot.vhosts.items():
                 self.add_vhost(name, number)

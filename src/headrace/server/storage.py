@@ -4,6 +4,7 @@
 import logging
 import shutil
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
 
+# Brokers that come and go with tests need not hash the same password each time.
+hash_for_a_while = lru_cache(maxsize=8)(hash_password)
+
 EVERYTHING = Permission(".*", ".*", ".*")
 
 
@@ -39,6 +43,7 @@ class Storage:
         """
         self.settings = settings
         self.tally = tally
+        self.first_account: Account | None = None  # Made just now, with the default password.
         self.stores: dict[str, Store] = {}
         self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
         self.data = None if settings.memory else DataDirectory(settings.data)
@@ -62,10 +67,12 @@ class Storage:
         if settings.default_vhost:
             self.users.add_vhost(settings.default_vhost)
         if settings.default_user:
+            hashing = hash_for_a_while if settings.memory else hash_password
             account = Account(
-                settings.default_user, hash_password(settings.default_pass), ("administrator",)
+                settings.default_user, hashing(settings.default_pass), ("administrator",)
             )
             self.users.add_user(account)
+            self.first_account = account
             if settings.default_vhost:
                 self.users.set_permission(account.name, settings.default_vhost, EVERYTHING)
 
