@@ -240,12 +240,17 @@ def test_what_is_missing_is_named(connection: BlockingConnection, name: str) -> 
         assert refused(lambda: call(channel)) == expected  # noqa: B023
 
 
-def test_the_default_exchange_cannot_be_bound(channel: BlockingChannel, name: str) -> None:
+@pytest.mark.rule("0-9-1/s068")
+@pytest.mark.rule("0-9-1/s074")
+def test_the_default_exchange_has_the_bindings_that_it_has(
+    connection: BlockingConnection, name: str
+) -> None:
+    channel = connection.channel()
     channel.queue_declare(name, exclusive=True)
-    assert refused(lambda: channel.queue_bind(name, "", name)) == (
-        403,
-        "ACCESS_REFUSED - operation not permitted on the default exchange",
-    )
+    channel.queue_bind(name, "", name)  # As it is already.
+    refusal = (403, "ACCESS_REFUSED - operation not permitted on the default exchange")
+    assert refused(lambda: channel.queue_bind(name, "", "another")) == refusal
+    assert refused(lambda: connection.channel().queue_unbind(name, "", name)) == refusal
 
 
 @pytest.mark.rule("0-9-1/queue.bind#01")

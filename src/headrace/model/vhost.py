@@ -328,7 +328,13 @@ class VirtualHost:
         arguments: Mapping[str, Any] | None = None,
         owner: object = None,
     ) -> None:
-        """Bind a destination, given as (kind, name), to an exchange; again is no error."""
+        """Bind a destination, given as (kind, name), to an exchange; again is no error.
+
+        Every queue is bound to the default exchange by its name, and may be so again.
+        """
+        if not source and destination == (QUEUE, routing_key):
+            self.find_queue(routing_key, owner)
+            return
         binding = self._binding(source, destination, routing_key, arguments, owner)
         binding.source.check(routing_key, binding.arguments or NO_ARGUMENTS)
         if self._tie(binding):
