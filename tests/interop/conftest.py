@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,8 +28,7 @@ RESTART = os.environ.get("HEADRACE_INTEROP_RESTART")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = os.path.dirname(__file__)
-    mine = [item for item in items if str(item.path).startswith(here)]
+    mine = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in mine:
         item.add_marker(pytest.mark.interop)
     if URL and not RESTART:
@@ -45,6 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         return
     served = Served(tmp_path_factory.mktemp("broker")).start()
     yield served
+    assert "Traceback" not in served.log(), served.log()
     assert served.stop() == 0, served.log()
 
 
@@ -56,6 +57,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         return
     served = Served(tmp_path_factory.mktemp("own-broker")).start()
     yield served
+    assert "Traceback" not in served.log(), served.log()
     assert served.stop() == 0, served.log()
 
 

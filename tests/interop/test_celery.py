@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,8 @@ class Worker:
 
     def _load(self) -> Any:
         spec = importlib.util.spec_from_file_location("celery_program", HERE / "celery_program.py")
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         program = importlib.util.module_from_spec(spec)
         before = dict(os.environ)
         os.environ.update(self.environment)
@@ -150,7 +151,7 @@ def test_group_and_chain(worker):
 def test_countdown_and_eta_are_kept(worker):
     asked = time.time()
     counted = worker.program.moment.apply_async(countdown=0.4)
-    eta = datetime.now(timezone.utc) + timedelta(seconds=0.6)
+    eta = datetime.now(UTC) + timedelta(seconds=0.6)
     timed = worker.program.moment.apply_async(eta=eta)
     assert counted.get(PATIENCE_S) >= asked + 0.4
     assert timed.get(PATIENCE_S) >= eta.timestamp()

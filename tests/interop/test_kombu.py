@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
 import kombu
@@ -28,7 +27,7 @@ def drain(connection: Connection, done: Callable[[], object], wanted: str) -> No
     def step() -> object:
         try:
             connection.drain_events(timeout=0.01)
-        except socket.timeout:
+        except TimeoutError:
             pass
         return done()
 
@@ -43,24 +42,26 @@ def topology(name: str, **options: object) -> Queue:
 def test_declared_published_consumed_acknowledged(connection, name):
     queue = topology(name)
     got = []
-    with connection.channel() as channel:
-        with Consumer(channel, queue, accept=["json"], prefetch_count=2) as consumer:
-            consumer.register_callback(lambda body, message: got.append((body, message)))
-            producer = Producer(channel, serializer="json", compression="zlib")
-            for number in range(4):
-                producer.publish(
-                    {"n": number}, exchange=queue.exchange, routing_key="task.new",
-                    declare=[queue], delivery_mode=2, headers={"id": str(number)},
-                )  # fmt: skip
-            drain(connection, lambda: len(got) == 2, "two messages")
-            got[0][1].ack()
-            got[1][1].requeue()
-            drain(connection, lambda: len(got) == 4, "one new and one again")
-            assert sorted(body["n"] for body, _ in got) == [0, 1, 1, 2]
-            got[2][1].reject()
-            got[3][1].ack()
-            drain(connection, lambda: len(got) == 5, "the last")
-            assert got[4][0] == {"n": 3}
+    with (
+        connection.channel() as channel,
+        Consumer(channel, queue, accept=["json"], prefetch_count=2) as consumer,
+    ):
+        consumer.register_callback(lambda body, message: got.append((body, message)))
+        producer = Producer(channel, serializer="json", compression="zlib")
+        for number in range(4):
+            producer.publish(
+                {"n": number}, exchange=queue.exchange, routing_key="task.new",
+                declare=[queue], delivery_mode=2, headers={"id": str(number)},
+            )  # fmt: skip
+        drain(connection, lambda: len(got) == 2, "two messages")
+        got[0][1].ack()
+        got[1][1].requeue()
+        drain(connection, lambda: len(got) == 4, "one new and one again")
+        assert sorted(body["n"] for body, _ in got) == [0, 1, 1, 2]
+        got[2][1].reject()
+        got[3][1].ack()
+        drain(connection, lambda: len(got) == 5, "the last")
+        assert got[4][0] == {"n": 3}
 
 
 def test_growing_and_shrinking_prefetch_as_the_worker_does(connection, name):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -112,7 +112,7 @@ def test_every_property_and_table_type_returns_as_sent(channel, queue):
             "small": -3,
             "large": 2**40,
             "price": Decimal("12.34"),
-            "when": datetime(2024, 2, 29, 12, 0, tzinfo=timezone.utc),
+            "when": datetime(2024, 2, 29, 12, 0, tzinfo=UTC),
             "nothing": None,
             "list": [1, "two", [3, {"four": 4}]],
             "table": {"inner": {"deep": "x"}},
@@ -512,7 +512,7 @@ def test_durable_queue_and_persistent_messages_outlive_a_restart(own_broker, nam
         mode = 2 if number % 2 == 0 else 1
         properties = BasicProperties(delivery_mode=mode, headers={"number": number})
         channel.basic_publish(name, "k", str(number).encode(), properties)
-    unacked, _, _ = channel.basic_get(name)
+    channel.basic_get(name)  # Never acknowledged.
     own_broker.restart()
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pump(connection, lambda: False, "the end of the connection")
@@ -521,7 +521,7 @@ def test_durable_queue_and_persistent_messages_outlive_a_restart(own_broker, nam
         channel.exchange_declare(name, "topic", durable=True, passive=True)
         got = [channel.basic_get(name) for _ in range(5)]
         assert [body for _, _, body in got] == [b"0", b"2", b"4", b"6", b"8"]
-        assert [method.redelivered for method, _, _ in got][0] is True
+        assert next(method.redelivered for method, _, _ in got) is True
         assert channel.basic_get(name)[0] is None
         channel.basic_ack(0, multiple=True)
         channel.confirm_delivery()

@@ -62,7 +62,7 @@ class Driver:
             call(self._advance)
         except StopIteration:
             self.connection.close()
-        except BaseException as error:
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # run() raises it.
             self._stop(error)
 
     def _ended(self, error: BaseException) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
 import amqp
@@ -55,7 +54,7 @@ def pump(connection: amqp.Connection, done: Callable[[], object], wanted: str) -
     def step() -> object:
         try:
             connection.drain_events(timeout=0.01)
-        except socket.timeout:
+        except TimeoutError:
             pass
         return done()
 
@@ -168,9 +167,14 @@ def test_cancel_by_client_and_by_broker(connection, channel, queue):
     other = connection.channel()
     other.queue_declare(queue, exclusive=True)
     other.basic_consume(queue, callback=lambda m: None)
-    with pytest.raises(ConsumerCancelled):
-        connection.channel().queue_delete(queue)
+    last = connection.channel()
+
+    def delete() -> None:
+        last.queue_delete(queue)
         pump(connection, lambda: False, "the error of a cancelled consumer")
+
+    with pytest.raises(ConsumerCancelled):
+        delete()
 
 
 def test_exchange_to_exchange_binding(channel, queue, name):

@@ -78,23 +78,31 @@ NOT_FOUND = [
 PRECONDITION_FAILED = [
     (
         lambda c, q: c.queue_declare(q, exclusive=True, auto_delete=True),
-        "inequivalent arg 'auto_delete' for queue '{q}' in vhost '/': "
-        "received 'true' but current is 'false'",
+        (
+            "inequivalent arg 'auto_delete' for queue '{q}' in vhost '/': "
+            "received 'true' but current is 'false'"
+        ),
     ),
     (
         lambda c, q: c.queue_declare(q, exclusive=True, arguments={"x-message-ttl": 2}),
-        "inequivalent arg 'x-message-ttl' for queue '{q}' in vhost '/': "
-        "received the value '2' of type 'signedint' but current is none",
+        (
+            "inequivalent arg 'x-message-ttl' for queue '{q}' in vhost '/': "
+            "received the value '2' of type 'signedint' but current is none"
+        ),
     ),
     (
         lambda c, q: c.exchange_declare(q, "fanout", auto_delete=True),
-        "inequivalent arg 'type' for exchange '{q}' in vhost '/': "
-        "received 'fanout' but current is 'topic'",
+        (
+            "inequivalent arg 'type' for exchange '{q}' in vhost '/': "
+            "received 'fanout' but current is 'topic'"
+        ),
     ),
     (
         lambda c, q: c.exchange_declare(q, "topic", auto_delete=True, durable=True),
-        "inequivalent arg 'durable' for exchange '{q}' in vhost '/': "
-        "received 'true' but current is 'false'",
+        (
+            "inequivalent arg 'durable' for exchange '{q}' in vhost '/': "
+            "received 'true' but current is 'false'"
+        ),
     ),
     (
         lambda c, q: c.queue_declare(q + ".n", arguments={"x-max-length": -1}),
@@ -191,8 +199,7 @@ def test_consumer_tag_used_twice_ends_the_connection(channel, queue):
     for _ in range(2):  # pika itself would object.
         channel._impl._send_method(pika.spec.Basic.Consume(queue=queue, consumer_tag="t"))
     with pytest.raises(ConnectionClosedByBroker) as raised:
-        while True:
-            channel.connection.process_data_events(1)
+        channel.queue_declare(queue, passive=True)
     assert raised.value.reply_code == 530
     assert raised.value.reply_text == "NOT_ALLOWED - attempt to reuse consumer tag 't'"
 
