@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.queue cimport Queue
-
 @cython.final
 cdef class Route:
     cdef public bytes key
@@ -11,4 +9,3 @@ cdef class Route:
     cdef public unsigned long long generation
     cdef public bytes queue_ids
     cdef public bint durable
-    cdef public Queue single

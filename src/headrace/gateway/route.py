@@ -23,4 +23,3 @@ class Route:
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]
         )
         self.durable = any(queue.durable for queue in queues)
-        self.single: Queue | None = queues[0] if len(queues) == 1 else None
