@@ -15,6 +15,7 @@ COMMANDS = {
     "permission": ("headrace.cli.accounts", "permission"),
     "publish": ("headrace.cli.messages", "publish"),
     "serve": ("headrace.cli.serve", "serve"),
+    "soak": ("headrace.testing.soak", "soak"),
     "user": ("headrace.cli.accounts", "user"),
     "version": ("headrace.cli", "version"),
     "vhost": ("headrace.cli.accounts", "vhost"),

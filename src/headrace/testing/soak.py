@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace soak``: kill a working broker again and again, and check what it promised.
+
+Publishers, consumers and transactions work on a broker in a process of its own, which gets SIGKILL
+at a random moment and is started again on the same data, many times. What the clients were told is
+the history, and these are its laws:
+
+1. A confirmed message is delivered at least once, unless it was settled. So is all that a
+   transaction published whose commit was answered.
+2. A message whose ack is known to be durable does not come back. An ack is known to be durable when
+   a message published after it on the same connection was confirmed, or its transaction committed.
+3. To one consumer, the messages of one publisher come in the order in which they were published.
+4. A message that was delivered before says ``redelivered`` when it comes again.
+5. A transaction that was never answered has happened with all its parts, or with none.
+6. Nothing comes that was never published, and what comes has the octets that were published.
+"""
+
+import asyncio
+import contextlib
+import random
+import tempfile
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from headrace.client import connect
+from headrace.client.channel import Channel
+from headrace.client.connection import Connection
+from headrace.client.consumer import Delivery
+from headrace.client.errors import ClientError
+from headrace.client.message import Message
+from headrace.testing.broker import ChildBroker
+
+FAN = ("fan.1", "fan.2", "fan.cold")  # Bound to one fan-out exchange; the last is not consumed.
+DIRECT = "direct"
+PAIR = ("pair.1", "pair.2")  # A transaction publishes to both.
+STEP = ("step.1", "step.2")  # A transaction takes from the first and publishes to the second.
+FENCE = "fence"
+CONSUMED = ("fan.1", "fan.2", DIRECT)
+QUEUES = (*FAN, DIRECT, *PAIR, *STEP, FENCE)
+WINDOW = 200  # Unconfirmed messages of a publisher.
+FENCE_EVERY = 64  # Acks between two fences.
+DRAIN_S = 1.5  # Without a delivery for this long, a queue counts as empty.
+
+Key = tuple[str, str, int]  # Queue, publisher, number.
+
+
+@dataclass
+class History:
+    """What clients did and were told."""
+
+    published: set[Key] = field(default_factory=set)
+    confirmed: set[Key] = field(default_factory=set)
+    delivered: set[Key] = field(default_factory=set)
+    acked: set[Key] = field(default_factory=set)  # Sent, perhaps lost.
+    settled: set[Key] = field(default_factory=set)  # Known to be durable.
+    unanswered: list[list[Key]] = field(default_factory=list)  # Publishes of open transactions.
+    steps: list[tuple[Key, Key]] = field(default_factory=list)  # Unanswered: taken, published.
+    broken: list[str] = field(default_factory=list)  # The laws that were broken, in words.
+    commits: int = 0
+    redelivered: int = 0
+    deliveries: int = 0
+
+    def violation(self, text: str) -> None:
+        """Note that a law was broken."""
+        if len(self.broken) < 100:
+            self.broken.append(text)
+
+
+def body_of(publisher: str, number: int, rng: random.Random) -> bytes:
+    """Return a body that names its publisher and proves its own octets."""
+    size = rng.choice((0, 10, 100, 1000, 1000, 5000, 200_000 if rng.random() < 0.01 else 0))
+    head = f"{publisher}:{number}:".encode() + rng.randbytes(size)
+    return head + zlib.crc32(head).to_bytes(4, "big")
+
+
+def read_body(body: bytes) -> tuple[str, int] | None:
+    """Return publisher and number; None when the octets are not those that were published."""
+    if len(body) < 8 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "big"):
+        return None
+    publisher, number, _ = body.split(b":", 2)
+    return publisher.decode(), int(number)
+
+
+class Session:
+    """The deliveries of one consumer, for the laws of order and honesty."""
+
+    def __init__(self, history: History, queue: str) -> None:
+        self.history = history
+        self.queue = queue
+        self.last: dict[str, int] = defaultdict(int)
+
+    def take(self, delivery: Delivery) -> Key | None:
+        """Check a delivery; return which message it is."""
+        history = self.history
+        history.deliveries += 1
+        named = read_body(delivery.body)
+        if named is None:
+            history.violation(f"{self.queue}: octets changed on the way")
+            return None
+        publisher, number = named
+        key = (self.queue, publisher, number)
+        if key not in history.published:
+            history.violation(f"{key} was never published")
+        if key in history.settled:
+            history.violation(f"{key} came back although its ack was durable")
+        if number <= self.last[publisher]:
+            history.violation(f"{key} came after number {self.last[publisher]}")
+        self.last[publisher] = number
+        if key in history.delivered and not delivery.redelivered:
+            history.violation(f"{key} came again and does not say redelivered")
+        history.redelivered += delivery.redelivered
+        history.delivered.add(key)
+        return key
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, directory: Path, seed: int, say: Callable[[str], None]) -> None:
+        self.random = random.Random(seed)  # noqa: S311  # Not for secrets.
+        self.history = History()
+        self.broker = ChildBroker(directory / "data", "--segment-size", str(1 << 20))
+        self.say = say
+        self.numbers: dict[str, int] = defaultdict(int)
+        self.stopping = False
+        self.restart_s_max = 0.0
+        self.left: set[Key | None] = set()  # What the queues still held at the end.
+
+    # --- Clients ----------------------------------------------------------------------------
+
+    async def keep(self, work: Callable[[Connection], "asyncio.Future[None] | object"]) -> None:
+        """Connect, work until the connection is lost, and so on."""
+        while not self.stopping:
+            with contextlib.suppress(ClientError, OSError):
+                async with connect(self.broker.url, reconnect=None) as connection:
+                    await work(connection)  # type: ignore[misc]  # A coroutine function.
+            await asyncio.sleep(0.01)
+
+    def next_key(self, publisher: str) -> int:
+        """Number a publisher's messages."""
+        self.numbers[publisher] += 1
+        return self.numbers[publisher]
+
+    async def publish(
+        self, channel: Channel, publisher: str, queues: tuple[str, ...], exchange: str = ""
+    ) -> tuple[list[Key], "asyncio.Future[None]"]:
+        """Publish one message and note it."""
+        number = self.next_key(publisher)
+        keys = [(queue, publisher, number) for queue in queues]
+        body = body_of(publisher, number, self.random)
+        self.history.published.update(keys)
+        key = "" if exchange else queues[0]
+        return keys, await channel.publish_soon(Message(body), key, exchange)
+
+    def publisher(
+        self, name: str, queues: tuple[str, ...], exchange: str = ""
+    ) -> Callable[[Connection], object]:
+        """Publish with many unconfirmed messages."""
+
+        async def work(connection: Connection) -> None:
+            history = self.history
+            async with connection.channel() as channel:
+                window: list[tuple[list[Key], asyncio.Future[None]]] = []
+
+                async def settle(most: int) -> None:
+                    while len(window) > most:
+                        keys, confirmed = window.pop(0)
+                        await confirmed
+                        history.confirmed.update(keys)
+
+                try:
+                    while not self.stopping:
+                        window.append(await self.publish(channel, name, queues, exchange))
+                        if len(window) > WINDOW:
+                            await settle(WINDOW // 2)
+                    await settle(0)
+                finally:
+                    for keys, confirmed in window:
+                        if confirmed.done() and confirmed.exception() is None:
+                            history.confirmed.update(keys)
+                        else:
+                            confirmed.cancel()
+
+        return work
+
+    def consumer(self, queue: str) -> Callable[[Connection], object]:
+        """Consume and ack; now and then a fence tells which acks are durable."""
+
+        async def work(connection: Connection) -> None:
+            history = self.history
+            session = Session(history, queue)
+            async with (
+                connection.channel() as channel,
+                connection.channel() as fences,
+                channel.consume(queue, prefetch=100) as consumer,
+            ):
+                waiting: list[Key] = []
+                async for delivery in consumer:
+                    key = session.take(delivery)
+                    if key is None:
+                        continue
+                    if self.random.random() < 0.05:
+                        await asyncio.sleep(0)
+                    history.acked.add(key)
+                    if await delivery.ack():
+                        waiting.append(key)
+                    if len(waiting) >= FENCE_EVERY:
+                        await fences.publish(Message(b"fence"), FENCE)
+                        history.settled.update(waiting)
+                        waiting = []
+                    if self.stopping:
+                        return
+
+        return work
+
+    async def pairs(self, connection: Connection) -> None:
+        """Publish to two queues in transactions."""
+        history = self.history
+        async with connection.channel(confirm=False) as channel:
+            while not self.stopping:
+                keys: list[Key] = []
+                history.unanswered.append(keys)
+                async with channel.transaction():
+                    for _ in range(self.random.randint(1, 4)):
+                        number = self.next_key("pair")
+                        for queue in PAIR:
+                            body = body_of("pair", number, self.random)
+                            keys.append((queue, "pair", number))
+                            history.published.add((queue, "pair", number))
+                            await channel.publish(Message(body), queue)
+                history.unanswered.remove(keys)
+                history.confirmed.update(keys)
+                history.commits += 1
+
+    async def steps(self, connection: Connection) -> None:
+        """Move messages from one queue to the next in transactions."""
+        history = self.history
+        session = Session(history, STEP[0])
+        async with connection.channel(confirm=False) as channel, connection.channel() as feed:
+            while not self.stopping:
+                keys, confirmed = await self.publish(feed, "step", STEP[:1])
+                await confirmed
+                history.confirmed.update(keys)
+                delivery = await channel.get(STEP[0])
+                taken = None if delivery is None else session.take(delivery)
+                if delivery is None or taken is None:
+                    continue
+                moved = (STEP[1], taken[1], taken[2])
+                history.published.add(moved)
+                history.acked.add(taken)
+                history.steps.append((taken, moved))
+                async with channel.transaction():
+                    await channel.publish(Message(delivery.body), STEP[1])
+                    await delivery.ack()
+                history.steps.remove((taken, moved))
+                history.settled.add(taken)
+                history.confirmed.add(moved)
+                history.commits += 1
+
+    # --- The run ----------------------------------------------------------------------------
+
+    async def declare(self) -> None:
+        """Make exchange and queues."""
+        async with connect(self.broker.url) as connection, connection.channel() as channel:
+            await channel.declare_exchange("fan", "fanout", durable=True)
+            for queue in QUEUES:
+                await channel.declare_queue(queue, durable=True)
+            for queue in FAN:
+                await channel.bind_queue(queue, "fan")
+
+    async def run(self, kills: int, progress: Callable[[], None]) -> None:
+        """Work, kill, start, and so on; then drain all queues and judge."""
+        await asyncio.to_thread(self.broker.start)
+        await self.declare()
+        workers = [
+            self.keep(self.publisher("fan", FAN, "fan")),
+            self.keep(self.publisher("direct", (DIRECT,))),
+            self.keep(self.pairs),
+            self.keep(self.steps),
+            *(self.keep(self.consumer(queue)) for queue in CONSUMED),
+        ]
+        tasks = [asyncio.create_task(work) for work in workers]
+        try:
+            for _ in range(kills):
+                await asyncio.sleep(self.random.uniform(0.05, 0.8))
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.to_thread(self.broker.kill)
+                started = time.monotonic()
+                await asyncio.to_thread(self.broker.start)
+                self.restart_s_max = max(self.restart_s_max, time.monotonic() - started)
+                progress()
+        finally:
+            self.stopping = True
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self.broker.kill)
+        await asyncio.to_thread(self.broker.start)
+        self.say("draining")
+        for queue in QUEUES:
+            await self.drain(queue)
+        self.judge()
+        await asyncio.to_thread(self.broker.stop)
+
+    async def drain(self, queue: str) -> None:
+        """Take all that a queue still holds."""
+        async with connect(self.broker.url, reconnect=None) as connection:
+            session = Session(self.history, queue)
+            async with (
+                connection.channel() as channel,
+                channel.consume(queue, prefetch=1000) as consumer,
+            ):
+                while True:
+                    try:
+                        delivery = await asyncio.wait_for(consumer.receive(), DRAIN_S)
+                    except TimeoutError:
+                        return
+                    if queue != FENCE:
+                        self.left.add(session.take(delivery))
+                    await delivery.ack()
+
+    def judge(self) -> None:
+        """Apply the laws that need the whole history."""
+        history = self.history
+        there = history.delivered
+        for key in history.confirmed - there - history.settled:
+            history.violation(f"{key} was confirmed and is lost")
+        for keys in history.unanswered:
+            seen = {key in there for key in keys}
+            if len(seen) > 1:
+                history.violation(f"of the transaction {keys} only a part happened")
+        for taken, moved in history.steps:
+            if moved in there and taken in self.left:
+                history.violation(f"{moved} is there and {taken} was not taken")
+            if moved not in there and taken not in self.left:
+                history.violation(f"{taken} was taken and {moved} is not there")
+
+    def report(self) -> str:
+        """Say what was done, in one line."""
+        history = self.history
+        return (
+            f"{len(history.published)} messages published, {len(history.confirmed)} confirmed, "
+            f"{history.commits} transactions committed, {history.deliveries} deliveries "
+            f"({history.redelivered} redelivered), {len(history.settled)} acks known durable, "
+            f"slowest restart {self.restart_s_max:.2f} s, {len(history.broken)} violations"
+        )
+
+
+@click.command()
+@click.option("--kills", default=20, show_default=True, help="How often the broker is killed.")
+@click.option("--seed", default=1, show_default=True, help="Of the random load and moments.")
+def soak(kills: int, seed: int) -> None:
+    """Kill a working broker again and again, and check that it keeps what it promised."""
+    with tempfile.TemporaryDirectory(prefix="headrace-soak-") as directory:
+        run = Soak(Path(directory), seed, click.echo)
+        with click.progressbar(length=kills, label="Kills") as bar:
+            asyncio.run(run.run(kills, lambda: bar.update(1)))
+        click.echo(run.report())
+        for text in run.history.broken:
+            click.echo(text, err=True)
+        if run.history.broken:
+            raise SystemExit(1)

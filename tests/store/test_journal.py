@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the journal does about damage, full disks, paging and its own files."""
+
+import errno
+import logging
+
+import pytest
+from headrace.model.message import LARGE, PAGED, PERSISTENT, REDELIVERED, SCRATCH, Message, new_message
+from headrace.store.errors import StoreError
+from headrace.store.journal import Journal
+from headrace.store.record import residue
+from headrace.store.segment import file_name, header
+from headrace.testing.disk import FaultyDisk
+
+DIRECTORY = "/journal"
+Q1, Q2 = (1).to_bytes(4, "big"), (2).to_bytes(4, "big")
+
+
+def open_journal(disk: FaultyDisk, **options: int) -> Journal:
+    options = {"segment_size": 64 << 10, "free_min": 0, **options}
+    return Journal(DIRECTORY, disk=disk, threaded=False, name="test", **options)
+
+
+def recovered(disk: FaultyDisk) -> tuple[Journal, list[tuple[int, Message]]]:
+    journal = open_journal(disk)
+    return journal, [(queue, message) for queue, message, _ in journal.recover()]
+
+
+def message_of(seq: int, body: bytes = b"body") -> Message:
+    message = new_message(b"\x01e\x01k\x00\x00" + body, 4, len(body))
+    message.seq = seq
+    message.flags = PERSISTENT
+    return message
+
+
+def publish(journal: Journal, seq: int, body: bytes = b"body", queues: bytes = Q1) -> Message:
+    message = message_of(seq, body)
+    message.position = journal.publish_message(message, 1000 + seq, queues)
+    return message
+
+
+def sync(journal: Journal) -> None:
+    journal.kick()
+    while journal.synced < journal.appended:
+        journal.kick()
+        assert journal.writer.step()
+        journal.woken()
+
+
+def started(disk: FaultyDisk) -> Journal:
+    journal, found = recovered(disk)
+    assert found == []
+    return journal
+
+
+def seqs(found: list[tuple[int, Message]]) -> list[int]:
+    return [message.seq for _, message in found]
+
+
+def test_a_damaged_record_is_put_aside_and_the_rest_survives(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    for seq in range(1, 11):
+        publish(journal, seq, bytes([seq]) * 50)
+        sync(journal)
+    path = f"{DIRECTORY}/{file_name(1)}"
+    at = bytes(disk.names_now[path].cache).index(bytes([5]) * 50)
+    disk.kill()
+    disk.rot(path, at + 20)
+
+    with caplog.at_level(logging.ERROR):
+        journal, found = recovered(disk)
+    assert seqs(found) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert "damaged" in line
+    assert "ids [1]" in line
+    (aside,) = disk.names(f"{DIRECTORY}/quarantine")
+    assert bytes([5]) * 20 in bytes(disk.names_now[f"{DIRECTORY}/quarantine/{aside}"].cache)
+    for _, message in found:
+        journal.load(message)
+        assert message.data is not None
+        assert message.data.endswith(bytes([message.seq]) * 50)
+
+
+def test_a_torn_end_is_cut_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    publish(journal, 1)
+    sync(journal)
+    publish(journal, 2, b"x" * 2000)
+    journal.kick()
+    disk.kill()
+    path = f"{DIRECTORY}/{file_name(1)}"
+    group = journal.busy
+    octets = bytes(group.buffer[group.pieces[0].lo : group.pieces[0].hi])
+    at = group.pieces[0].offset
+    disk.names_now[path].cache[at : at + 1000] = octets[:1000]
+
+    journal, found = recovered(disk)
+    assert seqs(found) == [1]
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_damage_after_the_start_is_noticed_when_the_message_is_wanted() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    message = publish(journal, 1, b"a" * 300)
+    sync(journal)
+    assert journal.page_out(message)
+    path = f"{DIRECTORY}/{file_name(1)}"
+    disk.rot(path, bytes(disk.names_now[path].cache).index(b"a" * 300) + 7)
+    with pytest.raises(OSError, match="damaged record"):
+        journal.load(message)
+
+
+def test_a_full_disk_confirms_nothing_and_goes_on_when_there_is_room() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    told: list[bool] = []
+    journal.notify = lambda: told.append(journal.full)
+    publish(journal, 1)
+    sync(journal)
+    disk.capacity = disk.used()
+    publish(journal, 2, b"y" * 70_000)  # Needs a new segment.
+    before = journal.synced
+    journal.kick()
+    assert not journal.writer.step()
+    journal.woken()
+    assert journal.full
+    assert told[-1]
+    assert journal.synced == before
+    disk.capacity = 1 << 60
+    assert journal.writer.step()
+    journal.woken()
+    assert not journal.full
+    assert journal.synced == journal.appended
+    disk.power_cut()
+    assert seqs(recovered(disk)[1]) == [1, 2]
+
+
+def test_little_free_space_is_full_too() -> None:
+    disk = FaultyDisk()
+    disk.capacity = 1 << 20
+    journal = open_journal(disk, free_min=1 << 21)
+    assert list(journal.recover()) == []
+    publish(journal, 1)
+    journal.kick()
+    journal.writer.step()
+    journal.woken()
+    assert journal.full
+    disk.capacity = 1 << 30
+    journal.writer.check_free()
+    journal.woken()
+    assert not journal.full
+
+
+def test_a_failed_sync_is_not_believed_the_second_time() -> None:
+    disk = FaultyDisk(seed=3)
+    journal = started(disk)
+    publish(journal, 1)
+    sync(journal)
+    publish(journal, 2)
+    journal.kick()
+    disk.errors = 1.0
+    for _ in range(3):
+        assert not journal.writer.step()
+    disk.errors = 0.0
+    assert journal.writer.step()
+    journal.woken()
+    assert journal.synced == journal.appended
+    disk.power_cut()
+    assert seqs(recovered(disk)[1]) == [1, 2]
+
+
+def test_settled_segments_are_used_again() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    for seq in range(1, 2001):
+        message = publish(journal, seq, b"z" * 500)
+        journal.settle(1, seq, message.position)
+        journal.kick()
+        while journal.writer.jobs:
+            journal.writer.step()
+        journal.woken()
+    assert len(disk.names(DIRECTORY)) <= 6
+    assert disk.used() <= 6 * (64 << 10)
+
+
+def test_one_old_message_does_not_hold_all_files() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    kept = publish(journal, 1, b"keep me", Q1 + Q2)
+    journal.settle(2, 1, kept.position)
+    for seq in range(2, 4001):
+        message = publish(journal, seq, b"z" * 500)
+        journal.settle(1, seq, message.position)
+        journal.kick()
+        while journal.writer.jobs:
+            journal.writer.step()
+        journal.woken()
+    assert journal.compactor.copied
+    assert disk.used() <= 12 * (64 << 10)
+    journal.page_out(kept)
+    journal.load(kept)
+    assert kept.data is not None
+    assert kept.data.endswith(b"keep me")
+    sync(journal)
+    disk.power_cut()
+    journal, found = recovered(disk)
+    assert [(queue, message.seq) for queue, message in found] == [(1, 1)]
+    journal.settle(1, 1, found[0][1].position)
+    sync(journal)
+    disk.kill()
+    assert recovered(disk)[1] == []
+
+
+def test_an_unfinished_transaction_never_was() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    first = publish(journal, 1)
+    sync(journal)
+    journal.begin()
+    publish(journal, 2)
+    journal.settle(1, 1, first.position)
+    journal.flush_settled()
+    sync(journal)
+    disk.kill()
+    journal, found = recovered(disk)
+    assert seqs(found) == [1]
+    publish(journal, 3)
+    sync(journal)
+    disk.kill()
+    assert seqs(recovered(disk)[1]) == [1, 3]
+
+
+def test_messages_up_to_the_reservation_come_back_redelivered() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    for seq in range(1, 5):
+        publish(journal, seq, queues=Q1 + Q2)
+    journal.delivered(1, 2)
+    sync(journal)
+    disk.kill()
+    _, found = recovered(disk)
+    flagged = [(q, m.seq) for q, m in found if m.flags & REDELIVERED]
+    assert flagged == [(1, 1), (1, 2)]
+
+
+def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    for seq in range(1, 5):
+        publish(journal, seq)
+    journal.delivered(1, 1000)
+    journal.rest([(1, 3)])
+    journal.close()
+    journal, found = recovered(disk)
+    assert journal.clean
+    assert [m.seq for _, m in found if m.flags & REDELIVERED] == [3]
+    publish(journal, 5)
+    sync(journal)
+    disk.kill()
+    journal, found = recovered(disk)
+    assert not journal.clean
+    assert [m.seq for _, m in found if m.flags & REDELIVERED] == [3]
+
+
+def test_a_purge_spares_what_comes_after_it() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    old = publish(journal, 1, queues=Q1 + Q2)
+    journal.drop(1, 2)
+    journal.forget(1, old.position)
+    publish(journal, 2)
+    sync(journal)
+    disk.kill()
+    _, found = recovered(disk)
+    assert [(queue, message.seq) for queue, message in found] == [(2, 1), (1, 2)]
+
+
+def test_numbers_go_on_when_everything_is_gone() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    message = publish(journal, 41)
+    journal.settle(1, 41, message.position)
+    sync(journal)
+    for _ in range(3):
+        journal.close()
+        journal, found = recovered(disk)
+        assert found == []
+        assert journal.last_seq == 41
+
+
+def test_a_transient_message_goes_to_the_scratch_log_and_back() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    messages = []
+    for seq in range(1, 300):
+        message = message_of(seq, bytes([seq % 256]) * 3000)
+        message.flags = 0
+        if seq % 50 == 0:
+            message.parts = (b"p" * 100_000, bytes([seq % 256]) * 5)
+            message.flags = LARGE
+        assert journal.page_out(message)
+        assert message.data is None
+        assert message.flags & (PAGED | SCRATCH) == PAGED | SCRATCH
+        messages.append(message)
+    for message in messages:
+        journal.load(message)
+        assert message.data is not None
+        assert message.data.endswith(bytes([message.seq % 256]) * 3000)
+        if message.seq % 50 == 0:
+            assert message.parts is not None
+            assert b"".join(message.parts) == b"p" * 100_000 + bytes([message.seq % 256]) * 5
+        journal.release(message)
+    assert not journal.scratch.live or len(journal.scratch.live) <= 1
+    assert list(disk.names_now) == [f"{DIRECTORY}/secret"]
+
+
+def test_scratch_space_is_used_again() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    journal.scratch.chunk = 10_000
+    for seq in range(1, 500):
+        message = message_of(seq, b"s" * 2000)
+        message.flags = 0
+        assert journal.page_out(message)
+        journal.load(message)
+        journal.release(message)
+    assert journal.scratch.end <= 30_000
+
+
+def test_a_transient_message_stays_in_memory_when_the_disk_is_full() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    disk.capacity = 0
+    taken = 0
+    for seq in range(1, 400):
+        message = message_of(seq, b"t" * 3000)
+        message.flags = 0
+        if not journal.page_out(message):
+            assert message.data is not None
+            break
+        taken += 1
+    assert taken < 399
+
+
+def test_a_newer_journal_is_refused() -> None:
+    disk = FaultyDisk()
+    started(disk)
+    newer = bytearray(header(1, 5, 1, 1))
+    newer[11] = 9
+
+    newer[56:64] = residue(0, bytes(newer), 0, 56).to_bytes(8, "big")
+    handle = disk.open(f"{DIRECTORY}/{file_name(1)}", create=True)
+    disk.write(handle, [newer], 0)
+    with pytest.raises(StoreError, match="newer version"):
+        recovered(disk)
+
+
+def test_a_position_nobody_owes_is_no_message() -> None:
+    journal = started(FaultyDisk())
+    message = message_of(1)
+    message.position = (77 << 32) | 5
+    message.flags |= PAGED
+    with pytest.raises(OSError) as caught:
+        journal.load(message)
+    assert caught.value.errno == errno.ENOENT
+    journal.settle(1, 1, message.position)
