@@ -112,10 +112,12 @@ async def test_the_broker_is_told_what_it_did_wrong() -> None:
 
     async def script(peer: Peer) -> None:
         await peer.handshake(frame_max=4096)
+        await peer.open_channel()
         peer.send_raw(b"\x01\x00\x01" + struct.pack(">I", 4096 - 7))
         told.set_result(await peer.expect(ConnectionClose))
 
-    async with scripted(script) as broker, connect(broker.url):
+    async with scripted(script) as broker, connect(broker.url) as connection:
+        await connection.channel()
         close = await told
     assert close.reply_code == 501
     assert "FRAME_ERROR" in close.reply_text
