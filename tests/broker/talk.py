@@ -26,6 +26,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, encode_frame
 
+BODY_FRAME_MAX = 131072 - 8
 M = TypeVar("M", bound=MethodBase)
 
 
@@ -130,8 +131,8 @@ class Talk:
             octets = method_frame(channel, publish)
             header = encode_content_header(V0_9_1, 60, len(body), made)
             octets += encode_frame(FRAME_HEADER, channel, header)
-            if body:
-                octets += encode_frame(FRAME_BODY, channel, body)
+            for at in range(0, len(body), BODY_FRAME_MAX):
+                octets += encode_frame(FRAME_BODY, channel, body[at : at + BODY_FRAME_MAX])
             self.raw.send(octets)
 
     def consume(self, queue: str, tag: str = "tag", channel: int = 1, **flags: object) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
-from pika.exceptions import ChannelClosedByBroker
+from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from serving import Served, until
 
@@ -26,10 +27,28 @@ def durable(tmp_path: Path) -> Iterator[Served]:
     assert "Traceback" not in broker.log(), broker.log()
 
 
-def channel_to(broker: Served) -> BlockingChannel:
+opened: list[BlockingConnection] = []
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    """Close what a test opened, unless a restart did."""
+    yield
+    while opened:
+        connection = opened.pop()
+        with contextlib.suppress(AMQPError):
+            connection.close()
+
+
+def connect(broker: Served) -> BlockingConnection:
     parameters = pika.URLParameters(broker.url)
     parameters.heartbeat = 0
-    channel = BlockingConnection(parameters).channel()
+    opened.append(BlockingConnection(parameters))
+    return opened[-1]
+
+
+def channel_to(broker: Served) -> BlockingChannel:
+    channel = connect(broker).channel()
     channel.confirm_delivery()
     return channel
 
@@ -123,8 +142,7 @@ def test_what_was_settled_stays_so_and_what_was_out_comes_back(
 
 @HOW
 def test_a_committed_transaction_survives_as_a_whole(durable: Served, how: signal.Signals) -> None:
-    parameters = pika.URLParameters(durable.url)
-    channel = BlockingConnection(parameters).channel()
+    channel = connect(durable).channel()
     for queue in ("a", "b"):
         channel.queue_declare(queue, durable=True)
     channel.tx_select()

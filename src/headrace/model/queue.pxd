@@ -7,6 +7,7 @@ from headrace.model.ring cimport Ring
 from headrace.model.tally cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Tally
 
 cdef long long RESIDENT_MIN
+cdef long long RESIDENT_OCTETS
 cdef unsigned long long RESERVATION
 cdef long long SHELLS_MIN
 cdef int DEFAULT_HIGH_PRIORITY

@@ -35,7 +35,8 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out.
+RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
+RESIDENT_OCTETS = 65536  # unless they are larger than this, or there are too many such queues.
 RESERVATION = 65536  # How far ahead of the deliveries the journal says "may have been delivered".
 SHELLS_MIN = 1024  # Below this many shells a ring is not swept.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
@@ -249,7 +250,11 @@ class Queue:
         ring.push(message)
         self.ready_count += 1
         self.ready_bytes += message.body_size
-        if self.tally.memory_used > self.tally.memory_max and self.ready_count > RESIDENT_MIN:
+        if self.tally.memory_used > self.tally.memory_max and (
+            self.ready_count > RESIDENT_MIN
+            or self.ready_bytes > RESIDENT_OCTETS
+            or self.tally.memory_used > self.tally.memory_max + (self.tally.memory_max >> 3)
+        ):
             self.page_out(message)
 
     def page_out(self, message: Message) -> None:

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that flood, do not read, or hold too much: the broker stays bounded and responsive."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPError
+from talk import Talk
+
+from headrace.protocol.codec_0_x import (
+    BasicDeliver,
+    BasicQos,
+    BasicQosOk,
+    ChannelClose,
+    ChannelCloseOk,
+)
+from serving import Served, until
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Served]:
+    """A broker with little room for messages, and no disk to put them on."""
+    broker = Served(tmp_path, "--memory-max", str(4 * MIB), memory=True).start()
+    yield broker
+    assert broker.stop() == 0, broker.log()
+    assert "Traceback" not in broker.log(), broker.log()
+
+
+@pytest.fixture
+def paging(tmp_path: Path) -> Iterator[Served]:
+    """A broker with little memory and a disk."""
+    broker = Served(tmp_path, "--memory-max", str(4 * MIB)).start()
+    yield broker
+    assert broker.stop() == 0, broker.log()
+    assert "Traceback" not in broker.log(), broker.log()
+
+
+opened: list[BlockingConnection | Talk] = []
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    """Close what a test opened, and left open."""
+    yield
+    while opened:
+        one = opened.pop()
+        with contextlib.suppress(AMQPError):  # Its broker may be gone before.
+            one.close()
+
+
+def connect(broker: Served) -> BlockingConnection:
+    parameters = pika.URLParameters(broker.url)
+    parameters.heartbeat = 0
+    connection = BlockingConnection(parameters)
+    opened.append(connection)
+    return connection
+
+
+def talk_to(broker: Served) -> Talk:
+    talk = Talk(broker.host, broker.port)
+    opened.append(talk)
+    return talk
+
+
+@pytest.mark.rule("0-9-1/basic#03")
+def test_publishers_hear_when_memory_is_short_and_when_it_is_not(small: Served) -> None:
+    said: list[str] = []
+    connection = connect(small)
+    connection.add_on_connection_blocked_callback(lambda _, frame: said.append(frame.method.reason))
+    connection.add_on_connection_unblocked_callback(lambda _, __: said.append("unblocked"))
+    channel = connection.channel()
+    channel.queue_declare("q")
+    for _ in range(12):
+        channel.basic_publish("", "q", bytes(MIB // 2))
+    until(lambda: connection.process_data_events(0) or said, "the publisher is told")
+    assert said == ["low on memory"]
+    other = connect(small)  # Who does not publish is not held up.
+    drained = other.channel()
+    until(lambda: drained.queue_purge("q").method.message_count >= 0, "the queue is purged")
+    until(lambda: connection.process_data_events(0) or said[1:], "the publisher may go on")
+    assert said == ["low on memory", "unblocked"]
+    channel.basic_publish("", "q", b"on")
+    assert channel.queue_declare("q", passive=True).method.message_count >= 1
+
+
+def test_a_flood_without_a_disk_is_held_back(small: Served) -> None:
+    client = talk_to(small)
+    client.declare("q")
+    client.raw._socket.settimeout(2)
+    body = bytes(MIB)
+    sent = 0
+
+    def flood() -> None:
+        nonlocal sent
+        while sent < 400:
+            client.publish("q", body)
+            sent += 1
+
+    with pytest.raises(TimeoutError):
+        flood()
+    assert sent < 100  # Socket buffers and the limit, then the sender waits.
+    other = connect(small)
+    channel = other.channel()
+    started = time.monotonic()
+    channel.queue_declare("q", passive=True)
+    assert time.monotonic() - started < 5
+    assert small.memory_bytes() < 400 * MIB
+    client.close()
+
+
+def test_a_backlog_goes_to_disk_and_comes_back(paging: Served) -> None:
+    publisher = connect(paging).channel()
+    publisher.queue_declare("q", durable=True)
+    publisher.confirm_delivery()
+    before = paging.memory_bytes()
+    count = 300
+    for n in range(count):
+        properties = pika.BasicProperties(delivery_mode=1 + n % 2)
+        publisher.basic_publish("", "q", n.to_bytes(4, "big") * 65536, properties)
+    assert publisher.queue_declare("q", passive=True).method.message_count == count
+    assert paging.memory_bytes() - before < 60 * MIB  # Of 75 MiB published, and room to spare.
+    for n in range(count):
+        method, _, body = publisher.basic_get("q", auto_ack=True)
+        assert method is not None
+        assert body == n.to_bytes(4, "big") * 65536
+
+
+def test_a_consumer_that_never_reads_costs_little(served: Served) -> None:
+    lazy, lively = talk_to(served), talk_to(served)
+    lively.declare("lazy")
+    lazy.consume("lazy", no_ack=True)
+    before = served.memory_bytes()
+    body = bytes(64 * 1024)
+    for _ in range(1600):
+        lively.publish("lazy", body)
+    lively.declare("probe", exclusive=True)
+    assert lively.count("lazy") > 1000  # What the socket did not take waits in the queue,
+    assert served.memory_bytes() - before < 250 * MIB  # once.
+    lively.consume("lazy", no_ack=True)
+    assert lively.content(BasicDeliver)[1] == body
+    lazy.close()
+    lively.close()
+
+
+def test_a_half_open_client_gives_back_what_it_held(served: Served) -> None:
+    lost, other = talk_to(served), talk_to(served)
+    other.declare("held")
+    other.publish("held", b"x")
+    assert lost.get("held", no_ack=False) == b"x"
+    linger = b"\x01\0\0\0\0\0\0\0"  # Close with a reset.
+    lost.raw._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    lost.close()
+    until(lambda: other.count("held") == 1, "it is back")
+
+
+def test_many_idle_connections_disturb_nobody(served: Served) -> None:
+    before = served.memory_bytes()
+    idle = [talk_to(served) for _ in range(300)]
+    busy = talk_to(served)
+    busy.declare("busy", exclusive=True)
+    for _ in range(50):
+        busy.publish("busy", b"x")
+        assert busy.get("busy") == b"x"
+    assert (served.memory_bytes() - before) / 300 < 100 * 1024
+    for one in idle:
+        one.close()
+    busy.close()
+
+
+def test_publishers_and_consumers_at_once_lose_nothing(served: Served) -> None:
+    count = 3000
+    consumer = talk_to(served)
+    consumer.declare("many")
+    consumer.call(BasicQos(prefetch_count=50), BasicQosOk)
+    consumer.consume("many")
+
+    def publish(number: int) -> None:
+        client = talk_to(served)
+        client.publish("many", *[b"%d-%d" % (number, n) for n in range(count)])
+        client.call(ChannelClose(), ChannelCloseOk)
+        client.close()
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    seen: dict[bytes, int] = {}
+    for tag in range(1, 3 * count + 1):
+        method, body = consumer.content(BasicDeliver)
+        assert method.delivery_tag == tag
+        who, _, number = body.partition(b"-")
+        assert int(number) == seen.get(who, -1) + 1  # Each publisher's order is kept.
+        seen[who] = int(number)
+        if tag % 10 == 0:
+            consumer.ack(tag, multiple=True)
+    for thread in threads:
+        thread.join()
+    assert set(seen.values()) == {count - 1}
+    consumer.close()
