@@ -62,6 +62,7 @@ def test_what_the_broker_says_of_itself(served: Served) -> None:
             "authentication_failure_close": True,
             "per_consumer_qos": True,
             "direct_reply_to": True,
+            "stream_offset_query": True,
         }
 
 

@@ -160,7 +160,7 @@ def test_qos_and_recover(url: str, name: Name) -> None:
         channel.declare_queue(queue, exclusive=True, durable=False)
         channel.qos(1)
         channel.publish_many(["a", "b"], queue)
-        with channel.consume(queue) as consumer:
+        with channel.consume(queue, prefetch=0) as consumer:
             assert consumer.receive().text() == "a"
             with pytest.raises(TimeoutError):
                 consumer.receive(0.05)

@@ -20,6 +20,7 @@ from headrace.client import (
     Recovered,
     connect,
 )
+from headrace.testing import LocalBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +149,16 @@ async def test_consuming_a_stream(url: str, name: Name) -> None:
                     assert (delivery.offset, delivery.text()) == (n, f"{n}")
                     await delivery.ack()
             assert Message(b"").headers == {}
+
+
+async def test_offsets_are_asked_for_whatever_the_broker_calls_itself(name: Name) -> None:
+    with LocalBroker(product="RabbitMQ", product_version="3.12.0") as broker:
+        async with connect(broker.url) as connection:
+            assert connection.server_properties["product"] == "RabbitMQ"
+            stream = connection.stream(name("s"))
+            assert stream._answers_offsets()
+            await fill(connection, name("s"), 3)
+            assert await stream.last_offset() == 3
 
 
 @pytest.mark.parametrize("how", ["read", "consume"])

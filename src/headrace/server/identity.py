@@ -17,6 +17,7 @@ CAPABILITIES = {
     "authentication_failure_close": True,
     "per_consumer_qos": True,
     "direct_reply_to": True,
+    "stream_offset_query": True,  # Ours: the argument x-stream-offset-query of queue.declare.
 }
 
 
