@@ -336,8 +336,6 @@ class History:
         self.reservations = {
             queue: [Reservation(seq, 0)] for queue, seq in self.journal.reserved.items()
         }
-        self.redelivered = {
-            key for key, message in found.items() if message.flags & REDELIVERED
-        }
+        self.redelivered = {key for key, message in found.items() if message.flags & REDELIVERED}
         self.next_seq = max(self.next_seq, self.journal.last_seq + 1)
         self.unflushed = []

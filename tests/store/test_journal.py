@@ -5,7 +5,16 @@ import errno
 import logging
 
 import pytest
-from headrace.model.message import LARGE, PAGED, PERSISTENT, REDELIVERED, SCRATCH, Message, new_message
+
+from headrace.model.message import (
+    LARGE,
+    PAGED,
+    PERSISTENT,
+    REDELIVERED,
+    SCRATCH,
+    Message,
+    new_message,
+)
 from headrace.store.errors import StoreError
 from headrace.store.journal import Journal
 from headrace.store.record import residue

@@ -4,6 +4,7 @@
 from random import Random
 
 import pytest
+
 from headrace.store.record import PRIME, head_word, intact, next_intact, residue, segment_seed
 from headrace.store.segment import file_name, header, numbered, read_header
 
@@ -28,11 +29,11 @@ def test_a_check_may_go_on_over_pieces() -> None:
     assert residue(x, octets, 333, 1000) == residue(5, octets, 0, 1000)
 
 
-def record(seed: int, payload: bytes, type: int = 1) -> bytes:
+def record(seed: int, payload: bytes, kind: int = 1) -> bytes:
     length = 16 + len(payload)
     payload += bytes(-length % 8)
-    check = expected(seed + (length << 8) + type, payload)
-    head = length.to_bytes(4, "big") + head_word(seed, length, type).to_bytes(4, "big")
+    check = expected(seed + (length << 8) + kind, payload)
+    head = length.to_bytes(4, "big") + head_word(seed, length, kind).to_bytes(4, "big")
     return head + check.to_bytes(8, "big") + payload
 
 

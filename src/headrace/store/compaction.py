@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copying what is left of old segments to the end of the log.
 
-Segments leave in order, so one message that nobody takes would hold all that came after it. When the
-files hold more than twice what is still wanted, and four segments beyond that, what is left of the
-oldest one is copied to the end, some of it after each group, and the file can go. A copy keeps the
-message's seq and with it its place in every queue; it names the queues that still owed it.
+Segments leave in order, so one message that nobody takes would hold all that came after it. When
+the files hold more than twice what is still wanted, and four segments beyond that, what is left of
+the oldest one is copied to the end, some of it after each group, and the file can go. A copy keeps
+the message's seq and with it its place in every queue; it names the queues that still owed it.
 """
 
 import logging
@@ -59,7 +59,12 @@ class Compactor:
                 self.pause -= 1
                 return
             oldest = self.journal.order[0]
-            if not oldest.sealed or oldest.moved or oldest.written < oldest.end or not self.wasteful():
+            if (
+                not oldest.sealed
+                or oldest.moved
+                or oldest.written < oldest.end
+                or not self.wasteful()
+            ):
                 self.pause = PAUSE
                 return
             self.segment = oldest
@@ -70,20 +75,21 @@ class Compactor:
         """Copy the next of a segment's messages, as far as one step goes."""
         journal = self.journal
         journal.flush_settled()  # What was settled before a copy stands before it in the log.
-        if segment.forward is None:
-            segment.forward = bytearray(8 * segment.count)
+        forward = segment.forward
+        if forward is None:
+            forward = segment.forward = bytearray(8 * segment.count)
         budget = STEP_OCTETS
         stop = min(segment.count, self.next + STEP_LOOKS)
         while self.next < stop and budget > 0:
             i = self.next
             self.next += 1
             if segment.owed(i):
-                budget -= self.copy_one(segment, i)
+                budget -= self.copy_one(segment, forward, i)
         if self.next >= segment.count:
             segment.moved = True
             journal.emptied = True
 
-    def copy_one(self, segment: "Segment", i: int) -> int:
+    def copy_one(self, segment: "Segment", forward: bytearray, i: int) -> int:
         """Copy one message; return how many octets that were."""
         journal = self.journal
         offset = segment.offset(i)
@@ -101,7 +107,7 @@ class Compactor:
             every = [ids[k : k + 4] for k in range(0, len(ids), 4)]
             ids = b"".join(id for id in every if int.from_bytes(id, "big") not in settled)
         position = journal.append_copy(record, own, ids)
-        put64(segment.forward, 8 * i, position)
+        put64(forward, 8 * i, position)
         put32(segment.heads, 8 * i + 4, 0)  # ``live`` counts it until its copy is settled.
         self.copied += len(record)
         return len(record)

@@ -86,7 +86,9 @@ cdef class Journal(Store):
     @cython.locals(number=u32, i=u32, segment=Segment, outcome=cython.int)
     cpdef int forget(self, u32 queue_id, u64 position) except -2
     @cython.locals(outcome=cython.int)
-    cpdef int forget_moved(self, Segment segment, u32 queue_id, u32 i) except -2
+    cpdef int forget_moved(
+        self, Segment segment, bytearray forward, u32 queue_id, u32 i
+    ) except -2
     cpdef end_run(self)
     cpdef flush_runs(self)
     cpdef flush_settled(self)

@@ -25,7 +25,7 @@ import errno
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import cython
@@ -379,9 +379,7 @@ class Journal(Store):
     def end_piece(self) -> None:
         """Close the stretch of the buffer that belongs together in the file."""
         if self.at > self.piece_lo:
-            self.pieces.append(
-                Piece(self.segment, self.piece_offset, self.piece_lo, self.at, None)
-            )
+            self.pieces.append(Piece(self.segment, self.piece_offset, self.piece_lo, self.at, None))
         self.piece_lo = self.at
         self.piece_offset = self.offset
 
@@ -399,7 +397,9 @@ class Journal(Store):
         self.appended += C_HEAD
         self.end_piece()
         old.sealed = True
-        self.begin_segment(old.number + 1, max(self.segment_size, size + HEADER + 4 * SEAL_ROOM + 64))
+        self.begin_segment(
+            old.number + 1, max(self.segment_size, size + HEADER + 4 * SEAL_ROOM + 64)
+        )
         self.emptied = True
 
     def begin_segment(self, number: int, size: int) -> None:
@@ -436,24 +436,24 @@ class Journal(Store):
         """Note in memory that a queue does not owe a message; -1 when it did not anyway."""
         number = position >> 32
         i = position & INDEX_MASK
-        segment = self.segment
-        if segment.number != number:
+        segment: Segment | None = self.segment
+        if segment is None or segment.number != number:
             segment = self.segments.get(number)
             if segment is None:
                 return -1
-            if segment.forward is not None and i < segment.count:
-                if get64(segment.forward, 8 * i):
-                    return self.forget_moved(segment, queue_id, i)
+            forward = segment.forward
+            if forward is not None and i < segment.count and get64(forward, 8 * i):
+                return self.forget_moved(segment, forward, queue_id, i)
         outcome = segment.settle(i, queue_id)
         if segment.live == 0 and segment.sealed:
             self.emptied = True
         return outcome
 
-    def forget_moved(self, segment: "Segment", queue_id: int, i: int) -> int:
+    def forget_moved(self, segment: "Segment", forward: bytearray, queue_id: int, i: int) -> int:
         """Like :meth:`forget` for a message that compaction copied."""
-        outcome = self.forget(queue_id, get64(segment.forward, 8 * i))
+        outcome = self.forget(queue_id, get64(forward, 8 * i))
         if outcome == 1:
-            put64(segment.forward, 8 * i, 0)
+            put64(forward, 8 * i, 0)
             put32(segment.heads, 8 * i + 4, 0)
             segment.live -= 1
             if segment.live == 0:
@@ -744,6 +744,7 @@ class Journal(Store):
     def load_record(self, message: Message) -> None:
         """Read a message's data from the buffers or from the disk."""
         segment, offset = self.find(message.position)
+        slab: bytes | bytearray
         if offset < segment.written:
             slab, at = self.slab(segment, offset)
         else:
@@ -777,9 +778,7 @@ class Journal(Store):
             if intact(d, 0, len(d), segment.seed):
                 self.slabs.append((segment.number, offset, d))
                 return d, 0
-        raise OSError(
-            errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}"
-        )
+        raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")
 
     def load_body(
         self, segment: "Segment", offset: int, d: bytes | bytearray, at: int, own: int

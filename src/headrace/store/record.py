@@ -35,10 +35,10 @@ MESSAGE is a message that was published, MOVED one that compaction copied, for t
 owed it then; in the log of a stream, ``seq`` is the offset and there are no queues.
 
 SETTLED and MARKED list runs of 16 octets: queue id (4), first seq (8), how many seqs follow each
-other (4). RESERVED is a queue id (4), zeros (4), a seq (8); DROPPED likewise. GROUP is the number
-of a group (8): one stands at the start of every group that is written and synced at once, so a GROUP
-behind a damaged place proves that the place had been synced before. BEGIN and COMMIT enclose a
-transaction, SEALED ends a segment that another one follows, CLEAN a log that was closed in peace;
+other (4). RESERVED is zeros (4), a queue id (4), a seq (8); DROPPED likewise. GROUP is the number
+of a group (8): one stands at the start of every group that is written and synced at once, so a
+GROUP behind a damaged place proves that the place had been synced before. BEGIN and COMMIT enclose
+a transaction, SEALED ends a segment that another one follows, CLEAN a log that was closed in peace;
 these have nothing behind their heads.
 """
 

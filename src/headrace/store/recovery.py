@@ -19,7 +19,7 @@ BEGIN without one.
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import cython
@@ -53,7 +53,7 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-SECRET_FILE = "secret"
+SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
 
 ROW = 56  # Octets: 40 as in the record from seq on, position, first queue id, queues that owe it.
 AT_POSITION = 40
@@ -213,7 +213,7 @@ class Recovery:
                 at = following
                 continue
             type = d[at + 4]
-            if type == C_MESSAGE or type == C_MOVED:
+            if type in (C_MESSAGE, C_MOVED):
                 self.message(segment, d, at, type)
                 self.clean = False
             elif type == C_SEALED:
@@ -407,9 +407,7 @@ class Recovery:
 
     # --- Damage -----------------------------------------------------------------------------
 
-    def behind_damage(
-        self, segment: "Segment", d: bytearray, at: int, end: int, last: bool
-    ) -> int:
+    def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
         """Return where to go on behind a place without a record; 0 when the log ends there."""
         if last and not self.synced_behind(segment, d, at, end):
             return 0
@@ -504,7 +502,7 @@ class Recovery:
 
     def messages(self) -> Iterator[tuple[int, Message, int]]:
         """Give all that is owed, in order of seq."""
-        order = range(self.row_count)
+        order: Iterable[int] = range(self.row_count)
         if self.strays:
             order = sorted(order, key=self.seq_of)
         for row in order:
@@ -536,9 +534,8 @@ class Recovery:
         message.position = get64(rows, base + C_AT_POSITION)
         message.priority = rows[base + 39]
         flags = C_PERSISTENT | C_PAGED | (rows[base + 38] & C_LARGE)
-        if self.reserved and message.seq <= self.reserved.get(queue_id, 0):
-            flags |= C_REDELIVERED
-        elif self.marks and (queue_id, message.seq) in self.marks:
+        delivered = bool(self.reserved) and message.seq <= self.reserved.get(queue_id, 0)
+        if delivered or (self.marks and (queue_id, message.seq) in self.marks):
             flags |= C_REDELIVERED
         message.flags = flags
         return message

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data directory: one broker at a time, and a version that says how to read it.
 
-    schema                 the version, a number in text
-    lock                   locked while a broker runs; holds its process id
-    definitions.db         exchanges, queues, bindings, users (SQLite)
-    vhosts/<id>/journal/   the journal of a virtual host
-    vhosts/<id>/streams/   the logs of its streams, by queue id
+schema                 the version, a number in text
+lock                   locked while a broker runs; holds its process id
+definitions.db         exchanges, queues, bindings, users (SQLite)
+vhosts/<id>/journal/   the journal of a virtual host
+vhosts/<id>/streams/   the logs of its streams, by queue id
 """
 
 import contextlib

@@ -10,8 +10,9 @@ A segment starts with a header of 64 octets::
 
 ``secret`` is the journal's, and gives the segments their seeds; every seq below ``first_seq`` was
 given away before; segments before ``oldest`` were of no use any more when this one was begun;
-``begun_ms`` is when the first message of a stream's segment arrived, otherwise 0. Then come records (:mod:`headrace.store.record`) up to a SEALED one or, in the last segment, up to the
-first place that holds none.
+``begun_ms`` is when the first message of a stream's segment arrived, otherwise 0. Then come records
+(:mod:`headrace.store.record`) up to a SEALED one or, in the last segment, up to the first place
+that holds none.
 
 Memory keeps 8 octets for each message: where it starts and how many queues still owe it. A position
 is ``number << 32 | index``. When compaction has copied what was left of a segment, the segment

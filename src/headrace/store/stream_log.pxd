@@ -28,6 +28,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public u64 piece_place
     cdef public u64 place
     cdef public u64 indexed
+    cdef public list index
     cdef public u64 groups
     cdef public long long roll_ms
     cdef public long long newest_ms
@@ -37,7 +38,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public object places
     cdef public object recent
 
-    @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, offset=u64)
+    @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, offset=u64, full=bint)
     cpdef unsigned long long append(
         self, bytes data, Py_ssize_t address_len, Py_ssize_t body_size, long long arrived_ms
     ) except? 0
@@ -55,9 +56,11 @@ cdef class DiskStreamLog(StreamLog):
     ) except? 0
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
     @cython.locals(
-        at=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, index=list, following=Py_ssize_t,
+        at=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, following=Py_ssize_t,
         length=u32, seq=u64, seed=u64, active=bint,
     )
-    cpdef Py_ssize_t scan(self, object segment, bytearray d, Py_ssize_t size) except -1
+    cpdef Py_ssize_t scan(
+        self, object segment, bytearray d, Py_ssize_t size, list index
+    ) except -1
     cpdef close(self)
     cpdef delete(self)

@@ -161,6 +161,7 @@ class DiskStreamLog(StreamLog):
         self.piece_place = 0
         self.place = 0  # Where the next record goes.
         self.indexed = 0  # Where the last index entry points.
+        self.index: list[tuple[int, int, int]] = []  # Of the segment that is appended to.
         self.groups = 0
         self.seed = 0
         self.roll_ms = 0  # A segment ends with the first message after this.
@@ -183,9 +184,9 @@ class DiskStreamLog(StreamLog):
         size = (length + 7) & ~7
         if not self.dirty:
             self.begin_group(arrived_ms)
-        if self.place + size + 32 > self.segment_size or arrived_ms > self.roll_ms:
-            if self.place > HEADER + 64:
-                self.roll(arrived_ms)
+        full = self.place + size + 32 > self.segment_size or arrived_ms > self.roll_ms
+        if full and self.place > HEADER + 64:
+            self.roll(arrived_ms)
         if self.at + size + 128 > self.capacity:
             self.grow(size)
         b = self.buffer
@@ -205,7 +206,7 @@ class DiskStreamLog(StreamLog):
         seal(b, at, self.seed, length, C_MESSAGE)
         if self.place >= self.indexed + INDEX_STEP or self.indexed == 0:
             self.indexed = self.place
-            self.active().index.append((offset, self.place, arrived_ms))
+            self.index.append((offset, self.place, arrived_ms))
         self.at = at + size
         self.place += size
         self.octets += size
@@ -251,7 +252,7 @@ class DiskStreamLog(StreamLog):
         path = os.path.join(self.directory, file_name(number))
         self.seed = segment_seed(self.secret, number)
         segment = StreamSegment(path, number, self.seed, self.next_offset, arrived_ms)
-        segment.index = []
+        self.index = segment.index = []
         self.segments.append(segment)
         self.limit_age(arrived_ms)
         first = header(number, self.secret, self.next_offset, self.segments[0].number, arrived_ms)
@@ -328,7 +329,7 @@ class DiskStreamLog(StreamLog):
             if following.first_offset > self.committed_offset:
                 break
             too_long = 0 <= self.max_length_bytes < octets
-            too_old = 0 <= self.max_age_ms and following.begun_ms < now_ms - self.max_age_ms
+            too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
             if not too_long and not too_old:
                 break
             octets -= segments[gone].end
@@ -363,17 +364,15 @@ class DiskStreamLog(StreamLog):
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def read(
-        self, offset: int, octets_max: int
-    ) -> list[tuple[int, bytes, int, int, int]]:
+    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
         """See :class:`StreamLog`."""
         if offset < self.first_offset:
             offset = self.first_offset
         if offset >= self.committed_offset:
             return []
-        for first, wanted, found in self.recent:
+        for first, wanted, earlier in self.recent:
             if first == offset and wanted == octets_max:
-                return list(found)
+                return list(earlier)
         segment, place = self.find(offset)
         found: list[tuple[int, bytes, int, int, int]] = []
         while not found:
@@ -476,8 +475,9 @@ class DiskStreamLog(StreamLog):
         if segment.index is None:
             buffer = bytearray(segment.written)
             size = self.disk.read_into(self.handle(segment), buffer, segment.written)
-            segment.index = []
-            self.scan(segment, buffer, size)
+            index: list[tuple[int, int, int]] = []
+            self.scan(segment, buffer, size, index)
+            segment.index = index
         return segment.index
 
     def offset_at(self, timestamp_ms: int) -> int:
@@ -543,9 +543,9 @@ class DiskStreamLog(StreamLog):
         last = self.active()
         buffer = bytearray(last.written)
         size = self.disk.read_into(self.handle(last), buffer, last.written)
-        last.index = []
+        self.index = last.index = []
         self.next_offset = last.first_offset
-        end = self.scan(last, buffer, size)
+        end = self.scan(last, buffer, size, self.index)
         if end < last.written:
             self.disk.truncate(self.handle(last), end)
             self.octets -= last.written - end
@@ -555,15 +555,16 @@ class DiskStreamLog(StreamLog):
         self.seed = last.seed
         self.limit_age(last.begun_ms)
         self.place = end
-        self.indexed = last.index[len(last.index) - 1][1] if last.index else 0
+        self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
         self.committed_offset = self.next_offset
 
-    def scan(self, segment: StreamSegment, d: bytearray, size: int) -> int:
+    def scan(
+        self, segment: StreamSegment, d: bytearray, size: int, index: list[tuple[int, int, int]]
+    ) -> int:
         """Index a segment; return where its records end."""
         at = HEADER
         end = size & ~7
         marked = 0
-        index = segment.index
         following = 0
         while at < end:
             length = intact(d, at, end, segment.seed)
