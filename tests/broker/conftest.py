@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker that keeps nothing, and clients of it that clean up after themselves."""
+"""A broker that keeps nothing, and clients of it that clean up after themselves.
+
+`HEADRACE_INTEROP_URL` names another AMQP 0-9-1 broker to run the tests of the classes against.
+"""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -11,14 +15,17 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from talk import Talk
 
-from serving import Served
+from serving import Remote, Served
 
 Connect = Callable[..., BlockingConnection]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served | Remote]:
     """One broker for the tests of a module."""
+    if url := os.environ.get("HEADRACE_INTEROP_URL"):
+        yield Remote(url, None)
+        return
     broker = Served(tmp_path_factory.mktemp("broker"), memory=True).start()
     yield broker
     assert broker.running, broker.log()
