@@ -24,9 +24,9 @@ from headrace.client import (
     Message,
     Nacked,
     NotFound,
+    PreconditionFailed,
     Reconnect,
     Recovered,
-    ResourceLocked,
     Unblocked,
     UsageError,
     connect,
@@ -673,7 +673,7 @@ async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(url: str, 
         connect(url, reconnect=Reconnect(delay_s=0.2), on_event=events) as connection,
     ):
         channel = await connection.channel()
-        await channel.declare_queue(taken, exclusive=True, durable=False)
+        await channel.declare_queue(taken, auto_delete=True, durable=False)
         await channel.declare_queue(kept, exclusive=True, durable=False)
         doomed = await connection.channel()
         consumer = doomed.consume(taken)
@@ -684,9 +684,9 @@ async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(url: str, 
         while True:
             try:
                 async with other.channel() as outside:
-                    await outside.declare_queue(taken, durable=False, auto_delete=True)
+                    await outside.declare_queue(taken, durable=False)
                     break
-            except ResourceLocked:
+            except PreconditionFailed:
                 pass  # The broker has not noticed yet.
         await events.next(Recovered)
         assert (await channel.declare_queue(kept, passive=True)).name == kept
@@ -694,6 +694,39 @@ async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(url: str, 
             assert await outside.delete_queue(taken) == 0
         with pytest.raises(ConsumerCancelled):
             await consumer.receive()
+
+
+async def test_an_exclusive_queue_that_is_still_locked_is_waited_for() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.handshake()
+        await answer_topology(peer)
+        peer.hang_up()
+
+    async def locked(peer: Peer) -> None:
+        await peer.handshake()
+        await peer.open_channel()
+        await peer.expect(QueueDeclare)
+        still = ChannelClose(reply_code=405, reply_text="RESOURCE_LOCKED - still there")
+        peer.send(peer.channel, still)
+        await peer.expect(ChannelCloseOk)
+        await peer.expect(ConnectionClose)
+
+    async def last(peer: Peer) -> None:
+        await peer.handshake()
+        seen = await answer_topology(peer)
+        assert isinstance(seen[-1], BasicPublish)
+
+    events = Events()
+    async with (
+        scripted(first, locked, locked, last) as broker,
+        connect(broker.url, reconnect=SOON, on_event=events) as connection,
+    ):
+        channel = await connection.channel(confirm=False)
+        await channel.declare_queue("q", exclusive=True)
+        await channel.publish("a", "q")
+        await events.next(Lost)
+        assert (await events.next(Recovered)).attempts == 3
+        await channel.publish("a", "q")
 
 
 @pytest.fixture

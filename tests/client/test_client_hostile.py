@@ -8,12 +8,15 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scripted_broker import HungUp, Peer, scripted
 
 from headrace.client import (
     AuthenticationFailed,
     BufferOverflow,
     ChannelClosed,
+    ClientError,
     ConnectFailed,
     ConnectionClosed,
     ConnectionLost,
@@ -22,12 +25,19 @@ from headrace.client import (
 )
 from headrace.protocol.codec_0_x import (
     BasicAck,
+    BasicCancel,
     BasicConsume,
     BasicConsumeOk,
     BasicDeliver,
+    BasicGetEmpty,
     BasicProperties,
     BasicPublish,
+    BasicReturn,
     ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ConfirmSelectOk,
+    ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionStart,
@@ -104,6 +114,71 @@ async def test_a_broken_rule_ends_the_connection(what: str) -> None:
         with pytest.raises(ProtocolViolation):
             await connection.channel()
         assert broker.connections == 1  # No reconnection to such a broker.
+
+
+numbers = st.integers(0, 2)
+methods = st.sampled_from(
+    [
+        BasicAck(delivery_tag=1, multiple=True),
+        BasicCancel(consumer_tag="ctag1.1"),
+        BasicConsumeOk(consumer_tag="ctag1.1"),
+        BasicGetEmpty(),
+        BasicReturn(reply_code=312, reply_text="NO_ROUTE", routing_key="q"),
+        ChannelClose(reply_code=404, reply_text="NOT_FOUND"),
+        ChannelCloseOk(),
+        ChannelFlow(active=True),
+        ConnectionBlocked(reason="x"),
+        ConnectionClose(reply_code=320, reply_text="CONNECTION_FORCED"),
+        ConnectionCloseOk(),
+        ConfirmSelectOk(),
+        DELIVER,
+        QueueDeclareOk(queue="q"),
+    ]
+)
+frames = st.one_of(
+    st.builds(lambda n, method: framed(1, n, encode_method(V0_9_1, method)), numbers, methods),
+    st.builds(lambda n, size: framed(2, n, struct.pack(">HHQH", 60, 0, size, 0)), numbers, numbers),
+    st.builds(lambda kind, n, payload: framed(kind, n, payload), numbers, numbers, st.binary()),
+    st.binary(max_size=20),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(chunks=st.lists(frames, max_size=8))
+def test_whatever_comes_every_call_ends(chunks: list[bytes]) -> None:
+    """With a result or a ClientError, once the broker hangs up at the latest."""
+
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        await peer.open_channel()
+        for _ in range(3):
+            await peer.next_event()
+        for chunk in chunks:
+            peer.send_raw(chunk)
+        await peer.writer.drain()
+        peer.writer.close()
+
+    async def scenario() -> None:
+        async with (
+            scripted(script) as broker,
+            connect(broker.url, reconnect=None) as connection,
+        ):
+            channel = await connection.channel()
+            outcomes = await asyncio.gather(
+                channel.publish("x", "q", mandatory=True),
+                channel.consume("q", prefetch=0).receive(),
+                channel.declare_queue("q"),
+                return_exceptions=True,
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    assert isinstance(outcome, ClientError), outcome
+
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await scenario()
+
+    asyncio.run(bounded())
 
 
 @pytest.mark.rule("0-9-1/4.2.3")

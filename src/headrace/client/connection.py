@@ -21,6 +21,7 @@ from headrace.client.errors import (
     ConnectionClosed,
     ConnectionLost,
     ProtocolViolation,
+    ResourceLocked,
     Returned,
     UsageError,
     fresh,
@@ -41,6 +42,9 @@ log = logging.getLogger(__name__)
 
 # After these the broker is expected back; after any other code the program is at fault.
 COMES_BACK = (ReplyCode.CONNECTION_FORCED.number, ReplyCode.INTERNAL_ERROR.number)
+
+# A broker may take a while to notice that our old connection, with its exclusive queues, is gone.
+LOCKED_ATTEMPTS = 4
 
 RECONNECT = Reconnect()
 
@@ -344,7 +348,14 @@ class Connection:
                 try:
                     link = await Link.open(hosts[attempt % len(hosts)], self, self._ssl_context)
                     self._adopt(link)
-                    renamed = await self._restore(link, topology=reconnect.topology)
+                    renamed = await self._restore(
+                        link, topology=reconnect.topology, patient=attempt < LOCKED_ATTEMPTS
+                    )
+                except ResourceLocked as failure:
+                    log.info("%s", failure)
+                    self._link = None
+                    await link.close()
+                    continue
                 except (ConnectFailed, ConnectionLost, ConnectionClosed) as failure:
                     log.info("%s", failure)
                     error = failure
@@ -362,8 +373,11 @@ class Connection:
         finally:
             self._recovery = None
 
-    async def _restore(self, link: Link, *, topology: bool) -> Mapping[str, str]:
-        """Declare again what was declared, open the channels, start the consumers."""
+    async def _restore(self, link: Link, *, topology: bool, patient: bool) -> Mapping[str, str]:
+        """Declare again what was declared, open the channels, start the consumers.
+
+        ResourceLocked when a queue is locked and we are `patient`.
+        """
         renamed: dict[str, str] = {}
         if topology:
             scratch: Channel | None = None
@@ -375,6 +389,8 @@ class Connection:
                 try:
                     new_name = await scratch.redo(link, method)
                 except ChannelClosed as error:
+                    if patient and isinstance(error, ResourceLocked):
+                        raise
                     log.warning("%s could not be put back: %s", method, error)
                     scratch = None
                     continue

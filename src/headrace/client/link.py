@@ -170,6 +170,9 @@ class Link(asyncio.Protocol):
 
     async def close(self) -> None:
         """Say goodbye, wait for the answer (not forever), and hang up."""
+        if self._closing:  # By somebody else, who takes care.
+            await asyncio.shield(self._ended)
+            return
         self._closing = True
         if self.is_open:
             self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))

@@ -147,11 +147,8 @@ class Stream:
         await channel.attach(_TAG, reader, requests)
 
     def _answers_offsets(self) -> bool:
-        properties = self._connection.server_properties
-        capabilities = properties.get("capabilities")
-        if isinstance(capabilities, dict) and capabilities.get("stream_offset_query") is True:
-            return True
-        return properties.get("product") == "Headrace"
+        capabilities = self._connection.server_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get("stream_offset_query") is True
 
     async def _query(self, what: Value) -> int:
         """Ask Headrace for an offset: 64 bits in the two counts of queue.declare-ok."""
