@@ -1,4 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tests may use the fixtures that the package ships."""
+"""All tests may use the fixtures that the package ships, and know which build they test."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import headrace.model.queue
 
 pytest_plugins = ("headrace.testing.plugin", "pytester")
+
+COMPILED = not headrace.model.queue.__file__.endswith(".py")
+
+
+def pytest_report_header() -> str:
+    place = Path(headrace.__file__).parent
+    return f"headrace: {'compiled' if COMPILED else 'uncompiled'}, {place}"
+
+
+def pytest_configure() -> None:
+    """Refuse to test another build than the one asked for by HEADRACE_BUILD."""
+    wanted = os.environ.get("HEADRACE_BUILD")
+    if wanted and (wanted == "compiled") is not COMPILED:
+        raise pytest.UsageError(f"HEADRACE_BUILD={wanted}, but {pytest_report_header()}")
