@@ -154,14 +154,24 @@ class Raw:
         self.method(0, start_ok(user, password, mechanism=mechanism))
         return self.expect(ConnectionTune)
 
-    def tuned(self, user: str = "guest", password: str = "guest") -> Raw:
+    def tuned(
+        self, user: str = "guest", password: str = "guest", *, frame_max: int | None = None
+    ) -> Raw:
+        """`frame_max` lowers the broker's."""
         tune = self.log_in(user, password)
-        self.frame_max = tune.frame_max
-        self.method(0, ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max))
+        self.frame_max = frame_max or tune.frame_max
+        self.method(0, ConnectionTuneOk(channel_max=tune.channel_max, frame_max=self.frame_max))
         return self
 
-    def opened(self, user: str = "guest", password: str = "guest", vhost: str = "/") -> Raw:
-        self.tuned(user, password)
+    def opened(
+        self,
+        user: str = "guest",
+        password: str = "guest",
+        vhost: str = "/",
+        *,
+        frame_max: int | None = None,
+    ) -> Raw:
+        self.tuned(user, password, frame_max=frame_max)
         self.method(0, ConnectionOpen(virtual_host=vhost))
         self.expect(ConnectionOpenOk)
         return self

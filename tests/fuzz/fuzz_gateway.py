@@ -3,7 +3,7 @@
 
 Whatever the client sends, its connection ends with a reply code of the standard or goes on; 541
 (internal error) and exceptions are findings; how its octets were split changes nothing of what the
-broker holds in the end; and another client notices nothing.
+broker holds in the end; and another client gets only what is right, in frames of its size.
 """
 
 from __future__ import annotations
@@ -27,14 +27,19 @@ from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import (
+    BasicConsume,
     ChannelOpen,
     ConnectionOpen,
     ConnectionStartOk,
     ConnectionTuneOk,
     MethodBase,
+    QueueBind,
     QueueDeclare,
-    encode_method,
+    QueueDeclareOk,
+    decode_content_header,
 )
+from headrace.protocol.connection_0_x import Connection, Role
+from headrace.protocol.events import ContentReceived, Event, Failed, MethodReceived
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 
@@ -43,10 +48,10 @@ if TYPE_CHECKING:
 
     from headrace.protocol.errors import AmqpError
 
-HEADER = b"AMQP\x00\x00\x09\x01"
 SERVER_NAMED = re.compile(rb"amq\.gen-[\w-]{22}")
 FRAME_MAX = 131072
 CHANNEL_MAX = 2047
+WITNESS_FRAME_MAX = 4096
 BODY_MAX = 1 << 20
 OUTPUT_MAX = 16 << 20  # Octets that one input may make the broker write.
 
@@ -96,7 +101,7 @@ class Watched(Context):
 
 
 class Rig:
-    """A broker in memory and a witness that is connected to it."""
+    """A broker in memory, and a witness: a client of it that takes small frames."""
 
     def __init__(self) -> None:
         numbers = count()
@@ -123,42 +128,72 @@ class Rig:
             body_max=BODY_MAX,
         )
         self.context.errors = []
-        self._witness_queue = QueueDeclare(queue="fuzz-witness", exclusive=True)
         self.witness = self.connect(1)
-        self.tell(self.witness, HEADER)
+        self.seen = Connection(Role.CLIENT, frame_max=WITNESS_FRAME_MAX, body_max=BODY_MAX)
+        self.heard: list[Event] = []
+        self.pump()
         self.say(0, ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest"))
-        self.say(0, ConnectionTuneOk(channel_max=CHANNEL_MAX, frame_max=FRAME_MAX))
+        self.say(0, ConnectionTuneOk(channel_max=64, frame_max=WITNESS_FRAME_MAX))
         self.say(0, ConnectionOpen(virtual_host="/"))
         self.say(1, ChannelOpen())
-        self.say(1, self._witness_queue)
+        for queue, no_ack in (("witness-a", True), ("witness-b", False)):
+            self.say(1, QueueDeclare(queue=queue, exclusive=True))
+            self.say(1, QueueBind(queue=queue, exchange="amq.topic", routing_key="#"))
+            self.say(1, BasicConsume(queue=queue, consumer_tag=queue, no_ack=no_ack))
+        answers = [event.method.NAME for event in self.heard if isinstance(event, MethodReceived)]
+        assert answers.count("basic.consume-ok") == 2, answers
 
     def connect(self, number: int) -> GatewayConnection:
         connection = GatewayConnection(self.context, number, True)
         self.context.connections[number] = connection
         return connection
 
-    def tell(self, connection: GatewayConnection, octets: bytes) -> bytes:
-        """One turn of the event loop."""
-        connection.receive(octets)
+    def turn(self) -> None:
+        """What the event loop does when octets were handled."""
         self.store.kick()
         self.context.line("/").advance()
-        written = connection.data_to_send()
-        if connection is not self.witness:
-            self.witness.data_to_send()
         self.context.pool.dirty.clear()
-        return written
 
-    def say(self, channel: int, method: MethodBase) -> bytes:
-        payload = encode_method(V0_9_1, method)
-        head = b"\x01" + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
-        return self.tell(self.witness, head + payload + b"\xce")
+    def tell(self, connection: GatewayConnection, octets: bytes) -> bytes:
+        """Give the broker octets of a client; return what it answers."""
+        connection.receive(octets)
+        self.turn()
+        self.pump()
+        return connection.data_to_send()
+
+    def pump(self) -> None:
+        """Let witness and broker talk until neither has anything to say."""
+        while True:
+            asked, said = self.seen.data_to_send(), self.witness.data_to_send()
+            if not asked and not said:
+                return
+            self.witness.receive(asked)
+            self.turn()
+            self.heard += self.seen.receive(said)
+
+    def say(self, channel: int, method: MethodBase) -> None:
+        """The witness sends a method and hears the answer."""
+        self.seen.send_method(channel, method)
+        self.pump()
+
+    def check_witness(self) -> None:
+        """All that the witness was sent is right, and it is still served."""
+        for event in self.heard:
+            holds(not isinstance(event, Failed), f"the witness was sent {event!r}")
+            if isinstance(event, ContentReceived):
+                _, size, _ = decode_content_header(V0_9_1, event.header)
+                holds(size == len(event.body), f"the witness got {len(event.body)} of {size}")
+        self.heard.clear()
+        self.say(1, QueueDeclare(queue="witness-a", passive=True))
+        answers = [event.method for event in self.heard if isinstance(event, MethodReceived)]
+        holds(answers and isinstance(answers[-1], QueueDeclareOk), f"the witness heard {answers}")
 
     def state(self, client: GatewayConnection) -> str:
         """What the broker holds, and how the client ended."""
         queues = [
             f"{queue.name} {queue.ready_count} {queue.unacked_count} {queue.consumer_count()}"
             for queue in self.vhost.queues.values()
-            if queue.name != self._witness_queue.queue
+            if not queue.name.startswith("witness-")
         ]
         errors = [f"{error} {error.scope}" for error in self.context.errors]
         exchanges = sorted(self.vhost.exchanges)
@@ -174,8 +209,7 @@ def run_split(data: bytes, chunks: Iterable[bytes]) -> tuple[str, bytes]:
         holds(len(written) <= OUTPUT_MAX, f"{len(written)} octets of output")
     for error in rig.context.errors:
         holds(error.code is not ReplyCode.INTERNAL_ERROR, f"an internal error: {error}")
-    alive = rig.say(1, rig._witness_queue)
-    holds(alive[7:11] == b"\x00\x32\x00\x0b", f"the witness was told {alive!r}")
+    rig.check_witness()
     state = rig.state(client)
     client.end()
     rig.agenda.run(rig.tally.now_ms + 1_000_000_000)

@@ -148,9 +148,9 @@ class Mutator:
     def _content(self, channel: int) -> list[bytes]:
         """A publish that is right, with odd properties."""
         pick = self._random
-        body = bytes(pick.choice((0, 1, 16, 3000)))
+        body = bytes(pick.choice((0, 1, 16, 16, 3000, 5000, 8184, 30_000, 70_000)))
         publish = codec.BasicPublish(
-            exchange=pick.choice(("", "", "", "amq.topic", "amq.headers", "fuzz.a")),
+            exchange=pick.choice(("", "", "", "amq.topic", "amq.topic", "amq.headers", "fuzz.a")),
             routing_key=pick.choice(("q", "q", "r", "a.b")),
             mandatory=pick.random() < 0.2,
             immediate=pick.random() < 0.1,
@@ -168,7 +168,10 @@ class Mutator:
             frame(1, channel, codec.encode_method(V0_9_1, publish)),
             frame(2, channel, header),
         ]
-        return [*pieces, frame(3, channel, body)] if body else pieces
+        step = pick.choice((1000, 5000, 8184))
+        return pieces + [
+            frame(3, channel, body[at : at + step]) for at in range(0, len(body), step)
+        ]
 
     def _noise(self, size: int) -> bytes:
         return self._random.randbytes(size)

@@ -248,7 +248,10 @@ class Channel(ProtocolChannel):
         return False
 
     def write_split(self, d: bytes | bytearray, lo: int, end: int) -> None:
-        """Write the content in frames of the size that the peer takes."""
+        """Write the content in frames of the size that the peer takes.
+
+        A header is one frame by the standard (0-9-1/4.2.6.1), so it goes whole whatever its size.
+        """
         connection = self.connection
         limit = connection.frame_max - 8
         while lo < end:
@@ -257,7 +260,7 @@ class Channel(ProtocolChannel):
             at = lo + 7
             stop = at + size
             while True:
-                piece = min(limit, stop - at)
+                piece = stop - at if kind == 2 else min(limit, stop - at)
                 connection.reserve(piece + 8)
                 out = connection.buffer
                 tail = connection.tail
