@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,7 +20,13 @@ import pytest
 import trustme
 
 import headrace
-from headrace.client import AccessRefused, AuthenticationFailed, ClientError, ConnectFailed
+from headrace.client import (
+    AccessRefused,
+    AuthenticationFailed,
+    ClientError,
+    ConnectFailed,
+    NotFound,
+)
 from headrace.client.blocking import connect
 from serving import Served, until
 
@@ -263,6 +270,46 @@ def test_a_running_broker_takes_changes_over(durable: Served, tmp_path: Path) ->
         works("vhost", "delete", *data, "lab")
         until(lambda: connection.is_closed, "the connection ends with its virtual host")
     assert not connects()
+
+
+def test_a_virtual_host_goes_with_its_files_and_returns_empty(
+    durable: Served, tmp_path: Path
+) -> None:
+    data = ("--data", tmp_path / "data")
+    lab = f"amqp://guest:guest@127.0.0.1:{durable.port}/lab"
+
+    def added() -> None:
+        works("vhost", "add", *data, "lab")
+        works("permission", "set", *data, "--vhost", "lab", "guest", ".*", ".*", ".*")
+
+    def opened() -> bool:
+        with contextlib.suppress(ConnectFailed):
+            connect(lab, reconnect=None).close()
+            return True
+        return False
+
+    added()
+    until(opened, "the virtual host is there")
+    files = tmp_path / "data" / "vhosts"
+    before = {path.name for path in files.iterdir()}
+    with connect(lab, reconnect=None) as connection, connection.channel() as channel:
+        channel.declare_queue("q")
+        channel.declare_queue("s", arguments={"x-queue-type": "stream"})
+        for queue in ("q", "s"):
+            channel.publish("x", queue)
+        works("vhost", "delete", *data, "lab")
+        until(lambda: connection.is_closed, "the connection ends with its virtual host")
+    until(lambda: len(list(files.iterdir())) < len(before), "its files are gone")
+    added()
+    until(opened, "another of that name is there")
+    with (
+        connect(lab, reconnect=None) as connection,
+        connection.channel() as channel,
+        pytest.raises(NotFound, match="no queue 'q' in vhost 'lab'"),
+    ):
+        channel.get("q")
+    durable.restart()
+    assert opened()
 
 
 def test_a_deleted_user_is_disconnected(durable: Served, tmp_path: Path) -> None:
