@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""df.write and df.writeStream: rows into an exchange, all confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparklog import forget_last
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.client import blocking
+
+pytestmark = pytest.mark.spark
+Follow = Callable[..., "DataFrame"]
+Publish = Callable[..., None]
+
+
+def write(frame: DataFrame, uri: str, **options: object) -> None:
+    """Publish a DataFrame."""
+    frame.write.format("amqp").option("uri", uri).options(**options).mode("append").save()
+
+
+def failure(frame: DataFrame, uri: str, **options: object) -> str:
+    """What the user sees when that fails."""
+    with pytest.raises(Exception) as caught:  # Spark wraps ours in many ways.
+        write(frame, uri, **options)
+    return str(caught.value)
+
+
+def drained(connection: blocking.Connection, queue: str) -> list[blocking.Delivery]:
+    """All that a queue holds."""
+    channel = connection.channel()
+    found = []
+    while (delivery := channel.get(queue, no_ack=True)) is not None:
+        found.append(delivery)
+    return found
+
+
+def test_rows_arrive_with_properties_and_headers(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    connection.channel().declare_queue(name)
+    frame = spark.sql(
+        "SELECT 'text ä' AS value, map('a', 'b', 'none', null) AS headers, "
+        "named_struct('content_type', 'text/plain', 'message_id', 'm-1', 'priority', 5, "
+        "'delivery_mode', 1, 'expiration', '60000', "
+        "'timestamp', TIMESTAMP '2026-01-31 12:30:00') AS properties"
+    )
+    write(frame, uri, exchange="", routingKey=name)
+    (delivery,) = drained(connection, name)
+    assert delivery.text() == "text ä"
+    assert delivery.headers == {"a": "b", "none": None}
+    assert (delivery.content_type, delivery.message_id, delivery.priority) == (
+        "text/plain",
+        "m-1",
+        5,
+    )
+    assert not delivery.persistent
+    assert delivery.timestamp == datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+    assert delivery.expiration is not None
+    assert delivery.expiration.total_seconds() == 60
+
+
+def test_columns_say_where_each_row_goes(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    channel = connection.channel()
+    channel.declare_exchange(name, "topic")
+    for queue, key in ((f"{name}.red", "colour.red"), (f"{name}.rest", "colour.*.rest")):
+        channel.declare_queue(queue)
+        channel.bind_queue(queue, name, key)
+    frame = spark.createDataFrame(
+        [
+            (b"1", name, "colour.red"),
+            (b"2", None, "colour.blue.rest"),
+            (b"3", "", f"{name}.red"),
+            (b"4", None, None),
+        ],
+        "body BINARY, exchange STRING, routing_key STRING",
+    )
+    write(frame, uri, exchange=name, routingKey="colour.red")
+    assert sorted(one.body for one in drained(connection, f"{name}.red")) == [b"1", b"3", b"4"]
+    assert [one.body for one in drained(connection, f"{name}.rest")] == [b"2"]
+
+
+def test_many_rows_of_many_partitions_all_arrive(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    connection.channel().declare_queue(name)
+    frame = spark.range(5000).repartition(3).selectExpr("CAST(id AS STRING) AS value")
+    write(frame, uri, exchange="", routingKey=name)
+    found = [int(one.body) for one in drained(connection, name)]
+    assert sorted(found) == list(range(5000))
+
+
+def test_a_row_that_reaches_no_queue_fails_the_write_unless_allowed(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    channel = connection.channel()
+    channel.declare_exchange(name, "direct")
+    channel.declare_queue(name)
+    channel.bind_queue(name, name, "good")
+    frame = spark.createDataFrame(
+        [("a", "good"), ("b", "bad"), ("c", "good")], "value STRING, routing_key STRING"
+    ).coalesce(1)
+    said = failure(frame, uri, exchange=name)
+    assert "1 of the 3 rows of partition 0 were not published: row 1: 312 NO_ROUTE: " in said
+    assert f"exchange '{name}', routing key 'bad'" in said
+    drained(connection, name)
+    write(frame, uri, exchange=name, mandatory="false")
+    assert [one.body for one in drained(connection, name)] == [b"a", b"c"]
+
+
+def test_bad_rows_are_reported_one_by_one_without_their_content(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    connection.channel().declare_queue(name)
+    frame = spark.createDataFrame(
+        [("private", None), (None, None), ("private", "k" * 256)],
+        "value STRING, routing_key STRING",
+    ).coalesce(1)
+    said = failure(frame, uri, exchange="", routingKey=name)
+    assert "2 of the 3 rows of partition 0 were not published" in said
+    assert "row 1: the body is null; row 2: the routing key has more than 255 bytes" in said
+    assert "private" not in said
+
+
+def test_a_message_refused_by_the_broker_fails_the_write(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    connection.channel().declare_queue(name, arguments=arguments)
+    frame = spark.createDataFrame([("a",), ("b",)], "value STRING").coalesce(1)
+    said = failure(frame, uri, exchange="", routingKey=name)
+    assert "row 1: the broker refused the message (basic.nack)" in said
+
+
+def test_a_missing_exchange_is_named(spark: SparkSession, uri: str) -> None:
+    said = failure(spark.createDataFrame([("a",)], "value STRING"), uri, exchange="no-such")
+    assert "no exchange 'no-such'" in said
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "text"),
+    [
+        ("value STRING", {}, "option 'exchange' is missing, and there is no column 'exchange'"),
+        ("value STRING", {"exchange": ""}, "option 'routingKey' is missing"),
+        ("value INT", {"exchange": "x"}, "'value' must be of type binary or string, not int"),
+        ("v STRING", {"exchange": "x"}, "cannot publish a column 'v'; the columns of a message"),
+        ("value STRING", {"exchange": "x", "topic": "t"}, "unknown option 'topic' for writing"),
+        ("value STRING", {"exchange": "x", "mandatory": "1"}, "must be 'true' or 'false'; got '1'"),
+    ],
+)
+def test_what_is_wrong_with_a_write_is_said_before_it_starts(
+    spark: SparkSession, uri: str, columns: str, options: dict[str, str], text: str
+) -> None:
+    assert text in failure(spark.createDataFrame([], columns), uri, **options)
+
+
+def test_nothing_can_be_overwritten(spark: SparkSession, uri: str) -> None:
+    frame = spark.createDataFrame([("a",)], "value STRING")
+    writer = frame.write.format("amqp").option("uri", uri).option("exchange", "x")
+    with pytest.raises(Exception, match=r"append"):
+        writer.mode("overwrite").save()
+
+
+def test_a_stream_flows_through_spark_into_a_queue(
+    follow: Follow,
+    publish: Publish,
+    connection: blocking.Connection,
+    uri: str,
+    name: str,
+    tmp_path: Path,
+) -> None:
+    connection.channel().declare_queue(f"{name}.queue")
+    publish(name, *map(str, range(50)))
+
+    def run() -> None:
+        query = (
+            follow(name, maxRecordsPerTrigger=20)
+            .selectExpr("body", "named_struct('message_id', concat(stream, offset)) AS properties")
+            .writeStream.format("amqp")
+            .option("uri", uri)
+            .option("exchange", "")
+            .option("routingKey", f"{name}.queue")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    found = drained(connection, f"{name}.queue")
+    assert sorted(int(one.body) for one in found) == list(range(50))
+    run()
+    assert drained(connection, f"{name}.queue") == []
+    # At least once: a batch whose commit was lost is published again, with the same ids.
+    assert forget_last(tmp_path / "checkpoint" / "commits") == 2
+    run()
+    again = [one.message_id for one in drained(connection, f"{name}.queue")]
+    assert sorted(again) == sorted(f"{name}{offset}" for offset in range(40, 50))
+
+
+def test_a_failing_batch_stops_the_query_and_is_published_when_it_can_be(
+    follow: Follow,
+    publish: Publish,
+    connection: blocking.Connection,
+    uri: str,
+    name: str,
+    tmp_path: Path,
+) -> None:
+    publish(name, *map(str, range(5)))
+
+    def run() -> None:
+        query = (
+            follow(name)
+            .select("body")
+            .writeStream.format("amqp")
+            .option("uri", uri)
+            .option("exchange", "")
+            .option("routingKey", f"{name}.queue")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with pytest.raises(Exception, match=r"5 of the 5 rows.*NO_ROUTE"):
+        run()
+    connection.channel().declare_queue(f"{name}.queue")
+    run()
+    assert len(drained(connection, f"{name}.queue")) == 5
