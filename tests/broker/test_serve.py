@@ -148,6 +148,26 @@ def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert str(file / "below") in said
 
 
+def test_a_data_directory_of_a_newer_version_is_named(tmp_path: Path) -> None:
+    served = Served(tmp_path).start()
+    served.stop()
+    (tmp_path / "data" / "schema").write_text("99\n")
+    said = refused("serve", "--port", "0", "--data", tmp_path / "data")
+    wanted = f"data directory {tmp_path / 'data'} has schema 99, written by a newer Headrace"
+    assert wanted in said
+    assert wanted in refused("user", "list", "--data", tmp_path / "data")
+
+
+def test_a_damaged_file_of_definitions_is_named(tmp_path: Path) -> None:
+    served = Served(tmp_path).start()
+    served.stop()
+    for path in (tmp_path / "data").glob("definitions.db*"):
+        path.write_bytes(b"rubbish" * 1000)
+    said = refused("serve", "--port", "0", "--data", tmp_path / "data")
+    assert str(tmp_path / "data" / "definitions.db") in said
+    assert "definitions.db" in refused("user", "list", "--data", tmp_path / "data")
+
+
 def test_a_data_directory_in_use_is_named(durable: Served, tmp_path: Path) -> None:
     said = refused("serve", "--port", "0", "--data", tmp_path / "data")
     assert str(tmp_path / "data") in said

@@ -16,6 +16,7 @@ import click
 from headrace.gateway.access import check_permission, hash_password
 from headrace.model.users import Account, AccountError, Permission
 from headrace.server.settings import Settings
+from headrace.store.schema import SCHEMA_VERSION
 from headrace.store.users import UserDirectory
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,12 +39,24 @@ def open_directory(data: Path) -> Iterator[UserDirectory]:
     """The users of a data directory; what goes wrong ends the command with one sentence."""
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_schema(data)
         with contextlib.closing(UserDirectory(data)) as directory:
             yield directory
     except AccountError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"data directory {data}: {error.strerror}") from None
+
+
+def check_schema(data: Path) -> None:
+    """Raise AccountError when a newer Headrace has written the data directory."""
+    file = data / "schema"
+    version = file.read_text(errors="replace").strip() if file.exists() else ""
+    if version.isdigit() and int(version) > SCHEMA_VERSION:
+        raise AccountError(
+            f"data directory {data} has schema {version}, written by a newer Headrace; "
+            f"this one knows {SCHEMA_VERSION} at most"
+        )
 
 
 def read_password(given: str | None) -> str:

@@ -49,21 +49,29 @@ class UserDirectory:
         self.path = ":memory:" if data is None else str(data / FILE_NAME)
         try:
             self._db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-            if data is not None:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            (schema,) = self._db.execute("PRAGMA user_version").fetchone()
-            if schema <= SCHEMA_VERSION:
-                self._db.executescript(SCHEMA)
         except sqlite3.Error as error:
             raise AccountError(f"{self.path}: {error}") from None
-        if schema > SCHEMA_VERSION:
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
             self._db.close()
+            raise AccountError(f"{self.path}: {error}") from None
+        except AccountError:
+            self._db.close()
+            raise
+        self._version = self._data_version()
+
+    def _prepare(self) -> None:
+        if self.path != ":memory:":
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        (schema,) = self._db.execute("PRAGMA user_version").fetchone()
+        if schema > SCHEMA_VERSION:
             raise AccountError(
                 f"{self.path} has schema {schema}; this Headrace knows {SCHEMA_VERSION} at most"
             )
-        self._version = self._data_version()
+        self._db.executescript(SCHEMA)
 
     def close(self) -> None:
         """Let go of the file."""
