@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client for AMQP brokers, for asyncio; `headrace.client.blocking` is its blocking twin."""
 
-from headrace.client.channel import Channel, QueueState, Transaction
-from headrace.client.connection import (
-    Blocked,
-    Connection,
-    Event,
-    Lost,
-    Recovered,
-    Unblocked,
-    connect,
-)
+from headrace.client.batch import Transaction
+from headrace.client.channel import Channel
+from headrace.client.connection import Connection, connect
 from headrace.client.consumer import Consumer, Delivery
+from headrace.client.declare import QueueState
 from headrace.client.errors import (
     AccessRefused,
     AuthenticationFailed,
@@ -35,6 +29,7 @@ from headrace.client.errors import (
     Returned,
     UsageError,
 )
+from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
 from headrace.client.message import Message, Received
 from headrace.client.reconnect import Reconnect
 from headrace.client.stream import Record, Stream

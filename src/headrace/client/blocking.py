@@ -9,10 +9,7 @@ asks for the next. Everything may be used from any thread. `timeout_s` of `conne
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import ssl
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,78 +17,29 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
+from headrace.client import batch as _batch
 from headrace.client import channel as _channel
 from headrace.client import connection as _connection
 from headrace.client import consumer as _consumer
 from headrace.client import stream as _stream
-from headrace.client.channel import PREFETCH, UNCONFIRMED_MAX, Arguments, Content, QueueState
-from headrace.client.connection import RECONNECT, Event
-from headrace.client.errors import ClientError, Returned, UsageError
+from headrace.client.background import LOOP, SETTLEMENTS, Result
+from headrace.client.channel import PREFETCH, UNCONFIRMED_MAX
+from headrace.client.connection import RECONNECT
+from headrace.client.errors import Returned, UsageError
 from headrace.client.intake import HELD_MAX, HIGH_WATER
-from headrace.client.message import Received
+from headrace.client.message import Content, Received
 from headrace.client.stream import BATCH_MAX, CREDIT, Record
 
 if TYPE_CHECKING:
+    from headrace.client.declare import Arguments, QueueState
+    from headrace.client.events import Event
     from headrace.client.reconnect import Reconnect
     from headrace.wire.table import Value
 
-log = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
 _CHUNK = 500  # Messages of publish_many handed to the loop at once.
 _TAKE = 500  # Deliveries fetched from the loop at once.
-
-
-class _Loop:
-    """The thread with the event loop; started when first needed."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin without a thread."""
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def get(self) -> asyncio.AbstractEventLoop:
-        """The loop, running."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                thread = threading.Thread(
-                    target=self._loop.run_forever, name="headrace-client", daemon=True
-                )
-                thread.start()
-            return self._loop
-
-    def run(self, work: Coroutine[object, None, Result], timeout_s: float | None = None) -> Result:
-        """Do `work` on the loop and wait for its outcome."""
-        loop = self.get()
-        if asyncio._get_running_loop() is loop:
-            work.close()
-            raise UsageError("a callback must not call the blocking client: it would wait forever")
-        future = asyncio.run_coroutine_threadsafe(_bounded(work, timeout_s), loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # If this thread was interrupted while it waited.
-
-
-async def _bounded(work: Coroutine[object, None, Result], timeout_s: float | None) -> Result:
-    limit = asyncio.timeout(timeout_s)
-    try:
-        async with limit:
-            return await work
-    except TimeoutError:
-        if limit.expired():
-            raise TimeoutError(f"no answer within {timeout_s} s") from None
-        raise
-
-
-_LOOP = _Loop()
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +82,7 @@ class Delivery(Received):
         if not self.source.is_current():
             return False
         self.settled = True
-        _SETTLEMENTS.add(self.source, ack, multiple, requeue)
+        SETTLEMENTS.add(self.source, ack, multiple, requeue)
         return True
 
 
@@ -144,47 +92,6 @@ _FIELDS = tuple(one.name for one in fields(Received))
 def _deliver(source: _consumer.Delivery) -> Delivery:
     values = {name: getattr(source, name) for name in _FIELDS}
     return Delivery(**values, source=source, settled=source.settled)
-
-
-class _Settlements:
-    """Acks on their way to the loop: handed over together, in order."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin with none."""
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[_consumer.Delivery, bool, bool, bool]] = []
-
-    def add(self, delivery: _consumer.Delivery, ack: bool, multiple: bool, requeue: bool) -> None:
-        """Settle a delivery soon."""
-        with self._lock:
-            self._waiting.append((delivery, ack, multiple, requeue))
-            is_first = len(self._waiting) == 1
-        if is_first:
-            _LOOP.get().call_soon_threadsafe(self._hand_over)
-
-    def _hand_over(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for delivery, ack, multiple, requeue in waiting:
-            try:
-                delivery.channel.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
-            except ClientError as error:
-                log.warning("delivery %d was not settled: %s", delivery.delivery_tag, error)
-
-
-_SETTLEMENTS = _Settlements()
-
-
-def _forked() -> None:
-    """A child process has no threads but its own: forget what belongs to the parent."""
-    _LOOP.reset()
-    _SETTLEMENTS.reset()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 class Consumer:
@@ -198,7 +105,7 @@ class Consumer:
         self._here: deque[_consumer.Delivery] = deque()
 
     def __enter__(self) -> Self:
-        _LOOP.run(self._source.__aenter__())
+        LOOP.run(self._source.__aenter__())
         return self
 
     def __exit__(
@@ -241,7 +148,7 @@ class Consumer:
             self._source.channel.put_back(unwanted)
             await self._source.cancel()
 
-        _LOOP.run(cancel())
+        LOOP.run(cancel())
 
     def _next(self, timeout_s: float | None) -> Delivery:
         while True:
@@ -250,7 +157,7 @@ class Consumer:
                 # Of a lost connection: it comes again. Without acks it would not.
                 if source.is_current() or source.settled:
                     return _deliver(source)
-            taken = _LOOP.run(self._take(timeout_s))
+            taken = LOOP.run(self._take(timeout_s))
             if not taken:
                 raise StopIteration
             self._here.extend(taken)
@@ -284,13 +191,13 @@ class Confirmation:
         async def wait() -> None:
             await asyncio.shield(self._source)
 
-        _LOOP.run(wait(), self._timeout_s)
+        LOOP.run(wait(), self._timeout_s)
 
 
 class Transaction:
     """`with channel.transaction():` commits at the end, rolls back when an exception leaves."""
 
-    def __init__(self, source: _channel.Transaction, timeout_s: float | None) -> None:
+    def __init__(self, source: _batch.Transaction, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
 
@@ -300,7 +207,7 @@ class Transaction:
         return self._source.returned
 
     def __enter__(self) -> Self:
-        _LOOP.run(self._source.__aenter__(), self._timeout_s)
+        LOOP.run(self._source.__aenter__(), self._timeout_s)
         return self
 
     def __exit__(
@@ -309,7 +216,7 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _LOOP.run(self._source.__aexit__(kind, error, traceback), self._timeout_s)
+        LOOP.run(self._source.__aexit__(kind, error, traceback), self._timeout_s)
 
 
 class Channel:
@@ -483,10 +390,10 @@ class Channel:
         The first failure is raised, after the outcome of every message sent so far is known.
         """
 
-        async def begin() -> _channel.Batch:
-            return _channel.Batch(self._source, routing_key, exchange, mandatory=mandatory)
+        async def begin() -> _batch.Batch:
+            return _batch.Batch(self._source, routing_key, exchange, mandatory=mandatory)
 
-        async def add(batch: _channel.Batch, chunk: list[Content]) -> None:
+        async def add(batch: _batch.Batch, chunk: list[Content]) -> None:
             for message in chunk:
                 await batch.add(message)
 
@@ -542,7 +449,7 @@ class Channel:
         self._run(self._source.recover(requeue=requeue))
 
     def _run(self, work: Coroutine[object, None, Result]) -> Result:
-        return _LOOP.run(work, self._timeout_s)
+        return LOOP.run(work, self._timeout_s)
 
 
 class Stream:
@@ -562,15 +469,15 @@ class Stream:
 
     def first_offset(self) -> int:
         """The offset of the oldest record that is kept; that of the next one when none is."""
-        return _LOOP.run(self._source.first_offset(), self._timeout_s)
+        return LOOP.run(self._source.first_offset(), self._timeout_s)
 
     def last_offset(self) -> int:
         """The end of what is committed: the offset that the next record will have."""
-        return _LOOP.run(self._source.last_offset(), self._timeout_s)
+        return LOOP.run(self._source.last_offset(), self._timeout_s)
 
     def offset_at(self, moment: datetime) -> int:
         """The offset of the first record that arrived at `moment` or later, or the end."""
-        return _LOOP.run(self._source.offset_at(moment), self._timeout_s)
+        return LOOP.run(self._source.offset_at(moment), self._timeout_s)
 
     def read(
         self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
@@ -592,10 +499,10 @@ class Stream:
                 await reading.aclose()
 
         try:
-            while batch := _LOOP.run(following(), self._timeout_s):
+            while batch := LOOP.run(following(), self._timeout_s):
                 yield batch
         finally:
-            _LOOP.run(close())
+            LOOP.run(close())
 
 
 class Connection:
@@ -666,7 +573,7 @@ class Connection:
                 on_return=on_return,
             )
 
-        return Channel(_LOOP.run(open_channel(), self._timeout_s), self._timeout_s)
+        return Channel(LOOP.run(open_channel(), self._timeout_s), self._timeout_s)
 
     def stream(self, name: str) -> Stream:
         """A stream, to be read by offset."""
@@ -674,11 +581,11 @@ class Connection:
 
     def wait_ready(self) -> None:
         """Wait until the connection is usable, or closed for good."""
-        _LOOP.run(self._source.ready(), self._timeout_s)
+        LOOP.run(self._source.ready(), self._timeout_s)
 
     def close(self) -> None:
         """Close the connection; the broker puts back what was not settled."""
-        _LOOP.run(self._source.close())
+        LOOP.run(self._source.close())
 
 
 def connect(
@@ -709,4 +616,4 @@ def connect(
             held_max=held_max,
         )
 
-    return Connection(_LOOP.run(open_connection(), timeout_s), timeout_s)
+    return Connection(LOOP.run(open_connection(), timeout_s), timeout_s)

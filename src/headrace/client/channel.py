@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Callable, Iterable
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self
 
+from headrace.client.batch import Batch, Transaction, each
+from headrace.client.calls import Answer, Call, Calls, Reply
 from headrace.client.confirms import Confirms, Publication
 from headrace.client.consumer import Consumer, Delivery, read_delivery
+from headrace.client.declare import DECLARED, Arguments, Declarations
 from headrace.client.errors import (
     ChannelClosed,
     ClientError,
@@ -23,7 +24,7 @@ from headrace.client.errors import (
     channel_closed,
     fresh,
 )
-from headrace.client.message import Message, encode_header, read_message
+from headrace.client.message import Content, Message, encode_header, read_message
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -49,25 +50,8 @@ from headrace.protocol.codec_0_x import (
     ChannelOpenOk,
     ConfirmSelect,
     ConfirmSelectOk,
-    ExchangeBind,
-    ExchangeBindOk,
-    ExchangeDeclare,
-    ExchangeDeclareOk,
-    ExchangeDelete,
-    ExchangeDeleteOk,
-    ExchangeUnbind,
-    ExchangeUnbindOk,
     MethodBase,
-    QueueBind,
-    QueueBindOk,
-    QueueDeclare,
     QueueDeclareOk,
-    QueueDelete,
-    QueueDeleteOk,
-    QueuePurge,
-    QueuePurgeOk,
-    QueueUnbind,
-    QueueUnbindOk,
     TxCommit,
     TxCommitOk,
     TxRollback,
@@ -77,19 +61,11 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
-from headrace.wire.table import Value
 
 if TYPE_CHECKING:
     from headrace.client.connection import Connection
     from headrace.client.intake import Intake
     from headrace.client.link import Link
-
-Content = Message | bytes | bytearray | memoryview | str
-Arguments = Mapping[str, Value]
-Answer = tuple[MethodBase, bytes, bytes]  # A method, and the header and body of its content.
-Reply = TypeVar("Reply", bound=MethodBase)
-
-_DONE = (ExchangeDeclareOk, QueueDeclareOk, ExchangeBindOk, QueueBindOk)
 
 UNCONFIRMED_MAX = 1000
 PREFETCH = 100
@@ -119,27 +95,7 @@ class Sink(Protocol):
         """The connection broke."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueState:
-    """What the broker says about a queue when it is declared."""
-
-    name: str
-    message_count: int
-    consumer_count: int
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """A request whose reply is awaited. Replies come in the order of the requests."""
-
-    replies: tuple[type[MethodBase], ...]
-    future: asyncio.Future[Answer]
-
-
-class Channel:
+class Channel(Declarations):
     """One channel of a connection. After a reconnection it is open again, as it was.
 
     An error of the broker (a ChannelClosed) closes it for good: open another.
@@ -158,6 +114,7 @@ class Channel:
         self.connection = connection
         self.number = number
         self.intake: Intake = connection.intake
+        self.topology = connection.topology
         self._confirm = confirm
         self._retry_lost = retry_lost
         self._on_return = on_return
@@ -166,7 +123,7 @@ class Channel:
         self._qos: list[BasicQos] = []
         self._link: Link | None = None
         self._epoch = 0
-        self._calls: deque[_Call] = deque()
+        self._calls = Calls(number, connection.intake)
         self._sinks: dict[str, Sink] = {}
         self._tags = 0
         self._flow = asyncio.Event()
@@ -202,140 +159,11 @@ class Channel:
         try:
             if link is not None and link.is_open:
                 close = ChannelClose(reply_code=200, reply_text="Goodbye")
-                await self._exchange(link, close, ChannelCloseOk)
+                await self._calls.exchange(link, close, ChannelCloseOk)
         except ConnectionLost:
             pass  # Closed all the same.
         finally:
             self.connection.forget(self)
-
-    # --- Exchanges and queues -----------------------------------------------------------------
-
-    async def declare_exchange(
-        self,
-        name: str,
-        kind: str = "direct",
-        *,
-        durable: bool = True,
-        auto_delete: bool = False,
-        internal: bool = False,
-        passive: bool = False,
-        arguments: Arguments | None = None,
-    ) -> None:
-        """Make sure that the exchange exists, as described; `passive` only asks."""
-        await self._change(
-            ExchangeDeclare(
-                exchange=name,
-                type=kind,
-                passive=passive,
-                durable=durable,
-                auto_delete=auto_delete,
-                internal=internal,
-                arguments=dict(arguments or {}),
-            ),
-            ExchangeDeclareOk,
-        )
-
-    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete the exchange."""
-        await self._change(ExchangeDelete(exchange=name, if_unused=if_unused), ExchangeDeleteOk)
-
-    async def declare_queue(
-        self,
-        name: str = "",
-        *,
-        durable: bool = True,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        passive: bool = False,
-        arguments: Arguments | None = None,
-    ) -> QueueState:
-        """Make sure that the queue exists, as described; `passive` only asks; "" has one named."""
-        request = QueueDeclare(
-            queue=self._name(name),
-            passive=passive,
-            durable=durable,
-            exclusive=exclusive,
-            auto_delete=auto_delete,
-            arguments=dict(arguments or {}),
-        )
-        reply = await self._call(request, QueueDeclareOk)
-        self.connection.topology.record(request, reply.queue)
-        return QueueState(reply.queue, reply.message_count, reply.consumer_count)
-
-    async def delete_queue(
-        self, name: str, *, if_unused: bool = False, if_empty: bool = False
-    ) -> int:
-        """Delete the queue; return how many messages went with it."""
-        request = QueueDelete(queue=self._name(name), if_unused=if_unused, if_empty=if_empty)
-        return (await self._change(request, QueueDeleteOk)).message_count
-
-    async def purge_queue(self, name: str) -> int:
-        """Drop the ready messages of the queue; return how many."""
-        return (await self._call(QueuePurge(queue=self._name(name)), QueuePurgeOk)).message_count
-
-    async def bind_queue(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
-    ) -> None:
-        """Have the exchange route to the queue."""
-        await self._change(
-            QueueBind(
-                queue=self._name(queue),
-                exchange=exchange,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            QueueBindOk,
-        )
-
-    async def unbind_queue(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
-    ) -> None:
-        """Take a binding back."""
-        await self._change(
-            QueueUnbind(
-                queue=self._name(queue),
-                exchange=exchange,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            QueueUnbindOk,
-        )
-
-    async def bind_exchange(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-    ) -> None:
-        """Have the exchange `source` route to the exchange `destination`."""
-        await self._change(
-            ExchangeBind(
-                destination=destination,
-                source=source,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            ExchangeBindOk,
-        )
-
-    async def unbind_exchange(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-    ) -> None:
-        """Take a binding between exchanges back."""
-        await self._change(
-            ExchangeUnbind(
-                destination=destination,
-                source=source,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            ExchangeUnbindOk,
-        )
 
     # --- Publishing ---------------------------------------------------------------------------
 
@@ -400,7 +228,7 @@ class Channel:
         The first failure is raised, after the outcome of every message sent so far is known.
         """
         batch = Batch(self, routing_key, exchange, mandatory=mandatory)
-        async for message in _each(messages):
+        async for message in each(messages):
             await batch.add(message)
             if batch.failure is not None:
                 break
@@ -416,8 +244,8 @@ class Channel:
         """Fetch one message, None when the queue is empty."""
         link = await self._ready()
         request = BasicGet(queue=self._name(queue), no_ack=no_ack)
-        call = self._ask(link, request, BasicGetOk, BasicGetEmpty)
-        method, header, body = await self._answer(call)
+        call = self._calls.ask(link, request, BasicGetOk, BasicGetEmpty)
+        method, header, body = await self._calls.answer(call)
         if not isinstance(method, BasicGetOk):
             return None
         return read_delivery(self, self._epoch, method, header, body, no_ack)
@@ -504,7 +332,7 @@ class Channel:
         consumer.started = True
         try:
             for call in calls:
-                await self._answer(call)
+                await self._calls.answer(call)
         except ClientError:
             self._sinks.pop(consumer.tag, None)
             consumer.started = False
@@ -515,7 +343,7 @@ class Channel:
         if self._link is None or not self._link.is_open:
             self._cancelled(consumer)
             return None
-        call = self._ask(self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk)
+        call = self._calls.ask(self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk)
         call.future.add_done_callback(lambda _: self._cancelled(consumer))
         return call.future
 
@@ -531,10 +359,10 @@ class Channel:
         """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`."""
         link = await self._ready()
         self._sinks[tag] = sink
-        calls = [self._ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
+        calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
         try:
             for call in calls:
-                await self._answer(call)
+                await self._calls.answer(call)
         except BaseException:
             self._sinks.pop(tag, None)
             raise
@@ -550,7 +378,7 @@ class Channel:
         if self._mode is Mode.NONE:
             self._mode = Mode.TX
             try:
-                await self._exchange(link, TxSelect(), TxSelectOk)
+                await self._calls.exchange(link, TxSelect(), TxSelectOk)
             except BaseException:
                 self._transaction = None
                 raise
@@ -560,10 +388,10 @@ class Channel:
         try:
             if not commit:
                 if transaction.broken is None and self._link is not None:
-                    await self._exchange(self._link, TxRollback(), TxRollbackOk)
+                    await self._calls.exchange(self._link, TxRollback(), TxRollbackOk)
                 return
             self._check_transaction()
-            await self._exchange(await self._ready(), TxCommit(), TxCommitOk)
+            await self._calls.exchange(await self._ready(), TxCommit(), TxCommitOk)
         finally:
             self._transaction = None
         if transaction.returned:
@@ -589,25 +417,25 @@ class Channel:
         self._epoch += 1
         self._flow.set()
         try:
-            await self._exchange(link, ChannelOpen(), ChannelOpenOk)
+            await self._calls.exchange(link, ChannelOpen(), ChannelOpenOk)
             if self._mode is Mode.TX:
-                await self._exchange(link, TxSelect(), TxSelectOk)
+                await self._calls.exchange(link, TxSelect(), TxSelectOk)
             elif self._mode is Mode.CONFIRM:
-                await self._exchange(link, ConfirmSelect(), ConfirmSelectOk)
+                await self._calls.exchange(link, ConfirmSelect(), ConfirmSelectOk)
             for qos in self._qos:
-                await self._exchange(link, qos, BasicQosOk)
+                await self._calls.exchange(link, qos, BasicQosOk)
         except BaseException:
             self._link = None
             raise
 
     async def redo(self, link: Link, method: MethodBase) -> str:
         """Send a declaration or a binding again; return the queue's name if it is one's."""
-        reply = await self._answer(self._ask(link, method, *_DONE))
+        reply = await self._calls.answer(self._calls.ask(link, method, *DECLARED))
         return reply[0].queue if isinstance(reply[0], QueueDeclareOk) else ""
 
     async def shut(self, link: Link) -> None:
         """Close a channel that nobody else knows."""
-        await self._exchange(link, ChannelClose(reply_code=200), ChannelCloseOk)
+        await self._calls.exchange(link, ChannelClose(reply_code=200), ChannelCloseOk)
         self.connection.forget(self)
 
     async def resume(self, link: Link) -> None:
@@ -621,7 +449,7 @@ class Channel:
         for consumer in consumers:
             try:
                 for call in self._ask_for_messages(link, consumer):
-                    await self._answer(call)
+                    await self._calls.answer(call)
             except ChannelClosed:
                 return  # All consumers of the channel were told.
 
@@ -633,7 +461,7 @@ class Channel:
         if final:
             self._fail(error)
             return
-        self._fail_calls(error)
+        self._calls.fail(error)
         for tag, sink in list(self._sinks.items()):
             sink.lost()
             if not isinstance(sink, Consumer):
@@ -667,7 +495,7 @@ class Channel:
                 if self._link is not None:
                     self._link.send(self.number, ChannelFlowOk(active=method.active))
             case _:
-                self._replied(method, b"", b"")
+                self._calls.replied(method, b"", b"")
 
     def content_received(self, method: MethodBase, header: bytes, body: bytes) -> None:
         """The broker sent a method with content."""
@@ -683,7 +511,7 @@ class Channel:
             case BasicReturn():
                 self._returned(method, header, body)
             case _:
-                self._replied(method, header, body)
+                self._calls.replied(method, header, body)
 
     def failed(self, error: AmqpError) -> None:
         """The broker broke a rule on this channel, and the channel is being closed for it."""
@@ -691,9 +519,6 @@ class Channel:
         self.connection.forget(self)
 
     # --- Inside -------------------------------------------------------------------------------
-
-    def _name(self, queue: str) -> str:
-        return self.connection.topology.name(queue)
 
     async def _ready(self) -> Link:
         """The link, once the channel is open on one."""
@@ -717,45 +542,7 @@ class Channel:
 
     async def _call(self, request: MethodBase, reply: type[Reply]) -> Reply:
         """Send a request and return its reply."""
-        return await self._exchange(await self._ready(), request, reply)
-
-    async def _change(self, request: MethodBase, reply: type[Reply]) -> Reply:
-        """Send a request that changes the topology, and remember that once it is done."""
-        answer = await self._call(request, reply)
-        self.connection.topology.record(request)
-        return answer
-
-    async def _exchange(self, link: Link, request: MethodBase, reply: type[Reply]) -> Reply:
-        """Send a request on a link and return its reply."""
-        method, _, _ = await self._answer(self._ask(link, request, reply))
-        assert isinstance(method, reply)
-        return method
-
-    def _ask(self, link: Link, request: MethodBase, *replies: type[MethodBase]) -> _Call:
-        """Send a request without waiting for its reply."""
-        link.send(self.number, request)
-        call = _Call(replies, asyncio.get_running_loop().create_future())
-        self._calls.append(call)
-        return call
-
-    async def _answer(self, call: _Call) -> Answer:
-        """Wait for a reply."""
-        self.intake.wait_begins()
-        try:
-            return await call.future
-        finally:
-            self.intake.wait_ends()
-
-    def _replied(self, method: MethodBase, header: bytes, body: bytes) -> None:
-        if not self._calls:
-            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} without a request")
-        call = self._calls[0]
-        if not isinstance(method, call.replies):
-            names = " or ".join(kind.NAME for kind in call.replies)
-            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} instead of {names}")
-        self._calls.popleft()
-        if not call.future.done():  # Else whoever asked has given up.
-            call.future.set_result((method, header, body))
+        return await self._calls.exchange(await self._ready(), request, reply)
 
     def _returned(self, method: BasicReturn, header: bytes, body: bytes) -> None:
         message = read_message(header, body)
@@ -775,7 +562,7 @@ class Channel:
             raise UsageError("this channel became transactional while a publish was waiting")
         if self._mode is Mode.NONE:
             self._mode = Mode.CONFIRM
-            select = self._ask(link, ConfirmSelect(), ConfirmSelectOk)
+            select = self._calls.ask(link, ConfirmSelect(), ConfirmSelectOk)
             select.future.add_done_callback(lambda future: future.exception())  # Told elsewhere.
         self._send_publication(link, publication)
         self._confirms.add(publication)
@@ -798,21 +585,21 @@ class Channel:
         if self._transaction is not None and self._transaction.broken is None:
             self._transaction.broken = error
 
-    def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[_Call]:
+    def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[Call]:
         """Send the qos and the consume together, so that no other consumer comes between them."""
-        calls: list[_Call] = []
+        calls: list[Call] = []
         if consumer.prefetch and not consumer.no_ack:
             qos = BasicQos(prefetch_count=consumer.prefetch)
-            calls.append(self._ask(link, qos, BasicQosOk))
+            calls.append(self._calls.ask(link, qos, BasicQosOk))
         request = consumer.request(self._name(consumer.queue))
-        calls.append(self._ask(link, request, BasicConsumeOk))
+        calls.append(self._calls.ask(link, request, BasicConsumeOk))
         return calls
 
     def _cancelled(self, consumer: Consumer) -> None:
         """Nothing more can come for the consumer; its queue may have gone with it."""
         self._sinks.pop(consumer.tag, None)
         queue = self._name(consumer.queue)
-        topology = self.connection.topology
+        topology = self.topology
         if topology.is_auto_delete(queue) and not self.connection.consumes(queue):
             topology.forget_queue(queue)
 
@@ -824,7 +611,7 @@ class Channel:
         self._link = None
         self._break_transaction(error)
         self._flow.set()
-        self._fail_calls(error)
+        self._calls.fail(error)
         for sink in self._sinks.values():
             sink.fail(error)
         self._sinks.clear()
@@ -833,90 +620,9 @@ class Channel:
         else:
             self._confirms.fail_all(error)
 
-    def _fail_calls(self, error: ClientError) -> None:
-        calls, self._calls = self._calls, deque()
-        for call in calls:
-            if not call.future.done():
-                call.future.set_exception(fresh(error))
-
     def _lose_confirms(self, error: ClientError) -> None:
         for publication in self._confirms.take_all():
             publication.settle(
                 ConfirmLost(publication.message, f"not confirmed, perhaps taken: {error}")
             )
             self._confirms.room.release()
-
-
-class Batch:
-    """Publishes with many confirms in flight, and one outcome of them all."""
-
-    def __init__(
-        self, channel: Channel, routing_key: str, exchange: str, *, mandatory: bool
-    ) -> None:
-        self.failure: BaseException | None = None  # The first.
-        self._channel = channel
-        self._routing_key = routing_key
-        self._exchange = exchange
-        self._mandatory = mandatory
-        self._count = 0
-        self._outstanding = 0
-        self._settled = asyncio.Event()
-
-    async def add(self, message: Content) -> None:
-        """Publish one more."""
-        confirmed = await self._channel.publish_soon(
-            message, self._routing_key, self._exchange, mandatory=self._mandatory
-        )
-        self._count += 1
-        self._outstanding += 1
-        confirmed.add_done_callback(self._note)
-
-    async def finish(self) -> int:
-        """Wait for every outcome; raise the first failure, or return how many were published."""
-        while self._outstanding:
-            self._settled.clear()
-            await self._settled.wait()
-        if self.failure is not None:
-            raise self.failure
-        return self._count
-
-    def _note(self, confirmed: asyncio.Future[None]) -> None:
-        self._outstanding -= 1
-        failure = None if confirmed.cancelled() else confirmed.exception()
-        self.failure = self.failure or failure
-        if not self._outstanding:
-            self._settled.set()
-
-
-class Transaction:
-    """`async with channel.transaction():` commits at the end, rolls back when an exception leaves.
-
-    When mandatory messages were returned, the first Returned is raised after the commit, which has
-    taken effect for the others; `returned` holds them all.
-    """
-
-    def __init__(self, channel: Channel) -> None:
-        self.returned: list[Returned] = []
-        self.broken: ClientError | None = None  # Why it can no longer be committed.
-        self._channel = channel
-
-    async def __aenter__(self) -> Self:
-        await self._channel.begin(self)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._channel.end(self, commit=error is None)
-
-
-async def _each(messages: Iterable[Content] | AsyncIterable[Content]) -> AsyncIterator[Content]:
-    if isinstance(messages, AsyncIterable):
-        async for message in messages:
-            yield message
-    else:
-        for message in messages:
-            yield message

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from headrace.client.channel import UNCONFIRMED_MAX, Channel
 from headrace.client.errors import (
@@ -26,8 +26,10 @@ from headrace.client.errors import (
     UsageError,
     fresh,
 )
+from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
 from headrace.client.intake import HELD_MAX, HIGH_WATER, Intake
 from headrace.client.link import Link
+from headrace.client.opening import Opening
 from headrace.client.reconnect import Reconnect, Topology
 from headrace.client.stream import Stream
 from headrace.client.url import Settings, parse_url
@@ -47,38 +49,6 @@ COMES_BACK = (ReplyCode.CONNECTION_FORCED.number, ReplyCode.INTERNAL_ERROR.numbe
 LOCKED_ATTEMPTS = 4
 
 RECONNECT = Reconnect()
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """The broker is short of something and stopped reading what is published."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unblocked:
-    """The broker reads again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The connection broke; unless `final`, it is being made again."""
-
-    error: ClientError
-    final: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """The connection is there again, and what it had declared; queues named by the broker have
-    new names, `renamed` by old name."""
-
-    attempts: int
-    renamed: Mapping[str, str]
-
-
-Event = Blocked | Unblocked | Lost | Recovered
 
 
 class Connection:
@@ -406,37 +376,6 @@ class Connection:
             except ChannelClosed as error:
                 log.warning("channel %d could not be put back: %s", channel.number, error)
         return renamed
-
-
-class _Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-Opened = TypeVar("Opened", bound=_Closable)
-
-
-class Opening(Generic[Opened]):
-    """Something that is being opened: `await` it, or use it with `async with` to have it closed."""
-
-    def __init__(self, open_it: Callable[[], Coroutine[object, None, Opened]]) -> None:
-        self._open_it = open_it
-        self._opened: Opened | None = None
-
-    def __await__(self) -> Generator[object, None, Opened]:
-        return self._open_it().__await__()
-
-    async def __aenter__(self) -> Opened:
-        self._opened = await self._open_it()
-        return self._opened
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._opened is not None:
-            await self._opened.close()
 
 
 def connect(

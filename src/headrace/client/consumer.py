@@ -16,7 +16,8 @@ from headrace.client.message import Received, decode_properties, message_fields
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicGetOk
 
 if TYPE_CHECKING:
-    from headrace.client.channel import Answer, Channel
+    from headrace.client.calls import Answer
+    from headrace.client.channel import Channel
     from headrace.wire.table import Value
 
 

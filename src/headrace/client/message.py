@@ -96,6 +96,9 @@ class Received(Message):
         return value if isinstance(value, int) else None
 
 
+Content = Message | bytes | bytearray | memoryview | str
+
+
 def encode_header(message: Message) -> bytes:
     """The payload of the content header frame; ValueError when a property cannot be sent."""
     properties = BasicProperties(

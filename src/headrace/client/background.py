@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread on which the blocking client's event loop runs, and the way to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.client.errors import ClientError, UsageError
+
+if TYPE_CHECKING:
+    from headrace.client.consumer import Delivery
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Loop:
+    """The thread with the event loop; started when first needed."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without a thread."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        """The loop, running."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=self._loop.run_forever, name="headrace-client", daemon=True
+                )
+                thread.start()
+            return self._loop
+
+    def run(self, work: Coroutine[object, None, Result], timeout_s: float | None = None) -> Result:
+        """Do `work` on the loop and wait for its outcome."""
+        loop = self.get()
+        if asyncio._get_running_loop() is loop:
+            work.close()
+            raise UsageError("a callback must not call the blocking client: it would wait forever")
+        future = asyncio.run_coroutine_threadsafe(_bounded(work, timeout_s), loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # If this thread was interrupted while it waited.
+
+
+async def _bounded(work: Coroutine[object, None, Result], timeout_s: float | None) -> Result:
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"no answer within {timeout_s} s") from None
+        raise
+
+
+LOOP = Loop()
+
+
+class Settlements:
+    """Acks on their way to the loop: handed over together, in order."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Delivery, bool, bool, bool]] = []
+
+    def add(self, delivery: Delivery, ack: bool, multiple: bool, requeue: bool) -> None:
+        """Settle a delivery soon."""
+        with self._lock:
+            self._waiting.append((delivery, ack, multiple, requeue))
+            is_first = len(self._waiting) == 1
+        if is_first:
+            LOOP.get().call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for delivery, ack, multiple, requeue in waiting:
+            try:
+                delivery.channel.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
+            except ClientError as error:
+                log.warning("delivery %d was not settled: %s", delivery.delivery_tag, error)
+
+
+SETTLEMENTS = Settlements()
+
+
+def _forked() -> None:
+    """A child process has no threads but its own: forget what belongs to the parent."""
+    LOOP.reset()
+    SETTLEMENTS.reset()
+
+
+os.register_at_fork(after_in_child=_forked)

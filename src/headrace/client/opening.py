@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `connect` and `connection.channel` return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=_Closable)
+
+
+class Opening(Generic[Opened]):
+    """Something that is being opened: `await` it, or use it with `async with` to have it closed."""
+
+    def __init__(self, open_it: Callable[[], Coroutine[object, None, Opened]]) -> None:
+        self._open_it = open_it
+        self._opened: Opened | None = None
+
+    def __await__(self) -> Generator[object, None, Opened]:
+        return self._open_it().__await__()
+
+    async def __aenter__(self) -> Opened:
+        self._opened = await self._open_it()
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.close()
