@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.errors import ResourceError
 from headrace.model.ports import Store
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
@@ -103,6 +104,7 @@ def test_a_virtual_host_goes_as_a_whole(tmp_path: Path) -> None:
         vhost.declare_queue("q", durable=True)
         vhost.bind("amq.direct", ("queue", "q"))
     definitions.delete_vhost("a")
+    definitions.commit()
     assert definitions.load("a") == ([], [], [])
     assert len(definitions.load("b").bindings) == 1
 
@@ -119,3 +121,31 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database at all, by any means" * 100)
     with pytest.raises(DefinitionsError, match=FILE_NAME):
         SqliteDefinitions(tmp_path)
+
+
+def test_a_disk_that_takes_nothing_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = 100.0
+    definitions = SqliteDefinitions(tmp_path, clock=lambda: now_s)
+    vhost = start(definitions)
+    vhost.declare_queue("before", durable=True)
+    blocker = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    definitions._db.execute("PRAGMA busy_timeout = 0")
+    blocker.execute("BEGIN IMMEDIATE")  # Stands for a disk that is full.
+    definitions.commit()
+    assert (definitions.failing, definitions.dirty) == (True, True)
+    with pytest.raises(ResourceError, match="cannot be written"):
+        vhost.declare_queue("refused", durable=True)
+    assert "refused" not in vhost.queues
+    vhost.declare_queue("transient")
+    blocker.execute("ROLLBACK")
+    definitions.commit()
+    assert definitions.failing  # Not yet: it is left alone for a while.
+    now_s += 1.0
+    vhost.declare_queue("after", durable=True)
+    definitions.commit()
+    assert (definitions.failing, definitions.dirty) == (False, False)
+    assert [q.name for q in SqliteDefinitions(tmp_path).load("/").queues] == ["before", "after"]
+    assert caplog.text.count("cannot be written") == 1
+    blocker.close()

@@ -17,6 +17,7 @@ from headrace.model.errors import (
     NotFound,
     NotImplementedHere,
     PreconditionFailed,
+    ResourceError,
     ResourceLocked,
 )
 from headrace.model.ports import Store
@@ -36,6 +37,7 @@ CODES: dict[type[ModelError], ReplyCode] = {
     NotFound: ReplyCode.NOT_FOUND,
     NotImplementedHere: ReplyCode.NOT_IMPLEMENTED,
     PreconditionFailed: ReplyCode.PRECONDITION_FAILED,
+    ResourceError: ReplyCode.RESOURCE_ERROR,
     ResourceLocked: ReplyCode.RESOURCE_LOCKED,
 }
 

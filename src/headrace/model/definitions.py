@@ -47,7 +47,9 @@ class Saved(NamedTuple):
 class Definitions(Protocol):
     """Keeps definitions. What it did is durable once its owner has committed it."""
 
-    dirty: bool
+    @property
+    def dirty(self) -> bool:
+        """Whether something waits for :meth:`commit`."""
 
     def commit(self) -> None:
         """Make everything so far durable."""

@@ -38,5 +38,9 @@ class CommandInvalid(ModelError):
     """The request makes no sense to this broker, such as an unknown type of exchange."""
 
 
+class ResourceError(ModelError):
+    """The broker lacks what the request needs, such as room on its disk."""
+
+
 class NotImplementedHere(ModelError):
     """The request makes sense, but is not served."""

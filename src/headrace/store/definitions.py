@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Durable exchanges, queues and bindings of all virtual hosts, in one SQLite file.
 
-Changes gather in one transaction until :meth:`SqliteDefinitions.commit`; whoever answers clients
-commits first, so an answered declaration is on disk, and a thousand that came together cost one
-sync. Queues get ids that are never given again, for the journal knows queues by nothing else.
+Changes gather until :meth:`SqliteDefinitions.commit`; whoever answers clients commits first, so an
+answered declaration is on disk, and a thousand that came together cost one sync. What cannot be
+written is kept and tried again, and nothing new is taken until it is. Queues get ids that are never
+given again, for the journal knows queues by nothing else.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.model.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
+from headrace.model.errors import ResourceError
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table, encode_table
 
 FILE_NAME = "definitions.db"
 SCHEMA_VERSION = 1
 QUEUE_ID_MAX = 0xFFFFFFFF
+RETRY_S = 1.0  # How long a commit that failed is left alone.
+
+log = logging.getLogger(__name__)
 
 _SCHEMA = """
 CREATE TABLE exchanges (
@@ -56,9 +64,12 @@ class DefinitionsError(Exception):
 class SqliteDefinitions:
     """Implements :class:`headrace.model.definitions.Definitions`; used by one thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = directory / FILE_NAME
-        self.dirty = False  # Something waits for :meth:`commit`.
+        self.failing = False  # The last commit did not succeed.
+        self._clock = clock
+        self._retry_at_s = 0.0
+        self._changes: list[tuple[str, tuple[object, ...]]] = []
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -75,9 +86,12 @@ class SqliteDefinitions:
             raise DefinitionsError(
                 f"{self.path} has schema {version}; this Headrace knows {SCHEMA_VERSION} at most"
             )
+        given = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'queues'").fetchone()
+        self._next_id = 1 + (given[0] if given else 0)
 
     def load(self, vhost: str) -> Saved:
         """Return what was kept."""
+        self.commit()
         try:
             exchanges = [
                 ExchangeRecord(name, kind, bool(auto), bool(internal), decode_table(arguments)[0])
@@ -90,7 +104,9 @@ class SqliteDefinitions:
             queues = [
                 QueueRecord(number, name, bool(auto), decode_table(arguments)[0])
                 for number, name, auto, arguments in self._db.execute(
-                    "SELECT id, name, auto_delete, arguments FROM queues WHERE vhost = ?", (vhost,)
+                    "SELECT id, name, auto_delete, arguments FROM queues "
+                    "WHERE vhost = ? ORDER BY id",
+                    (vhost,),
                 )
             ]
             bindings = [
@@ -107,79 +123,105 @@ class SqliteDefinitions:
 
     def save_exchange(self, vhost: str, record: ExchangeRecord) -> None:
         """Keep an exchange."""
-        self._begin()
-        self._db.execute(
+        self._refuse_if_failing()
+        self._later(
             "INSERT OR REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                vhost,
-                record.name,
-                record.type,
-                record.auto_delete,
-                record.internal,
-                encode_table(record.arguments),
-            ),
+            vhost,
+            record.name,
+            record.type,
+            record.auto_delete,
+            record.internal,
+            encode_table(record.arguments),
         )
 
     def delete_exchange(self, vhost: str, name: str) -> None:
         """Forget an exchange."""
-        self._begin()
-        self._db.execute("DELETE FROM exchanges WHERE vhost = ? AND name = ?", (vhost, name))
+        self._later("DELETE FROM exchanges WHERE vhost = ? AND name = ?", vhost, name)
 
     def save_queue(self, vhost: str, record: QueueRecord) -> int:
         """Keep a queue under a fresh id, and return that."""
-        self._begin()
-        cursor = self._db.execute(
-            "INSERT INTO queues (vhost, name, auto_delete, arguments) VALUES (?, ?, ?, ?)",
-            (vhost, record.name, record.auto_delete, encode_table(record.arguments)),
-        )
-        number = cursor.lastrowid
-        assert number is not None
+        self._refuse_if_failing()
+        number = self._next_id
         if number > QUEUE_ID_MAX:
-            raise DefinitionsError(f"{self.path}: all {QUEUE_ID_MAX} queue ids are used up")
+            raise ResourceError(f"all {QUEUE_ID_MAX} queue ids are used up")
+        self._next_id = number + 1
+        self._later(
+            "INSERT INTO queues VALUES (?, ?, ?, ?, ?)",
+            number,
+            vhost,
+            record.name,
+            record.auto_delete,
+            encode_table(record.arguments),
+        )
         return number
 
     def delete_queue(self, vhost: str, queue_id: int) -> None:
         """Forget a queue; its id is never given again."""
-        self._begin()
-        self._db.execute("DELETE FROM queues WHERE id = ? AND vhost = ?", (queue_id, vhost))
+        self._later("DELETE FROM queues WHERE id = ? AND vhost = ?", queue_id, vhost)
 
     def save_binding(self, vhost: str, record: BindingRecord) -> None:
         """Keep a binding."""
-        self._begin()
-        self._db.execute(
-            "INSERT OR IGNORE INTO bindings VALUES (?, ?, ?, ?, ?, ?)", self._key(vhost, record)
+        self._refuse_if_failing()
+        self._later(
+            "INSERT OR IGNORE INTO bindings VALUES (?, ?, ?, ?, ?, ?)", *self._key(vhost, record)
         )
 
     def delete_binding(self, vhost: str, record: BindingRecord) -> None:
         """Forget a binding."""
-        self._begin()
-        self._db.execute(
+        self._later(
             "DELETE FROM bindings WHERE vhost = ? AND source = ? AND kind = ? AND destination = ? "
             "AND routing_key = ? AND arguments = ?",
-            self._key(vhost, record),
+            *self._key(vhost, record),
         )
 
     def delete_vhost(self, vhost: str) -> None:
         """Forget all of a virtual host."""
-        self._begin()
-        for table in ("exchanges", "queues", "bindings"):
-            self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (vhost,))  # noqa: S608 - ours
+        self._later("DELETE FROM exchanges WHERE vhost = ?", vhost)
+        self._later("DELETE FROM queues WHERE vhost = ?", vhost)
+        self._later("DELETE FROM bindings WHERE vhost = ?", vhost)
 
     def commit(self) -> None:
-        """Make everything so far durable."""
-        if self.dirty:
-            self.dirty = False
+        """Make everything so far durable, or try again later if the disk does not take it."""
+        if not self._changes or (self.failing and self._clock() < self._retry_at_s):
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for statement, values in self._changes:
+                self._db.execute(statement, values)
             self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if not self.failing:
+                log.error("%s cannot be written, and definitions are refused: %s", self.path, error)
+            self.failing = True
+            self._retry_at_s = self._clock() + RETRY_S
+            return
+        if self.failing:
+            log.warning("%s can be written again", self.path)
+        self.failing = False
+        self._changes.clear()
 
     def close(self) -> None:
         """Commit what is left and let go of the file."""
+        self._retry_at_s = 0.0
         self.commit()
         self._db.close()
 
-    def _begin(self) -> None:
-        if not self.dirty:
-            self._db.execute("BEGIN IMMEDIATE")
-            self.dirty = True
+    @property
+    def dirty(self) -> bool:
+        """Whether something waits for :meth:`commit`."""
+        return bool(self._changes)
+
+    def _later(self, statement: str, *values: object) -> None:
+        self._changes.append((statement, values))
+
+    def _refuse_if_failing(self) -> None:
+        """Take nothing new while the disk does not take what is here already."""
+        if self.failing:
+            self.commit()
+            if self.failing:
+                raise ResourceError("definitions cannot be written to disk")
 
     @staticmethod
     def _key(vhost: str, record: BindingRecord) -> tuple[str, str, str, str, str, bytes]:
