@@ -188,7 +188,13 @@ def next_intact(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
     return end
 
 
-def group_mark(seed: int) -> bytes:
-    """Return the first 8 octets of every GROUP record of a segment."""
+def next_group(d: bytearray, at: int, end: int, seed: int) -> int:
+    """Return where the next GROUP record from ``at`` on starts; -1 when there is none."""
     length = HEAD + 8
-    return length.to_bytes(4, "big") + head_word(seed, length, GROUP).to_bytes(4, "big")
+    mark = bytes((length,)) + head_word(seed, length, GROUP).to_bytes(4, "big")
+    at = d.find(mark, at, end)  # It begins 3 octets into the record; zeros would be slow to search.
+    while at >= 0:
+        if at & 7 == 3 and intact(d, at - 3, end, seed):
+            return at - 3
+        at = d.find(mark, at + 1, end)
+    return -1

@@ -25,7 +25,7 @@ from typing import Any
 import cython
 
 from headrace.store.errors import StoreError
-from headrace.store.record import group_mark, segment_seed
+from headrace.store.record import next_group, segment_seed
 from headrace.store.segment import HEADER, VERSION, Header, file_name, numbered, read_header
 
 if not cython.compiled:
@@ -409,7 +409,7 @@ class Recovery:
 
     def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
         """Return where to go on behind a place without a record; 0 when the log ends there."""
-        if last and not self.synced_behind(segment, d, at, end):
+        if last and next_group(d, at, end, segment.seed) < 0:  # No later group was written.
             return 0
         following = next_intact(d, at + 8, end, segment.seed)
         stop = following
@@ -419,16 +419,6 @@ class Recovery:
                 return end
         self.quarantine(segment, d, at, stop)
         return following
-
-    def synced_behind(self, segment: "Segment", d: bytearray, at: int, end: int) -> bool:
-        """Tell whether a later group proves that what is at ``at`` had been synced."""
-        mark = group_mark(segment.seed)
-        at = d.find(mark, at, end)
-        while at >= 0:
-            if at & 7 == 0 and intact(d, at, end, segment.seed):
-                return True
-            at = d.find(mark, at + 1, end)
-        return False
 
     def quarantine(self, segment: "Segment", d: bytearray, lo: int, hi: int) -> None:
         """Keep damaged octets aside and say so."""

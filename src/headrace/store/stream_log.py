@@ -25,7 +25,7 @@ import cython
 
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
-from headrace.store.record import GROUP, HEAD, group_mark, segment_seed
+from headrace.store.record import GROUP, HEAD, next_group, segment_seed
 from headrace.store.segment import (
     HEADER,
     VERSION,
@@ -47,7 +47,7 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 INDEX_STEP = 64 << 10  # Octets of a segment for one entry of its index.
-ALLOCATE_STEP = 4 << 20
+ALLOCATE_STEP = 1 << 20
 BUFFER_SIZE = 64 << 10
 BUFFER_KEPT = 4 << 20
 SEGMENT_MIN = 64 << 10
@@ -569,14 +569,11 @@ class DiskStreamLog(StreamLog):
         while at < end:
             length = intact(d, at, end, segment.seed)
             if length == 0:
-                if not segment.sealed or segment is self.active():
-                    mark = d.find(group_mark(segment.seed), at, end)
-                    while mark >= 0 and not intact(d, mark, end, segment.seed):
-                        mark = d.find(group_mark(segment.seed), mark + 1, end)
-                    if mark < 0:
-                        return at
+                tail = segment is self.active()
+                if tail and next_group(d, at, end, segment.seed) < 0:
+                    return at
                 following = next_intact(d, at + 8, end, segment.seed)
-                if following == end and segment is not self.active():
+                if following == end and not tail:
                     return at
                 log.error(
                     "damaged at octet %d of %s: %d octets are left out",

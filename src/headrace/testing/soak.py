@@ -123,7 +123,7 @@ class Soak:
     """One run."""
 
     def __init__(self, directory: Path, seed: int, say: Callable[[str], None]) -> None:
-        self.random = random.Random(seed)  # noqa: S311  # Not for secrets.
+        self.random = random.Random(seed)  # Not for secrets.
         self.history = History()
         self.broker = ChildBroker(directory / "data", "--segment-size", str(1 << 20))
         self.say = say
@@ -182,10 +182,10 @@ class Soak:
                     await settle(0)
                 finally:
                     for keys, confirmed in window:
-                        if confirmed.done() and confirmed.exception() is None:
-                            history.confirmed.update(keys)
-                        else:
+                        if not confirmed.done():
                             confirmed.cancel()
+                        elif not confirmed.cancelled() and confirmed.exception() is None:
+                            history.confirmed.update(keys)
 
         return work
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data directory: one broker at a time, and none that is older than it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.store import schema
+from headrace.store.errors import StoreError
+from headrace.store.schema import SCHEMA_VERSION, DataDirectory
+
+
+def test_a_new_directory_gets_our_version(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path / "new" / "data")
+    assert (data.path / "schema").read_text().strip() == str(SCHEMA_VERSION)
+    data.close()
+    DataDirectory(data.path).close()
+
+
+def test_a_second_broker_is_told_who_has_it(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path)
+    with pytest.raises(StoreError, match=rf"in use by another broker \(process {os.getpid()}\)"):
+        DataDirectory(tmp_path)
+    data.close()
+    DataDirectory(tmp_path).close()
+
+
+def test_a_newer_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "schema").write_text(f"{SCHEMA_VERSION + 1}\n")
+    with pytest.raises(StoreError, match="newer"):
+        DataDirectory(tmp_path)
+
+
+def test_a_damaged_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "schema").write_text("one\n")
+    with pytest.raises(StoreError, match="is no version"):
+        DataDirectory(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        DataDirectory(tmp_path / "file" / "data")
+
+
+def test_an_older_directory_is_migrated_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    (tmp_path / "schema").write_text("1\n")
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(
+        schema,
+        "MIGRATIONS",
+        {1: lambda path: steps.append(1), 2: lambda path: steps.append(2)},
+    )
+    DataDirectory(tmp_path).close()
+    assert steps == [1, 2]
+    assert (tmp_path / "schema").read_text().strip() == "3"

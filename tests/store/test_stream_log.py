@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of streams: every offset keeps its octets, whatever happens to the machine."""
+
+from random import Random
+
+import pytest
+
+from headrace.store.errors import StoreError
+from headrace.store.journal import Journal
+from headrace.store.record import residue
+from headrace.store.segment import file_name
+from headrace.store.stream_log import DiskStreamLog
+from headrace.testing.disk import FaultyDisk
+
+STREAM = "/streams/7"
+HEAD = b"\x01e\x01k\x00\x00"
+
+
+class Host:
+    """A journal and the log of a stream on one disk."""
+
+    def __init__(self, disk: FaultyDisk, **limits: int) -> None:
+        limits = {"segment_size": 64 << 10, **limits}
+        self.disk = disk
+        self.journal = Journal(
+            "/journal", disk=disk, segment_size=64 << 10, free_min=0, threaded=False
+        )
+        self.log = DiskStreamLog(STREAM, self.journal, **limits)
+        assert list(self.journal.recover()) == []
+
+    def append(self, body: bytes, arrived_ms: int = 1000) -> int:
+        return self.log.append(HEAD + body, 4, len(body), arrived_ms)
+
+    def sync(self) -> None:
+        self.journal.kick()
+        while self.journal.writer.jobs:
+            self.journal.writer.step()
+            self.journal.woken()
+
+    def read_all(self, first: int = 0, octets_max: int = 10_000) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        at = first
+        while batch := self.log.read(at, octets_max):
+            for offset, data, address_len, body_size, _ in batch:
+                assert (address_len, body_size) == (4, len(data) - len(HEAD))
+                assert offset == at
+                found[offset] = data[len(HEAD) :]
+                at = offset + 1
+        return found
+
+
+def test_nothing_is_given_out_before_it_is_durable() -> None:
+    host = Host(FaultyDisk())
+    assert host.append(b"first") == 0
+    assert host.log.committed_offset == 0
+    assert host.log.read(0, 1000) == []
+    assert host.journal.appended > host.journal.synced
+    host.sync()
+    assert host.log.committed_offset == 1
+    assert host.read_all() == {0: b"first"}
+    assert host.journal.appended == host.journal.synced
+
+
+def test_any_range_gives_the_same_octets_again() -> None:
+    random = Random(5)
+    host = Host(FaultyDisk())
+    bodies = [random.randbytes(random.choice((0, 5, 100, 3000))) for _ in range(400)]
+    bodies[200] = random.randbytes(300_000)
+    for body in bodies:
+        host.append(body)
+        if random.random() < 0.2:
+            host.sync()
+    host.sync()
+    assert len(host.log.segments) > 3
+    for _ in range(40):
+        first = random.randrange(400)
+        found = host.read_all(first, random.choice((1, 500, 5000, 300_000)))
+        assert found == dict(enumerate(bodies[first:], first))
+
+
+def test_an_offset_by_time_is_the_first_that_came_then_or_later() -> None:
+    host = Host(FaultyDisk())
+    for number in range(300):
+        host.append(bytes(1000), arrived_ms=10_000 + 10 * number)
+    host.sync()
+    for number in (0, 1, 63, 64, 150, 299):
+        assert host.log.offset_at(10_000 + 10 * number) == number
+        assert host.log.offset_at(10_000 + 10 * number - 3) == number
+    assert host.log.offset_at(0) == 0
+    assert host.log.offset_at(99_999) == 300
+
+
+def test_retention_by_size_drops_whole_segments_and_reuses_no_offset() -> None:
+    disk = FaultyDisk()
+    host = Host(disk, max_length_bytes=640_000)
+    for _ in range(3000):
+        host.append(bytes(1000))
+        host.sync()
+    first = host.log.first_offset
+    assert first > 2000
+    assert host.log.octets <= 640_000 + (80 << 10)
+    assert min(host.read_all(first)) == first
+    assert min(offset for offset, *_ in host.log.read(0, 1000)) == first
+    disk.kill()
+    host = Host(disk, max_length_bytes=640_000)
+    assert host.log.first_offset == first
+    assert host.append(b"next") == 3000
+
+
+def test_retention_by_age_ends_segments_in_time() -> None:
+    host = Host(FaultyDisk(), max_age_ms=1000)
+    for number in range(100):
+        host.append(b"old", arrived_ms=100 * number)
+        host.sync()
+    assert 85 <= host.log.first_offset <= 90
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_crash_takes_no_offset_that_was_committed(seed: int) -> None:
+    random = Random(seed)
+    disk = FaultyDisk(seed)
+    bodies: list[bytes] = []
+    committed = 0
+    for _ in range(8):
+        host = Host(disk)
+        found = host.read_all()
+        assert committed <= len(found) <= len(bodies)
+        assert list(found.values()) == bodies[: len(found)]
+        assert host.log.next_offset == len(found)
+        del bodies[len(found) :]
+        for _ in range(random.randrange(60)):
+            bodies.append(random.randbytes(random.choice((10, 1000, 9000))))
+            assert host.append(bodies[-1]) == len(bodies) - 1
+            if random.random() < 0.3:
+                disk.errors = random.choice((0.0, 0.3))
+                host.journal.kick()
+                if host.journal.writer.jobs:
+                    host.journal.writer.step()
+                    host.journal.woken()
+        committed = host.log.committed_offset
+        disk.errors = 0.0
+        random.choice((disk.kill, disk.power_cut))()
+
+
+def test_a_damaged_record_costs_itself_alone() -> None:
+    disk = FaultyDisk()
+    host = Host(disk)
+    for number in range(20):
+        host.append(bytes([number]) * 200)
+        host.sync()
+    disk.kill()
+    path = f"{STREAM}/{file_name(1)}"
+    disk.rot(path, bytes(disk.names_now[path].cache).index(bytes([9]) * 200) + 50)
+    host = Host(disk)
+    offsets = [offset for offset, *_ in host.log.read(0, 100_000)]
+    offsets += [offset for offset, *_ in host.log.read(offsets[-1] + 1, 100_000)]
+    assert offsets == [n for n in range(20) if n != 9]
+    assert host.append(b"next") == 20
+
+
+def test_a_deleted_stream_leaves_nothing() -> None:
+    disk = FaultyDisk()
+    host = Host(disk)
+    host.append(b"x")
+    host.sync()
+    host.append(b"y")
+    host.log.delete()
+    host.sync()
+    host.journal.close()
+    assert disk.names(STREAM) == []
+
+
+def test_a_newer_stream_is_refused() -> None:
+    disk = FaultyDisk()
+    host = Host(disk)
+    host.append(b"x")
+    host.sync()
+    disk.kill()
+    cache = disk.names_now[f"{STREAM}/{file_name(1)}"].cache
+    cache[11] = 77
+    cache[56:64] = residue(0, bytes(cache), 0, 56).to_bytes(8, "big")
+    with pytest.raises(StoreError, match="newer"):
+        Host(disk)
