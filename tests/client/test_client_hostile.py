@@ -26,6 +26,7 @@ from headrace.client import (
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
+    BasicCancelOk,
     BasicConsume,
     BasicConsumeOk,
     BasicDeliver,
@@ -263,6 +264,38 @@ async def test_a_flood_without_credit_is_bounded() -> None:
         with pytest.raises(BufferOverflow, match="8 MiB"):
             await channel.declare_queue("q")
         assert connection.is_closed
+
+
+@pytest.mark.parametrize("first", ["consumer", "connection"])
+async def test_closing_does_not_wait_behind_what_nobody_takes(first: str) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        await peer.open_channel()
+        await peer.expect(BasicConsume)
+        peer.send(1, BasicConsumeOk(consumer_tag="ctag1.1"))
+        await peer.expect(BasicConsume)
+        peer.send(1, BasicConsumeOk(consumer_tag="ctag1.2"))
+        for _ in range(300):
+            peer.send_content(1, DELIVER, bytes(100_000), BasicProperties())
+            await peer.writer.drain()
+        if first == "consumer":
+            await peer.expect(BasicCancel)
+            peer.send(1, BasicCancelOk(consumer_tag="ctag1.2"))
+        await peer.expect(ConnectionClose)
+
+    async with scripted(script) as broker:
+        connection = await connect(broker.url, high_water=1 << 20)
+        channel = await connection.channel()
+        consumer = channel.consume("q", no_ack=True)
+        await consumer.start()
+        other = channel.consume("q", no_ack=True)
+        await other.start()
+        while connection.intake.held <= 1 << 20:
+            await asyncio.sleep(0)
+        async with asyncio.timeout(4):  # Less than what an answer may take.
+            if first == "consumer":
+                await other.cancel()
+            await connection.close()
 
 
 @pytest.mark.rule("0-9-1/4.2.2")

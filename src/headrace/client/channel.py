@@ -344,7 +344,13 @@ class Channel(Declarations):
             self._cancelled(consumer)
             return None
         call = self._calls.ask(self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk)
-        call.future.add_done_callback(lambda _: self._cancelled(consumer))
+        self.intake.wait_begins()
+
+        def ended(_: asyncio.Future[Answer]) -> None:
+            self.intake.wait_ends()
+            self._cancelled(consumer)
+
+        call.future.add_done_callback(ended)
         return call.future
 
     def put_back(self, deliveries: Iterable[Delivery]) -> None:

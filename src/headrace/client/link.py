@@ -177,6 +177,7 @@ class Link(asyncio.Protocol):
         if self.is_open:
             self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
             self.flush()
+            self.resume_reading()  # The answer comes behind what nobody wants any more.
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await asyncio.shield(self._ended)
