@@ -111,7 +111,7 @@ class Talk:
 
     def declare(self, name: str, channel: int = 1, **flags: object) -> QueueDeclareOk:
         self.probe = name
-        return self.call(QueueDeclare(queue=name, **flags), QueueDeclareOk, channel)  # type: ignore[arg-type]
+        return self.call(QueueDeclare(queue=name, **flags), QueueDeclareOk, channel)
 
     def publish(
         self,
@@ -126,7 +126,7 @@ class Talk:
         publish = BasicPublish(
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, immediate=immediate
         )
-        made = BasicProperties(**properties)  # type: ignore[arg-type]
+        made = BasicProperties(**properties)
         for body in bodies:
             octets = method_frame(channel, publish)
             header = encode_content_header(V0_9_1, 60, len(body), made)
@@ -136,7 +136,7 @@ class Talk:
             self.raw.send(octets)
 
     def consume(self, queue: str, tag: str = "tag", channel: int = 1, **flags: object) -> None:
-        method = BasicConsume(queue=queue, consumer_tag=tag, **flags)  # type: ignore[arg-type]
+        method = BasicConsume(queue=queue, consumer_tag=tag, **flags)
         self.call(method, BasicConsumeOk, channel)
 
     def ack(self, tag: int, channel: int = 1, *, multiple: bool = False) -> None:

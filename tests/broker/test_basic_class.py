@@ -44,7 +44,7 @@ def delivered(client: Talk, count: int, channel: int = 1) -> list[tuple[int, byt
 
 
 def qos(client: Talk, channel: int = 1, **limits: object) -> None:
-    client.call(BasicQos(**limits), BasicQosOk, channel)  # type: ignore[arg-type]
+    client.call(BasicQos(**limits), BasicQosOk, channel)
 
 
 # --- Consume and deliver ------------------------------------------------------------------------

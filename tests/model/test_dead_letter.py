@@ -144,7 +144,7 @@ def test_an_expired_message_says_so_and_lives_by_its_new_queue(vhost: VirtualHos
     assert (queue.ready_count, dead.ready_count) == (0, 1)
     _, _, properties, _ = first(dead)
     assert properties.headers is not None
-    assert properties.headers["x-death"][0]["reason"] == "expired"  # type: ignore[index]
+    assert properties.headers["x-death"][0]["reason"] == "expired"
 
 
 def test_the_same_death_again_counts(vhost: VirtualHost) -> None:
@@ -224,7 +224,7 @@ def test_what_a_full_queue_does(vhost: VirtualHost, overflow: str) -> None:
         _, _, properties, body = first(dead)
         assert body == (b"a" if overflow == "drop-head" else b"b")
         assert properties.headers is not None
-        assert properties.headers["x-death"][0]["reason"] == "maxlen"  # type: ignore[index]
+        assert properties.headers["x-death"][0]["reason"] == "maxlen"
     assert first(queue)[3] == (b"b" if overflow == "drop-head" else b"a")
 
 
@@ -258,3 +258,31 @@ def test_headers_that_a_client_made_up_do_no_harm(deaths: Any) -> None:
     assert is_cycle("q", headers)
     assert not is_cycle("p", headers)
     assert not is_cycle("q", {"x-death": deaths})
+
+
+class Sharing(Consumer):
+    """Consumers that share one room, as those of one channel do."""
+
+    room = 1
+
+    def can(self) -> bool:
+        return Sharing.room > 0
+
+    def deliver(self, message: Message) -> None:
+        Sharing.room -= 1
+
+
+def test_dead_letters_do_not_take_room_twice(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    dead.add_consumer(Sharing(dead, "dead", False))
+    queue.message_ttl_ms = 10
+    offer(queue, "", "q")
+    queue.message_ttl_ms = -1
+    offer(queue, "", "q")
+    vhost.tally.now_ms += 10  # The first is due, and nobody noticed yet.
+    Sharing.room = 1
+    queue.add_consumer(Sharing(queue, "q", False))
+    queue.drain()
+    assert Sharing.room == 0
+    assert (queue.ready_count, dead.unacked_count) == (1, 1)

@@ -428,6 +428,8 @@ class Queue:
 
     def drain(self) -> None:
         """Hand out ready messages while a consumer has room."""
+        if self.expiring is not None:
+            self.expire(self.tally.now_ms)  # First: dead letters may take room that is here now.
         if self.active is not None:
             if self.selective:
                 self.drain_selective()
