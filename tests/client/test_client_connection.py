@@ -245,6 +245,26 @@ async def test_blocked_is_visible() -> None:
         assert connection.blocked is None
 
 
+@pytest.mark.rule("0-9-1/extension.connection-blocked")
+async def test_a_broker_short_of_memory_blocks_and_goes_on(name: Name) -> None:
+    events = Events()
+    with LocalBroker(memory_max=1 << 20) as broker:
+        async with connect(broker.url, on_event=events) as connection, connect(broker.url) as other:
+            channel, drain = await connection.channel(), await other.channel()
+            await channel.declare_queue(name("q"), durable=False)
+            async with asyncio.TaskGroup() as group:
+                bodies = (bytes(1 << 16) for _ in range(60))
+                group.create_task(channel.publish_many(bodies, name("q")))
+                blocked = await events.next(Blocked)
+                assert blocked.reason == "low on memory"
+                assert connection.blocked == "low on memory"
+                async with drain.consume(name("q"), prefetch=10) as consumer:
+                    for _ in range(60):
+                        await (await consumer.receive()).ack()
+            while connection.blocked:
+                assert isinstance(await events._queue.get(), Blocked | Unblocked)
+
+
 async def test_the_broker_closes_for_a_reason_that_stays() -> None:
     events = Events()
 
