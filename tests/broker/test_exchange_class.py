@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -200,7 +201,7 @@ def test_reserved_names(connection: BlockingConnection) -> None:
         ),
     ):
         channel = connection.channel()
-        assert refused(lambda: call(channel)) == (403, f"ACCESS_REFUSED - {text}")  # noqa: B023
+        assert refused(partial(call, channel)) == (403, f"ACCESS_REFUSED - {text}")
 
 
 @pytest.mark.rule("0-9-1/s104")

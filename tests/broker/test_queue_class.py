@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -135,7 +136,7 @@ def test_an_exclusive_queue_is_locked_and_goes_with_its_connection(connect: Any,
         lambda c: c.basic_consume(name, lambda *_: None),
     ):
         channel = other.channel()
-        assert refused(lambda: call(channel)) == (405, LOCKED.format(name)[:255])  # noqa: B023
+        assert refused(partial(call, channel)) == (405, LOCKED.format(name)[:255])
     assert refused(lambda: owner.channel().queue_declare(name)) == (405, LOCKED.format(name)[:255])
     owner.close()
 
@@ -237,7 +238,7 @@ def test_what_is_missing_is_named(connection: BlockingConnection, name: str) -> 
         (lambda c: c.basic_consume(f"{name}-no", lambda *_: None), no_queue),
     ):
         channel = connection.channel()
-        assert refused(lambda: call(channel)) == expected  # noqa: B023
+        assert refused(partial(call, channel)) == expected
 
 
 @pytest.mark.rule("0-9-1/s068")
