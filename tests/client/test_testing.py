@@ -74,6 +74,13 @@ def test_a_broker_that_cannot_start_says_why() -> None:
             ChildBroker(None, "--port", str(broker.port)).start()
 
 
+def test_a_local_broker_listens_where_it_is_told() -> None:
+    with LocalBroker(host="::1") as broker:
+        assert broker.url.startswith("amqp://guest:guest@[::1]:")
+        with connect(broker.url) as connection:
+            assert connection.is_ready
+
+
 def test_urls() -> None:
     broker = LocalBroker()
     broker.port = 1234

@@ -41,10 +41,11 @@ class _Address:
         """What a client connects to: user guest, virtual host /."""
         return self.url_of()
 
-    def url_of(self, user: str = "guest", password: str = "guest", vhost: str = "/") -> str:  # noqa: S107
+    def url_of(self, user: str = "guest", password: str = "guest", vhost: str = "/") -> str:
         """The URL for another user or virtual host."""
         login = f"{quote(user, safe='')}:{quote(password, safe='')}"
-        return f"amqp://{login}@{self.host}:{self.port}/{quote(vhost, safe='')}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"amqp://{login}@{host}:{self.port}/{quote(vhost, safe='')}"
 
 
 class LocalBroker(_Address):
@@ -55,6 +56,7 @@ class LocalBroker(_Address):
 
     def __init__(self, data: Path | None = None, **settings: Any) -> None:
         self.addresses: dict[str, str] = {}  # By protocol: amqp, and amqps when it listens to TLS.
+        self.host = str(settings.pop("host", self.host))
         self._data = data
         self._settings = settings
         self._thread: threading.Thread | None = None
@@ -169,7 +171,7 @@ class ChildBroker(_Address):
         command = [sys.executable, "-m", "headrace.cli", "serve"]
         command += ["--host", self.host, "--port", str(self.port), *self._where, *self._options]
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        self._process = subprocess.Popen(  # noqa: S603  # Our own program.
+        self._process = subprocess.Popen(  # Our own program.
             command,
             stdout=subprocess.PIPE,
             text=True,
