@@ -39,6 +39,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/server/transport.py",
     "headrace/store/record.py",
     "headrace/store/segment.py",
+    "headrace/store/scratch.py",
     "headrace/store/journal.py",
     "headrace/store/recovery.py",
     "headrace/store/stream_log.py",

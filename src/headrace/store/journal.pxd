@@ -7,6 +7,7 @@ from headrace.store.record cimport (
     C_MOVED, C_RESERVED, C_SEALED, C_SETTLED,
 )
 from headrace.store.record cimport first_word, intact, residue, seal, seal_around
+from headrace.store.scratch cimport Scratch
 from headrace.store.segment cimport Segment
 from headrace.wire.memory cimport copy, cut, get32, get64, put16, put32, put64
 
@@ -53,7 +54,7 @@ cdef class Journal(Store):
     cdef public bint recovered
     cdef public list dirty_streams
     cdef public list streams
-    cdef public object scratch
+    cdef public Scratch scratch
     cdef public object compactor
     cdef public object writer
 
@@ -72,7 +73,7 @@ cdef class Journal(Store):
     @cython.locals(
         length=u64, size=u64, own_size=Py_ssize_t, b="u8*", at=Py_ssize_t, i=u32, position=u64
     )
-    cpdef u64 append_large(self, u32 type, bytes own, list parts, u32 owed) except? 0
+    cpdef u64 append_large(self, u32 type, bytes own, list parts, bytes queue_ids) except? 0
     @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t)
     cpdef append(self, u32 type, bytes payload)
     @cython.locals(q=Py_ssize_t, i=u32, position=u64, count=u32, length=Py_ssize_t)

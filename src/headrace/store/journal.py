@@ -34,7 +34,6 @@ from headrace.store.compaction import Compactor
 from headrace.store.disk import Disk
 from headrace.store.record import segment_seed
 from headrace.store.recovery import Recovery
-from headrace.store.scratch import Scratch
 from headrace.store.segment import HEADER, SEAL_ROOM, file_name, header
 from headrace.store.writer import Writer
 
@@ -59,6 +58,7 @@ if not cython.compiled:
     from headrace.store.record import SEALED as C_SEALED
     from headrace.store.record import SETTLED as C_SETTLED
     from headrace.store.record import first_word, intact, residue, seal, seal_around
+    from headrace.store.scratch import Scratch
     from headrace.store.segment import Segment
     from headrace.wire.memory import copy, cut, get32, get64, put16, put32, put64
 
@@ -257,7 +257,7 @@ class Journal(Store):
         copy(b, at + C_MESSAGE_HEAD + q, d, lo, hi)
         segment = self.segment
         seal(b, at, segment.seed, length, C_MESSAGE)
-        i = segment.note(self.offset, q >> 2)
+        i = segment.note(self.offset, q >> 2, queue_ids)
         self.at = at + size
         self.offset += size
         segment.end = self.offset
@@ -303,7 +303,7 @@ class Journal(Store):
                 C_MESSAGE,
                 bytes(head) + queue_ids + data,
                 list(message.parts),
-                len(queue_ids) >> 2,
+                queue_ids,
             )
             if message.seq > self.last_seq:
                 self.last_seq = message.seq
@@ -313,7 +313,7 @@ class Journal(Store):
             message.parts = None
         return position
 
-    def append_large(self, type: int, own: bytes, parts: list[bytes], owed: int) -> int:
+    def append_large(self, type: int, own: bytes, parts: list[bytes], queue_ids: bytes) -> int:
         """Append a message whose body is not copied; return its position."""
         length = C_HEAD + len(own) + sum(map(len, parts))
         size = (length + 7) & ~7
@@ -327,7 +327,7 @@ class Journal(Store):
         at = self.at
         copy(b, at + C_HEAD, own, 0, len(own))
         seal_around(b, at, self.segment.seed, length, type, own_size, parts)
-        i = self.segment.note(self.offset, owed)
+        i = self.segment.note(self.offset, len(queue_ids) >> 2, queue_ids)
         self.at += own_size
         self.offset += own_size
         self.end_piece()
@@ -367,11 +367,11 @@ class Journal(Store):
         head = record[16:44] + count.to_bytes(4, "big") + record[48:56] + queue_ids
         if own:
             data = record[C_MESSAGE_HEAD + q : own]
-            return self.append_large(C_MOVED, head + data, [record[own:length]], count)
+            return self.append_large(C_MOVED, head + data, [record[own:length]], queue_ids)
         data = record[C_MESSAGE_HEAD + q : length]
         size = (C_HEAD + len(head) + len(data) + 7) & ~7
         self.reserve(size)
-        i = self.segment.note(self.offset, count)
+        i = self.segment.note(self.offset, count, queue_ids)
         self.append(C_MOVED, head + data)
         position = self.segment.number
         return (position << 32) | i
@@ -716,7 +716,7 @@ class Journal(Store):
 
     def release(self, message: Message) -> None:
         """See :class:`Store`."""
-        self.scratch.release(message.position)
+        self.scratch.release(message)
         message.position = 0
 
     def load(self, message: Message) -> None:

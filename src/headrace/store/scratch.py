@@ -15,8 +15,13 @@ The position of a message is where it starts, plus 1.
 import logging
 from collections import deque
 
-from headrace.model.message import Message
+import cython
+
 from headrace.store.disk import Disk
+
+if not cython.compiled:
+    from headrace.model.message import Message
+    from headrace.wire.memory import copy, cut, get32, put32
 
 log = logging.getLogger(__name__)
 
@@ -40,39 +45,56 @@ class Scratch:
         self.at = 0  # Where the next message goes.
         self.limit = 0  # Where the stretch of free chunks that ``at`` is in ends.
         self.buffer = bytearray()
+        self.gathered = 0  # Octets in the buffer.
         self.buffer_at = 0  # Where the buffer belongs in the file.
         self.live: dict[int, int] = {}  # By chunk: messages that touch it.
         self.unused: deque[int] = deque()  # Chunks without any.
         self.slabs: deque[tuple[int, bytes]] = deque(maxlen=SLABS)
+        self.slab = b""  # The latest of them,
+        self.slab_at = 0  # and where it belongs in the file.
 
     def put(self, message: Message) -> bool:
         """Keep a message's data; false if the disk does not take it."""
         data = message.data or b""
-        parts = message.parts or ()
-        body = sum(map(len, parts))
-        size = HEAD + len(data) + body
-        head = len(data).to_bytes(4, "big") + body.to_bytes(4, "big")
+        n = len(data)
+        body = 0
+        if message.parts is not None:
+            body = sum(map(len, message.parts))
+        size = HEAD + n + body
         try:
             if self.handle < 0:
                 self.handle = self.disk.open_unnamed(self.directory)
-            if len(self.buffer) >= BUFFER or body or self.at + size > self.limit:
+            if self.gathered >= BUFFER or body or self.at + size > self.limit:
                 self.flush()
             if self.at + size > self.limit:
                 self.begin_stretch(size)
             if body:
-                self.disk.write(self.handle, [head, data, *parts], self.at)
+                head = n.to_bytes(4, "big") + body.to_bytes(4, "big")
+                self.disk.write(self.handle, [head, data, *message.parts], self.at)
                 self.buffer_at += size
             else:
-                self.buffer += head
-                self.buffer += data
+                self.gather(data, n)
         except OSError as error:  # What is in the buffer stays there.
             log.warning("cannot page out to %s: %s", self.directory, error)
             return False
         message.position = self.at + 1
-        for chunk in range(self.at // self.chunk, (self.at + size - 1) // self.chunk + 1):
+        chunk = self.at // self.chunk
+        last = (self.at + size - 1) // self.chunk
+        while chunk <= last:
             self.live[chunk] = self.live.get(chunk, 0) + 1
+            chunk += 1
         self.at += size
         return True
+
+    def gather(self, data: bytes, n: int) -> None:
+        """Append a message without a body to the buffer."""
+        at = self.gathered
+        if len(self.buffer) < at + HEAD + n:
+            self.buffer.extend(bytes(max(BUFFER, HEAD + n)))
+        put32(self.buffer, at, n)
+        put32(self.buffer, at + 4, 0)
+        copy(self.buffer, at + HEAD, data, 0, n)
+        self.gathered = at + HEAD + n
 
     def begin_stretch(self, size: int) -> None:
         """Find room: an unused chunk, or new ones at the end of the file."""
@@ -82,35 +104,45 @@ class Scratch:
             self.at = self.unused.popleft() * self.chunk
             self.limit = self.at + self.chunk
             self.slabs.clear()
+            self.slab = b""
         else:
             self.at = self.end
-            self.limit = self.end + -(-size // self.chunk) * self.chunk
+            self.limit = self.end + (size + self.chunk - 1) // self.chunk * self.chunk
             self.end = self.limit
         self.buffer_at = self.at
 
     def flush(self) -> None:
         """Write what was gathered."""
-        if self.buffer:
-            self.disk.write(self.handle, [self.buffer], self.buffer_at)
-            self.buffer_at += len(self.buffer)
-            self.buffer.clear()
+        if self.gathered:
+            with memoryview(self.buffer) as view, view[: self.gathered] as octets:
+                self.disk.write(self.handle, [octets], self.buffer_at)
+            self.buffer_at += self.gathered
+            self.gathered = 0
 
     def read(self, at: int, size: int) -> bytes:
         """Return octets from the buffer, from what was read ahead, or from the file."""
-        if at >= self.buffer_at and at - self.buffer_at + size <= len(self.buffer):
+        if at >= self.buffer_at and at - self.buffer_at + size <= self.gathered:
             at -= self.buffer_at
-            return bytes(self.buffer[at : at + size])
+            return cut(self.buffer, at, at + size)
+        if self.slab_at <= at and at + size <= self.slab_at + len(self.slab):
+            return cut(self.slab, at - self.slab_at, at - self.slab_at + size)
         for lo, slab in self.slabs:
             if lo <= at and at + size <= lo + len(slab):
-                return slab[at - lo : at - lo + size]
+                self.slab, self.slab_at = slab, lo
+                return cut(slab, at - lo, at - lo + size)
         if size > READ_AHEAD:
-            return self.disk.read(self.handle, size, at)
+            return self.read_file(size, at)
         ahead = READ_AHEAD
         if at < self.buffer_at <= at + ahead:
             ahead = self.buffer_at - at  # What follows is not written yet.
-        slab = self.disk.read(self.handle, ahead, at)
+        slab = self.read_file(ahead, at)
         self.slabs.append((at, slab))
+        self.slab, self.slab_at = slab, at
         return slab[:size]
+
+    def read_file(self, size: int, at: int) -> bytes:
+        """Return octets from the file, fewer where it ends."""
+        return bytes(self.disk.read(self.handle, size, at))
 
     def load(self, message: Message) -> None:
         """Bring a message's data back; its place stays its own until it is released.
@@ -120,28 +152,41 @@ class Scratch:
         """
         at = message.position - 1
         head = self.read(at, HEAD)
-        n, body = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+        if len(head) < HEAD:
+            raise OSError(f"the scratch log ends before {at + HEAD}")
+        n = get32(head, 0)
+        body = get32(head, 4)
         data = self.read(at + HEAD, n)
         if len(data) < n:
             raise OSError(f"the scratch log ends before {at + HEAD + n}")
         if body:
             lo = at + HEAD + n
             message.parts = tuple(
-                self.read(lo + k, min(PART_SIZE, body - k)) for k in range(0, body, PART_SIZE)
+                [self.read(lo + k, min(PART_SIZE, body - k)) for k in range(0, body, PART_SIZE)]
             )
         message.data = data
 
-    def release(self, position: int) -> None:
+    def release(self, message: Message) -> None:
         """Let the place of a message be used again."""
-        at = position - 1
-        head = self.read(at, HEAD)
-        size = HEAD + int.from_bytes(head[:4], "big") + int.from_bytes(head[4:], "big")
-        for chunk in range(at // self.chunk, (at + size - 1) // self.chunk + 1):
-            self.live[chunk] -= 1
-            if not self.live[chunk]:
+        at = message.position - 1
+        if message.data is not None and message.parts is None:
+            size = HEAD + len(message.data)
+        else:
+            head = self.read(at, HEAD)
+            size = HEAD
+            if len(head) == HEAD:
+                size += get32(head, 0)
+                size += get32(head, 4)
+        chunk = at // self.chunk
+        last = (at + size - 1) // self.chunk
+        while chunk <= last:
+            left = self.live[chunk] - 1
+            self.live[chunk] = left
+            if left == 0:
                 del self.live[chunk]
                 if not (self.limit and chunk == (self.limit - 1) // self.chunk):
                     self.unused.append(chunk)
+            chunk += 1
 
     def close(self) -> None:
         """Let go of the file."""
