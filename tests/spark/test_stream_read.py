@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.client import Message
+from headrace.client import Message, blocking
 from sparklog import forget_last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from headrace.client import blocking
+    from headrace.testing.broker import ChildBroker
 
 pytestmark = pytest.mark.spark
 Follow = Callable[..., "DataFrame"]
@@ -255,3 +255,33 @@ def test_records_dropped_before_they_were_read_are_an_error_unless_allowed(
     run(follow(name, failOnDataLoss="false"), tmp_path)
     found = [offset for _, offset in kept(spark, tmp_path)]
     assert found == [0, *range(first, 201)]
+
+
+def test_a_query_goes_on_after_a_crash_of_the_broker(
+    spark: SparkSession, headrace_process: ChildBroker, name: str, tmp_path: Path
+) -> None:
+    def append(*contents: str) -> None:
+        with blocking.connect(headrace_process.url) as opened, opened.channel() as channel:
+            channel.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})
+            channel.publish_many(contents, name)
+
+    append(*bodies(10))
+    query = (
+        spark.readStream.format("amqp")
+        .options(uri=headrace_process.url, stream=name, startingOffsets="earliest")
+        .load()
+        .select(*COLUMNS)
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        headrace_process.kill()
+        headrace_process.start()
+        append(*bodies(5))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert kept(spark, tmp_path) == [(name, offset) for offset in range(15)]
