@@ -24,6 +24,7 @@ from headrace.protocol.codec_0_x import ConnectionClose
 from headrace.protocol.errors import AmqpError
 from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
+from headrace.server.process import memory_available
 from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.transport import Reactor, Transport, clock_ms
@@ -50,7 +51,8 @@ class Broker:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.tally = Tally(memory_max=settings.memory_max, now_ms=clock_ms())
+        memory_max = min(settings.memory_max, memory_available() * 2 // 5)
+        self.tally = Tally(memory_max=memory_max, now_ms=clock_ms())
         self.agenda = Agenda(self.wake_at)
         self.storage: Storage | None = None
         self.access: Access | None = None

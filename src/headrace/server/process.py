@@ -4,13 +4,16 @@
 import ctypes
 import gc
 import logging
+import os
 import resource
 import sys
+from pathlib import Path
 
 log = logging.getLogger(__name__)
 
 M_MMAP_THRESHOLD = -3  # Of malloc.h.
 LARGE_BLOCK = 1 << 20  # Octets.
+CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 def raise_open_files() -> None:
@@ -42,3 +45,13 @@ def settle_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def memory_available() -> int:
+    """Octets of memory that this process may use at most: the machine's, or its control group's."""
+    octets = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = CGROUP_MEMORY_MAX.read_text().strip()
+    except OSError:  # No control groups, or those of version 1.
+        return octets
+    return min(octets, int(limit)) if limit.isdigit() else octets

@@ -99,8 +99,9 @@ class Settings:
     )
 
     memory_max: int = setting(
-        512 * MIB,
-        "Memory for queued messages; above it they live on disk, well above it publishers wait.",
+        2 * GIB,
+        "Memory for queued messages, at most two fifths of the machine's; above it they live on "
+        "disk, well above it publishers wait.",
         unit="octets",
         low=1 * MIB,
         high=1 << 50,
