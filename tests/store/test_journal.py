@@ -276,6 +276,27 @@ def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
     assert [m.seq for _, m in found if m.flags & REDELIVERED] == [3]
 
 
+def test_a_message_may_be_owed_by_more_queues_than_a_word_has_bits() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    queues = b"".join(queue.to_bytes(4, "big") for queue in range(1, 101))
+    message = publish(journal, 1, queues=queues)
+    for queue in range(2, 101):
+        if queue != 80:
+            for _ in range(2):
+                journal.settle(queue, 1, message.position)
+    journal.settle(101, 1, message.position)
+    sync(journal)
+    disk.kill()
+    journal, found = recovered(disk)
+    assert [queue for queue, _ in found] == [1, 80]
+    (segment,) = [segment for segment in journal.order if segment.live]
+    assert segment.owing(0, queues) == (1).to_bytes(4, "big") + (80).to_bytes(4, "big")
+    for queue in (1, 80, 80):
+        journal.settle(queue, 1, message.position)
+    assert segment.live == 0
+
+
 def test_a_purge_spares_what_comes_after_it() -> None:
     disk = FaultyDisk()
     journal = started(disk)

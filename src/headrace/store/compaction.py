@@ -102,10 +102,7 @@ class Compactor:
             return 4096
         count = int.from_bytes(record[44:48], "big")
         ids = record[MESSAGE_HEAD : MESSAGE_HEAD + 4 * count]
-        if segment.partial is not None and i in segment.partial:
-            settled = segment.partial.pop(i)
-            every = [ids[k : k + 4] for k in range(0, len(ids), 4)]
-            ids = b"".join(id for id in every if int.from_bytes(id, "big") not in settled)
+        ids = segment.owing(i, ids)
         position = journal.append_copy(record, own, ids)
         put64(forward, 8 * i, position)
         put32(segment.heads, 8 * i + 4, 0)  # ``live`` counts it until its copy is settled.

@@ -7,7 +7,7 @@ from headrace.store.record cimport (
     C_BEGIN, C_CLEAN, C_COMMIT, C_DROPPED, C_GROUP, C_MARKED, C_MESSAGE, C_MESSAGE_HEAD, C_MOVED,
     C_RESERVED, C_SEALED, C_SETTLED, intact, next_intact,
 )
-from headrace.store.segment cimport C_SEVERAL, Segment
+from headrace.store.segment cimport Segment
 from headrace.wire.memory cimport copy, get16, get32, get64, put32, put64
 
 ctypedef unsigned char u8

@@ -47,7 +47,6 @@ if not cython.compiled:
     from headrace.store.record import SEALED as C_SEALED
     from headrace.store.record import SETTLED as C_SETTLED
     from headrace.store.record import intact, next_intact
-    from headrace.store.segment import SEVERAL as C_SEVERAL
     from headrace.store.segment import Segment
     from headrace.wire.memory import copy, get16, get32, get64, put32, put64
 
@@ -241,7 +240,7 @@ class Recovery:
         """Make a row of a message."""
         seq = get64(d, at + 16)
         count = get32(d, at + 44)
-        i = segment.note(at, 0)
+        i = segment.note(at, 0, b"")
         row = self.row_count
         if row == self.row_room:
             self.row_room = 4096 if row == 0 else row * 2
@@ -467,11 +466,10 @@ class Recovery:
                 segment = segments[number]
             i = position & 0xFFFFFFFF
             if get32(self.rows, base + 28) > 1:
-                put32(segment.heads, 8 * i + 4, owed | C_SEVERAL)
-                if row in self.settled:
-                    if segment.partial is None:
-                        segment.partial = {}
-                    segment.partial[i] = set(self.settled[row])
+                count = get32(self.rows, base + 28)
+                segment.several(i, count, self.queues[row])
+                for queue_id in self.settled.get(row, ()):
+                    segment.settle(i, queue_id)
             else:
                 put32(segment.heads, 8 * i + 4, owed)
             segment.live += 1

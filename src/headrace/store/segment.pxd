@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.store.record cimport residue
-from headrace.wire.memory cimport get32, put32, put64
+from headrace.wire.memory cimport get32, get64, put32, put64
 
 ctypedef unsigned int u32
 ctypedef unsigned long long u64
@@ -20,6 +20,9 @@ cdef class Segment:
     cdef public u32 room
     cdef public u32 count
     cdef public u32 live
+    cdef public bytearray masks
+    cdef public dict routes
+    cdef public list bits
     cdef public dict partial
     cdef public bytearray forward
     cdef public int handle
@@ -30,8 +33,13 @@ cdef class Segment:
     cdef public list marks
 
     @cython.locals(i=u32)
-    cpdef u32 note(self, u64 offset, u32 owed) except? 0xFFFFFFFF
+    cpdef u32 note(self, u64 offset, u32 owed, bytes ids) except? 0xFFFFFFFF
+    cpdef several(self, u32 i, u32 owed, bytes ids)
     cpdef u32 offset(self, u32 i) except? 0xFFFFFFFF
     cpdef u32 owed(self, u32 i) except? 0xFFFFFFFF
     @cython.locals(owed=u32)
     cpdef int settle(self, u32 i, u32 queue_id) except -2
+    @cython.locals(bits=dict, bit=cython.int, mask=u64, flag=u64)
+    cdef int settle_one(self, u32 i, u32 queue_id) except -2
+    @cython.locals(mask=u64)
+    cpdef bytes owing(self, u32 i, bytes ids)

@@ -14,25 +14,28 @@ given away before; segments before ``oldest`` were of no use any more when this 
 (:mod:`headrace.store.record`) up to a SEALED one or, in the last segment, up to the first place
 that holds none.
 
-Memory keeps 8 octets for each message: where it starts and how many queues still owe it. A position
-is ``number << 32 | index``. When compaction has copied what was left of a segment, the segment
-stays known under its number with ``forward``, which says where each message went.
+Memory keeps 8 octets for each message: where it starts and how many queues still owe it; and 12
+more where several did, to know which of them settled it. A position is ``number << 32 | index``.
+When compaction has copied what was left of a segment, the segment stays known under its number with
+``forward``, which says where each message went.
 """
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cython
 
 if not cython.compiled:
     from headrace.store.record import residue
-    from headrace.wire.memory import get32, put32, put64
+    from headrace.wire.memory import get32, get64, put32, put64
 
 MAGIC = b"HEADRACE"
 VERSION = 1
 HEADER = 64  # Octets.
 SEAL_ROOM = 16  # Octets that are always left for a SEALED record.
 SEVERAL = 0x80000000  # More than one queue owed the message at first.
+
+MASK_BITS = 64
 
 if not cython.compiled:
     C_SEVERAL = SEVERAL
@@ -51,7 +54,11 @@ class Segment:
         self.room = 0  # Messages that ``heads`` has room for.
         self.count = 0  # Messages in it.
         self.live = 0  # Messages that some queue owes.
-        self.partial: dict[int, set[int]] | None = None  # By index, who settled; only if several.
+        self.masks: Any = None  # Where several queues owe one: the route's number (4), a bit for
+        # each queue that settled it (8).
+        self.routes: dict[bytes, int] = {}  # Queue ids, as in the record, to their number.
+        self.bits: list[dict[int, int]] = []  # By that number, queue id to bit.
+        self.partial: dict[int, set[int]] | None = None  # Who settled, beyond 64 queues.
         self.forward: bytearray | None = None  # By index, the position of the copy (8).
         self.moved = False  # All that was left has been copied.
         self.retired = False  # Its file is not part of the log any more.
@@ -63,18 +70,35 @@ class Segment:
     def __repr__(self) -> str:
         return f"<Segment {self.number} live={self.live}/{self.count} end={self.end}>"
 
-    def note(self, offset: int, owed: int) -> int:
-        """Take a message into the index; return its place there."""
+    def note(self, offset: int, owed: int, ids: bytes) -> int:
+        """Take a message into the index, for the queues in ``ids``; return its place there."""
         i = self.count
         if i == self.room:
             self.room = 512 if i == 0 else i * 2
             self.heads.extend(bytes(8 * (self.room - i)))
+            if self.masks is not None:
+                self.masks.extend(bytes(12 * (self.room - i)))
         put32(self.heads, 8 * i, offset)
-        put32(self.heads, 8 * i + 4, owed if owed < 2 else owed | C_SEVERAL)
+        put32(self.heads, 8 * i + 4, owed)
         self.count = i + 1
         if owed:
             self.live += 1
+            if owed > 1:
+                self.several(i, owed, ids)
         return i
+
+    def several(self, i: int, owed: int, ids: bytes) -> None:
+        """Prepare to know which of several queues settled a message; none did so far."""
+        put32(self.heads, 8 * i + 4, owed | C_SEVERAL)
+        if self.masks is None:
+            self.masks = bytearray(12 * self.room)
+        number = self.routes.get(ids, -1)
+        if number < 0:
+            number = self.routes[ids] = len(self.bits)
+            queues = [get32(ids, at) for at in range(0, len(ids), 4)]
+            self.bits.append({queue_id: bit for bit, queue_id in enumerate(queues)})
+        put32(self.masks, 12 * i, number)
+        put64(self.masks, 12 * i + 4, 0)
 
     def offset(self, i: int) -> int:
         """Return where a message starts in the file."""
@@ -96,22 +120,52 @@ class Segment:
         if owed == 0:
             return -1
         if owed & C_SEVERAL:
-            if self.partial is None:
-                self.partial = {}
-            settled = self.partial.get(i)
-            if settled is None:
-                settled = self.partial[i] = set()
-            if queue_id in settled:
+            if not self.settle_one(i, queue_id):
                 return -1
             owed -= 1
             if owed != C_SEVERAL:
-                settled.add(queue_id)
                 put32(self.heads, 8 * i + 4, owed)
                 return 0
-            del self.partial[i]
+            if self.partial is not None:
+                self.partial.pop(i, None)
         put32(self.heads, 8 * i + 4, 0)
         self.live -= 1
         return 1
+
+    def settle_one(self, i: int, queue_id: int) -> int:
+        """Note that one of several queues settled a message; 0 when it had, or never owed it."""
+        bit = self.bits[get32(self.masks, 12 * i)].get(queue_id, -1)
+        if bit < 0:
+            return 0
+        if bit >= MASK_BITS:
+            if self.partial is None:
+                self.partial = {}
+            settled = self.partial.setdefault(i, set())
+            if queue_id in settled:
+                return 0
+            settled.add(queue_id)
+            return 1
+        mask = get64(self.masks, 12 * i + 4)
+        flag = 1
+        flag = flag << bit
+        if mask & flag:
+            return 0
+        put64(self.masks, 12 * i + 4, mask | flag)
+        return 1
+
+    def owing(self, i: int, ids: bytes) -> bytes:
+        """Return those of a message's queues that still owe it."""
+        if not get32(self.heads, 8 * i + 4) & C_SEVERAL:
+            return ids
+        mask = get64(self.masks, 12 * i + 4)
+        settled = (self.partial or {}).get(i, ())
+        left = []
+        for bit in range(len(ids) >> 2):
+            id = ids[4 * bit : 4 * bit + 4]
+            gone = mask >> bit & 1 if bit < MASK_BITS else int.from_bytes(id, "big") in settled
+            if not gone:
+                left.append(id)
+        return b"".join(left)
 
 
 class Header(NamedTuple):
