@@ -359,3 +359,16 @@ def test_a_message_comes_back_no_more_than_it_may(channel: BlockingChannel, name
         channel.basic_nack(method.delivery_tag)
     assert count(channel, name) == 0
     assert headers_of(channel, dead)["x-death"][0]["reason"] == "delivery_limit"
+
+
+def test_what_is_given_back_beyond_the_limit_is_dropped_from_the_head(
+    channel: BlockingChannel, name: str
+) -> None:
+    channel.queue_declare(name, exclusive=True, arguments={"x-max-length": 2})
+    channel.basic_publish("", name, b"1")
+    channel.basic_publish("", name, b"2")
+    held = [channel.basic_get(name)[0].delivery_tag for _ in range(2)]
+    channel.basic_publish("", name, b"3")
+    channel.basic_nack(held[-1], multiple=True, requeue=True)
+    assert channel.queue_declare(name, passive=True).method.message_count == 2
+    assert [channel.basic_get(name, auto_ack=True)[2] for _ in range(2)] == [b"2", b"3"]

@@ -314,9 +314,7 @@ class GatewayConnection(Peer):
         route = route_copies(self, data[:address_len], copies, payload)
         if channel.tx:
             self.copies = copies
-            self.publish_later(
-                channel, data, 0, len(data), address_len, header, body_size, parts
-            )
+            self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
             self.copies = None
             return
         refused = self.publish_rarely(

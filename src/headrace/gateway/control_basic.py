@@ -92,7 +92,9 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     if len(consumers) >= CONSUMERS_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
-    if queue.exclusive_consumer is not None or (method.exclusive and queue.consumer_count()):
+    if queue.exclusive_consumer is not None or (
+        method.exclusive and (queue.consumer_count() or queue.single)
+    ):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{vhost}' in exclusive use")
     arguments = method.arguments
     priority = arguments.get("x-priority", 0)

@@ -442,6 +442,8 @@ class Queue:
                     if message is None:
                         break
                     self.hand(consumer, message)
+        if self.limited and self.overflow == OVERFLOW_DROP_HEAD:
+            self.shorten()  # What came back may be more than there is room for.
         if self.waiters is not None:
             self.release_waiters()
 

@@ -581,13 +581,15 @@ class VirtualHost:
         """Return the binding that is meant; it need not exist, but its ends must."""
         self._not_default(source)
         kind, name = destination
+        if kind != QUEUE:
+            self._not_default(name)
+        start = self.find_exchange(source)
         end: Destination
         if kind == QUEUE:
             end = self.find_queue(name, owner)
         else:
-            self._not_default(name)
             end = self.find_exchange(name)
-        return Binding(self.find_exchange(source), end, routing_key, arguments)
+        return Binding(start, end, routing_key, arguments)
 
     def _lasting(self, binding: Binding) -> bool:
         return binding.source.durable and binding.destination.durable
