@@ -12,6 +12,7 @@ import hashlib
 import logging
 import re
 import secrets
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from headrace.protocol.errors import AmqpError
 
@@ -104,8 +105,6 @@ class Rig:
     """A broker in memory, and a witness: a client of it that takes small frames."""
 
     def __init__(self) -> None:
-        numbers = count()
-        secrets.token_urlsafe = lambda nbytes=None: f"{next(numbers):022d}"
         self.tally = Tally(now_ms=1_700_000_000_000)
         self.store = Store()
         self.agenda = Agenda()
@@ -200,8 +199,24 @@ class Rig:
         return "\n".join([client.state.name, *errors, *sorted(queues), *exchanges])
 
 
-def run_split(data: bytes, chunks: Iterable[bytes]) -> tuple[str, bytes]:
-    rig = Rig()
+def run_split(chunks: Iterable[bytes]) -> tuple[str, bytes]:
+    with names_in_order():
+        return run_on(Rig(), chunks)
+
+
+@contextmanager
+def names_in_order() -> Iterator[None]:
+    """Names that the broker makes up are the same in every run."""
+    numbers = count()
+    real = secrets.token_urlsafe
+    secrets.token_urlsafe = lambda nbytes=None: f"{next(numbers):022d}"
+    try:
+        yield
+    finally:
+        secrets.token_urlsafe = real
+
+
+def run_on(rig: Rig, chunks: Iterable[bytes]) -> tuple[str, bytes]:
     client = rig.connect(2)
     written = b""
     for chunk in chunks:
@@ -236,10 +251,10 @@ def run_gateway(data: bytes) -> str:
     logger.setLevel(logging.ERROR)
     try:
         data = localised(data)
-        state, written = run_split(data, [data])
+        state, written = run_split([data])
         step = 1 + len(data) % 97
         chunks = [data[at : at + step] for at in range(0, len(data), step)]
-        other, _ = run_split(data, chunks)
+        other, _ = run_split(chunks)
         if other != state:
             raise Finding(f"in chunks of {step}:\n{other}\nin one:\n{state}")
         holds(not listening.heard, "\n".join(listening.heard))

@@ -12,7 +12,6 @@ Every function returns text that says all that happened, so two builds can be co
 from __future__ import annotations
 
 import hashlib
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -237,7 +236,3 @@ def run_stream(data: bytes) -> str:
         said.append(run_codec(payload))
         at += 8 + size
     return hashlib.sha256("\n".join(said).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-# Findings say what the log would say.
-logging.getLogger("headrace").setLevel(logging.CRITICAL)

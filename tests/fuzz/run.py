@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import os
 import subprocess
 import sys
@@ -124,6 +125,7 @@ def main() -> int:
         command = [sys.executable, __file__, *arguments]
         return subprocess.run(command, env=sanitized_environment(), check=False).returncode
     sys.path.insert(0, str(HERE))
+    logging.disable(logging.WARNING)  # What clients do wrong is what this is about.
     if options.read_too_far:
         from headrace.wire.table import check_utf8
 
