@@ -86,7 +86,9 @@ def check_table(d: bytes | bytearray, at: int, end: int) -> int:
     return at + 4 + size
 
 
-def _check_entries(d: bytes | bytearray, at: int, end: int, depth: int, named: bool, count: int) -> int:
+def _check_entries(
+    d: bytes | bytearray, at: int, end: int, depth: int, named: bool, count: int
+) -> int:
     """Return the number of values seen so far, or -1. A table is `named`, an array is not."""
     if depth > _DEPTH_MAX:
         return -1
