@@ -19,6 +19,7 @@ from headrace.protocol.events import Event, HeaderRejected
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CORPUS = sorted((HERE / "corpus").glob("*.bin"))
+BUILD_S_MAX = 1800  # The first of these tests may have to compile everything.
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
 
 
@@ -98,6 +99,7 @@ def test_the_fuzzer_sees_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(BUILD_S_MAX)
 def test_both_builds_agree_on_every_input() -> None:
     build = [sys.executable, "build_ext.py"]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -112,6 +114,7 @@ def test_both_builds_agree_on_every_input() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(BUILD_S_MAX)
 def test_the_sanitized_build_finds_nothing() -> None:
     done = fuzzer("--sanitize", "--seconds", f"{SECONDS:g}", "--seed", "5")
     assert done.returncode == 0, done.stderr
@@ -119,6 +122,7 @@ def test_the_sanitized_build_finds_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(BUILD_S_MAX)
 def test_the_sanitizers_are_awake() -> None:
     done = fuzzer("--sanitize", "--read-too-far")
     assert done.returncode != 0
