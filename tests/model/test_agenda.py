@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deadlines are met in order, once, and cost nothing when they are gone."""
 
+import pytest
+
 from headrace.model.agenda import Agenda
 
 
@@ -35,3 +37,21 @@ def test_a_deadline_that_comes_earlier_every_time_leaves_no_heap() -> None:
         agenda.put("key", 100_000 - n, lambda now: 0)
     assert len(agenda._heap) < 200
     assert agenda.next_ms == 100_000 - 9_999
+
+
+def test_one_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    called: list[int] = []
+    agenda = Agenda()
+
+    def fail(now_ms: int) -> int:
+        raise ValueError(now_ms)
+
+    def note(now_ms: int) -> int:
+        called.append(now_ms)
+        return 0
+
+    agenda.put("bad", 1, fail)
+    agenda.put("good", 2, note)
+    assert agenda.run(5) == 0
+    assert called == [5]
+    assert "what was due failed" in caplog.text

@@ -19,6 +19,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
+from headrace.wire.table import TABLE_ENTRIES_MAX
 
 NOW_MS = 1_000_000_500
 
@@ -286,3 +287,18 @@ def test_dead_letters_do_not_take_room_twice(vhost: VirtualHost) -> None:
     queue.drain()
     assert Sharing.room == 0
     assert (queue.ready_count, dead.unacked_count) == (1, 1)
+
+
+def test_headers_with_no_room_for_a_death_end_quietly(
+    vhost: VirtualHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    full: dict[str, Any] = dict.fromkeys(map(str, range(TABLE_ENTRIES_MAX - 3)))
+    offer(queue, "", "q", headers=full, expiration="1")
+    offer(queue, "", "q", expiration="1")
+    for taken in (queue.get(Consumer(queue, "tag", False)) for _ in range(2)):
+        assert taken is not None
+        queue.discard(taken)
+    assert dead.ready_count == 1
+    assert caplog.text.count("is dropped") == 1

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.model.deadletter import Content
+from headrace.model.deadletter import Content, UnreadableError
 from headrace.model.message import LARGE, Message, new_message
+from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import (
     DELIVERY_MODE,
@@ -34,6 +35,12 @@ class BasicContents:
 
     def read(self, message: Message) -> Content:
         """Return what a message says of itself."""
+        try:
+            return self._read(message)
+        except MalformedError as error:
+            raise UnreadableError(str(error)) from error
+
+    def _read(self, message: Message) -> Content:
         exchange, routing_key = address_of(message)
         payload = header_of(message)
         headers: Mapping[str, Any] = {}
@@ -53,8 +60,12 @@ class BasicContents:
         data = message.data
         assert data is not None, "the message is paged out"
         at = message.address_len + 2
-        payload = without_property(header_of(message), EXPIRATION)
-        payload = with_property(payload, HEADERS, encode_table(headers))
+        try:
+            payload = without_property(header_of(message), EXPIRATION)
+            payload = with_property(payload, HEADERS, encode_table(headers))
+            property_range(payload, HEADERS)  # Whoever reads it next can, too.
+        except (MalformedError, ValueError) as error:
+            raise UnreadableError(str(error)) from error
         body = data[at + _FRAME_HEAD + get32(data, at + 3) + 1 :]
         address = shortstr(exchange) + shortstr(routing_key)
         frame = data[at : at + 3] + len(payload).to_bytes(4, "big") + payload + b"\xce"

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
 
 _STALE_MIN = 64
+
+log = logging.getLogger(__name__)
 
 
 class Agenda:
@@ -64,6 +67,10 @@ class Agenda:
                 return when
             key = heappop(self._heap)[2]
             call = self._due.pop(key)[1]
-            again = call(now_ms)
+            try:
+                again = call(now_ms)
+            except Exception:  # One bad queue must not stop the clock of the others.
+                log.exception("what was due failed")
+                continue
             if again:
                 self.put(key, max(again, now_ms + 1), call)

@@ -27,6 +27,10 @@ DEATHS_MAX = 128  # Entries of x-death; the oldest are forgotten.
 ROUTING_KEYS_MAX = 256  # Of one CC header; what comes behind is not followed.
 
 
+class UnreadableError(Exception):
+    """A message cannot be read, or not be written with what is to be added."""
+
+
 class Content(NamedTuple):
     """What has to be known of a message that died."""
 
@@ -41,12 +45,20 @@ class Contents(Protocol):
     """Reads and rewrites messages, which only a gateway can."""
 
     def read(self, message: Message) -> Content:
-        """Return what the message says of itself."""
+        """Return what the message says of itself.
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
 
     def rewrite(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
     ) -> Message:
-        """Return a new message: same body, another address and headers, and no expiration."""
+        """Return a new message: same body, another address and headers, and no expiration.
+
+        Raises:
+            UnreadableError: the headers do not fit.
+        """
 
 
 def copies(headers: Mapping[str, Any]) -> list[str]:

@@ -411,7 +411,21 @@ class VirtualHost:
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
-        content = self.contents.read(message)
+        try:
+            self._dead_letter(message, queue, reason, exchange, key, self.contents)
+        except deadletter.UnreadableError as error:
+            log.warning("vhost %r: a dead letter of %r is dropped: %s", self.name, queue, error)
+
+    def _dead_letter(
+        self,
+        message: Message,
+        queue: Queue,
+        reason: str,
+        exchange: Exchange,
+        key: str | None,
+        contents: deadletter.Contents,
+    ) -> None:
+        content = contents.read(message)
         headers = deadletter.with_death(
             content, queue.name, reason, self.tally.now_ms, rerouted=key is not None
         )
@@ -428,7 +442,7 @@ class VirtualHost:
                     del found[target]
                     self._report_cycle(queue.name, target.name)
         if found:
-            letter = self.contents.rewrite(message, name, keys[0], headers)
+            letter = contents.rewrite(message, exchange.name, keys[0], headers)
             self.deliver(letter, found, content.persistent)
 
     def deliver(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
