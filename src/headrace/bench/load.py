@@ -205,8 +205,7 @@ def make_sheet(load: Load, publisher: int, frame_max: int) -> Sheet:
         for i in range(load.queues):
             number = (publisher + i) % load.queues
             add(queue_name(number), number, 1)
-    sheet_octets = max(4096, SHEET_OCTETS // load.publishers)
-    repeats = max(1, sheet_octets // sum(len(kind[0]) for kind in kinds))
+    repeats = max(1, SHEET_OCTETS // sum(len(kind[0]) for kind in kinds))
     octets = bytearray(b"".join(kind[0] for kind in kinds) * repeats)
     ends, bodies = array("Q"), array("Q")
     at = 0
