@@ -351,10 +351,13 @@ def test_a_hostile_server_is_told_what_it_did(name: str, octets: bytes, code: Re
     assert pair.client.close_reason is events[-1].error
 
 
+@pytest.mark.rule("0-9-1/connection.start#03")
 def test_a_server_that_speaks_something_else_is_reported() -> None:
     client = Connection(Role.CLIENT)
+    assert client.data_to_send() == HEADER
     assert client.receive(b"AMQP\x01\x01\x00\x0a") == [HeaderRejected(b"AMQP\x01\x01\x00\x0a")]
     assert client.state is State.CLOSED
+    assert client.data_to_send() == b""
 
 
 def test_a_server_may_not_raise_the_limits_that_the_client_set() -> None:
