@@ -129,6 +129,6 @@ def test_an_interrupted_consumer_loses_nothing(headrace_broker: LocalBroker) -> 
         process.send_signal(signal.SIGINT)
         output, said = process.communicate(timeout=60)
         assert (process.returncode, output) == (0, b"")
-        assert said.decode() in ("2 consumed\n", "3 consumed\n")
+        assert said.decode().splitlines()[-1] in ("2 consumed", "3 consumed")
         rest = channel.get("q")  # Printed, and interrupted before its ack.
         assert rest is None or (rest.body, rest.redelivered) == (b"2", True)

@@ -328,7 +328,6 @@ async def test_flow_pauses_publishing() -> None:
         peer.send(1, ChannelFlow(active=True))
         assert (await peer.expect(ChannelFlowOk)).active
         await peer.expect(BasicPublish)
-        peer.send(1, QueueDeclareOk(queue="q"))
 
     async with scripted(script) as broker, connect(broker.url) as connection:
         channel = await connection.channel(confirm=False)

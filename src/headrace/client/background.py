@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import threading
@@ -48,11 +49,23 @@ class Loop:
         if asyncio._get_running_loop() is loop:
             work.close()
             raise UsageError("a callback must not call the blocking client: it would wait forever")
-        future = asyncio.run_coroutine_threadsafe(_bounded(work, timeout_s), loop)
+        bounded = _bounded(work, timeout_s)
         try:
-            return future.result()
-        finally:
-            future.cancel()  # If this thread was interrupted while it waited.
+            future = asyncio.run_coroutine_threadsafe(bounded, loop)
+            try:
+                return future.result()
+            finally:
+                future.cancel()  # If this thread was interrupted while it waited.
+        except BaseException:
+            # Once a cancelled task has run, what it had not begun can be thrown away.
+            loop.call_soon_threadsafe(loop.call_soon, _discard, bounded, work)
+            raise
+
+
+def _discard(*unfinished: Coroutine[object, None, object]) -> None:
+    for coroutine in unfinished:
+        if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+            coroutine.close()
 
 
 async def _bounded(work: Coroutine[object, None, Result], timeout_s: float | None) -> Result:
