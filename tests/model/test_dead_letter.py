@@ -22,6 +22,7 @@ from headrace.spec.tables import V0_9_1
 from headrace.wire.table import TABLE_ENTRIES_MAX
 
 NOW_MS = 1_000_000_500
+DEAD_LETTERS_MAX = 256  # That one queue sends in one go.
 
 
 @pytest.fixture
@@ -302,3 +303,33 @@ def test_headers_with_no_room_for_a_death_end_quietly(
         queue.discard(taken)
     assert dead.ready_count == 1
     assert caplog.text.count("is dropped") == 1
+
+
+def test_a_great_dying_takes_its_turns(vhost: VirtualHost) -> None:
+    count = 2 * DEAD_LETTERS_MAX + 10
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    queue.message_ttl_ms = 10
+    for _ in range(count):
+        offer(queue, "", "q")
+    vhost.tally.now_ms = NOW_MS + 10
+    turns = 0
+    while due := vhost.agenda.run(vhost.tally.now_ms):
+        turns += 1
+        assert due == vhost.tally.now_ms + 1  # As soon as everybody else had a turn.
+        assert dead.ready_count == turns * DEAD_LETTERS_MAX
+        vhost.tally.now_ms = due
+    assert (turns, dead.ready_count, queue.ready_count) == (2, count, 0)
+
+
+def test_what_is_due_and_still_there_is_not_delivered(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    queue.message_ttl_ms = 10
+    for _ in range(DEAD_LETTERS_MAX + 5):
+        offer(queue, "", "q")
+    vhost.tally.now_ms = NOW_MS + 10
+    vhost.agenda.run(NOW_MS + 10)
+    assert queue.ready_count == 5
+    assert queue.get(Consumer(queue, "tag", False)) is None
+    assert (queue.ready_count, dead.ready_count) == (0, DEAD_LETTERS_MAX + 5)

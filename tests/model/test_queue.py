@@ -302,7 +302,18 @@ def test_many_expired_messages_leave_no_shells(queue: Queue, tally: Tally) -> No
     for _ in range(5000):
         offer(queue, b"x", deadline_ms=tally.now_ms + 1)
     offer(queue, b"last")
-    queue.expire(tally.now_ms + 1)
+    while queue.expire(tally.now_ms + 1):
+        pass
     assert queue.ready_count == 1
     assert queue.shells == 0
     assert bodies_left(queue) == [b"last"]
+
+
+def test_one_long_life_does_not_keep_the_shells_of_short_ones(queue: Queue, tally: Tally) -> None:
+    queue.dead_letter_exchange = None
+    offer(queue, b"long", deadline_ms=tally.now_ms + 1_000_000)
+    for _ in range(5000):
+        offer(queue, b"short", deadline_ms=tally.now_ms + 1)
+    assert queue.expire(tally.now_ms + 1) == tally.now_ms + 1_000_000
+    assert (queue.ready_count, queue.shells) == (1, 0)
+    assert bodies_left(queue) == [b"long"]

@@ -10,6 +10,8 @@ cdef long long RESIDENT_MIN
 cdef long long RESIDENT_OCTETS
 cdef unsigned long long RESERVATION
 cdef long long SHELLS_MIN
+cdef long long EXPIRE_MAX
+cdef long long DEAD_LETTERS_MAX
 cdef int DEFAULT_HIGH_PRIORITY
 
 cdef class Consumer:
@@ -125,7 +127,8 @@ cdef class Queue:
     cdef dead_letter(self, Message message, str reason)
     cpdef leave(self, Message message)
     cdef watch(self, Message message)
-    @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint)
+    @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint,
+                   budget=cython.longlong, following=cython.longlong)
     cpdef long long expire(self, long long now_ms) except -1
     cdef sweep(self)
     @cython.locals(message=Message, fresh=Ring)

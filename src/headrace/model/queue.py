@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
 RESIDENT_OCTETS = 65536  # unless they are larger than this, or there are too many such queues.
 RESERVATION = 65536  # How far ahead of the deliveries the journal says "may have been delivered".
+EXPIRE_MAX = 16384  # Messages that expire in one go,
+DEAD_LETTERS_MAX = 256  # and those that become dead letters, which takes longer.
 SHELLS_MIN = 1024  # Below this many shells a ring is not swept.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
 
@@ -573,25 +575,33 @@ class Queue:
             self.on_deadline(self, message.deadline_ms)
 
     def expire(self, now_ms: int) -> int:
-        """Drop and dead-letter what is due; return the next deadline, 0 when there is none."""
+        """Drop and dead-letter what is due; return the next deadline, 0 when there is none.
+
+        So that nobody else has to wait long, some of what is due may be left for the next call.
+        """
         deadline: int
+        following = 0
+        budget = EXPIRE_MAX if self.dead_letter_exchange is None else DEAD_LETTERS_MAX
         while self.expiring:
             deadline, _, message = self.expiring[0]
             gone = message.flags & C_GONE or message.consumer is not None
-            if not gone and deadline > now_ms:
-                return deadline
+            if not gone and (deadline > now_ms or budget == 0):
+                following = deadline
+                break
             heappop(self.expiring)
             if gone:
                 continue
+            budget -= 1
             self.ready_count -= 1
             self.ready_bytes -= message.body_size
             self.shells += 1
             self.dead_letter(message, "expired")
             self.leave(message)
-        self.expiring = None
+        if following == 0:
+            self.expiring = None
         if self.shells > SHELLS_MIN and self.shells > self.ready_count:
             self.sweep()
-        return 0
+        return following
 
     def sweep(self) -> None:
         """Rebuild the rings without shells."""
