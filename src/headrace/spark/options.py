@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from headrace.client.errors import InvalidUrl
-from headrace.client.url import parse_url
+from headrace.client.url import Secret, parse_url
 
 NAME_BYTES_MAX: Final = 255  # A short string of the protocol.
 RECORDS_MAX: Final = 2**63 - 1
@@ -48,15 +48,6 @@ class Edge(Enum):
 
 
 Position = Edge | int | datetime
-
-
-class Secret(str):
-    """A string that stays out of reprs, and so out of logs and tracebacks."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'***'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from headrace.client import Reconnect, blocking
 from headrace.client.errors import ClientError, NotFound, OffsetGone
 from headrace.spark.arrow import Record, batches
-from headrace.spark.options import Edge, OptionError, Position, Secret
+from headrace.spark.options import Edge, OptionError, Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.client.url import Secret
     from headrace.spark.offsets import Range
 
 log = logging.getLogger(__name__)
