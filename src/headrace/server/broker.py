@@ -34,6 +34,7 @@ from headrace.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
+BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
 ALARM_S = 0.1  # How often room in memory and on disk is looked at.
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
 STOP_S = 1.0  # How long clients have to answer our close when the broker stops.
@@ -300,6 +301,9 @@ class Broker:
         assert self.context is not None
         assert self.reactor is not None
         self.context.line(name).advance()
+        assert self.storage is not None
+        if self.storage.stores[name].full or self.reactor.blocked:
+            self.look_for_room()
         self.reactor.turn()
 
     def look_for_room(self) -> None:
@@ -308,7 +312,12 @@ class Broker:
         assert self.storage is not None
         tally = self.tally
         reasons = []
-        if tally.crowded() or (self.reactor.blocked and tally.memory_used > tally.memory_max):
+        memory_short = tally.crowded()
+        memory_short |= bool(self.reactor.blocked) and tally.memory_used > tally.memory_max
+        backlog_max = BACKLOG_MAX // 2 if self.reactor.blocked else BACKLOG_MAX
+        for store in self.storage.stores.values():  # What waits for the disk waits in memory.
+            memory_short |= store.appended > store.synced + backlog_max
+        if memory_short:
             reasons.append("low on memory")
         if any(store.full for store in self.storage.stores.values()):
             reasons.append("low on disk")

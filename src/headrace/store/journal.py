@@ -67,7 +67,6 @@ log = logging.getLogger(__name__)
 SEGMENT_SIZE = 64 << 20  # Octets.
 BUFFER_SIZE = 1 << 20  # Octets a group buffer has at first, and returns to when it grew far.
 BUFFER_KEPT = 8 << 20
-BACKLOG_MAX = 256 << 20  # Octets appended and not synced; beyond, publishers wait.
 READ_AHEAD = 256 << 10
 SLABS = 4  # Stretches read ahead that are kept.
 PART_SIZE = 131064  # Octets; a large body is read back in parts of this size.
@@ -593,13 +592,8 @@ class Journal(Store):
         return moved
 
     def is_full(self) -> bool:
-        """Tell whether publishers must wait."""
-        backlog = self.appended - self.synced
-        return bool(
-            self.writer.trouble is not None
-            or self.writer.short
-            or backlog > (BACKLOG_MAX // 2 if self.full else BACKLOG_MAX)
-        )
+        """Tell whether publishers must wait: the disk is full, or does not take what we write."""
+        return bool(self.writer.trouble is not None or self.writer.short)
 
     def report_full(self) -> None:
         """Log why publishers wait, or that they need not any more."""
@@ -611,15 +605,13 @@ class Journal(Store):
                 self.name,
                 self.writer.trouble,
             )
-        elif self.writer.short:
+        else:
             log.error(
                 "journal %s: less than %d octets free in %s; publishers wait",
                 self.name,
                 self.writer.free_min,
                 self.directory,
             )
-        else:
-            log.warning("journal %s: the disk does not keep up; publishers wait", self.name)
 
     # --- Files ------------------------------------------------------------------------------
 
@@ -851,6 +843,7 @@ class Journal(Store):
                         del segment.reserved[queue_id]
         self.recovered = True
         self.emptied = True
+        self.writer.look()
         return recovery.messages()
 
     def rest(self, marks: Iterable[tuple[int, int]]) -> None:

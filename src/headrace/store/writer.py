@@ -59,6 +59,13 @@ class Writer:
         self.jobs.append(job)
         self._work.put(None)
 
+    def look(self) -> None:
+        """Compare free space with the limit now, and go on doing so while it is short."""
+        if self._thread is None:
+            self.check_free()
+        else:
+            self._work.put(None)
+
     def woken(self) -> None:
         """Clear the wake-up; called on the event loop."""
         with contextlib.suppress(BlockingIOError):
