@@ -203,7 +203,14 @@ def test_remote_control_changes_the_consumers(worker, name):
     (answer,) = control.rate_limit("celery_program.add", "1000/s", **options)
     assert "ok" in answer[worker.name]
     with worker.app.connection_for_write() as connection:
-        connection.default_channel.queue_delete(name)
+        channel = connection.default_channel
+
+        def left() -> bool:
+            return channel.queue_declare(name, passive=True).consumer_count == 0
+
+        # The worker answers before it cancels; a cancel from the broker would make it reconnect.
+        until(left, "the worker consumes no more", PATIENCE_S)
+        channel.queue_delete(name)
 
 
 def test_scheduled_task_is_seen_and_revoked(worker):
