@@ -7,6 +7,8 @@ told by a file descriptor that becomes readable.
 """
 
 import contextlib
+import errno
+import logging
 import os
 import select
 import threading
@@ -16,6 +18,8 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from headrace.store.disk import Disk
+
+log = logging.getLogger(__name__)
 
 RETRY_S = 0.25
 FREE_CHECK_S = 1.0
@@ -79,6 +83,11 @@ class Writer:
             job.run(self.disk)
         except OSError as error:
             self.trouble = error
+            self._wake()
+            return False
+        except Exception as error:  # A bug of ours; the thread must not die unheard.
+            log.exception("the writer of %s failed", self.directory)
+            self.trouble = OSError(errno.EIO, f"internal error: {error!r}")
             self._wake()
             return False
         self.trouble = None
