@@ -398,6 +398,28 @@ def test_direct_reply_to(connection, channel, queue):
     assert (answers[0][0].correlation_id, answers[0][1]) == ("1", b"answer")
 
 
+def test_an_answer_to_a_client_that_went_away_is_unroutable(broker, channel, queue):
+    with connect(broker) as client:
+        asking = client.channel()
+        asking.basic_consume("amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True)
+        asking.basic_publish("", queue, b"?", BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+        _, asked, _ = take(channel, queue)
+        channel.queue_declare(asked.reply_to, passive=True)  # How a server asks for the client.
+    channel.confirm_delivery()
+
+    def unroutable() -> bool:
+        try:
+            channel.basic_publish("", asked.reply_to, b"!", mandatory=True)
+        except pika.exceptions.UnroutableError:
+            return True
+        return False
+
+    until(unroutable, "the answer is returned")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as raised:
+        channel.queue_declare(asked.reply_to, passive=True)
+    assert raised.value.reply_code == 404
+
+
 def test_publishing_from_another_thread(connection, channel, queue):
     def publish() -> None:
         connection.add_callback_threadsafe(lambda: channel.basic_publish("", queue, b"threaded"))
