@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk without room: publishers hear of it, and nothing is confirmed that is not kept."""
+"""Disks without room, and disks that rot."""
 
 from __future__ import annotations
 
@@ -46,3 +46,27 @@ def test_who_does_not_publish_is_served(broker: ChildBroker) -> None:
     for _ in range(20):
         assert channel.basic_get("q", auto_ack=True) == (None, None, None)
     connection.close()
+
+
+def test_a_damaged_message_costs_itself_alone(tmp_path: Path) -> None:
+    with ChildBroker(tmp_path / "data") as broker:
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        for number in range(5):
+            body = b"body %d " % number * 100
+            channel.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2))
+        broker.kill()
+        (segment,) = tmp_path.glob("data/vhosts/*/journal/*.segment")
+        octets = bytearray(segment.read_bytes())
+        octets[octets.index(b"body 2 body 2") + 40] ^= 0x10
+        segment.write_bytes(octets)
+        broker.start()
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+        channel = connection.channel()
+        bodies = [channel.basic_get("q", auto_ack=True)[2] for _ in range(5)]
+        connection.close()
+    assert bodies == [b"body %d " % number * 100 for number in (0, 1, 3, 4)] + [None]
+    (aside,) = tmp_path.glob("data/vhosts/*/journal/quarantine/*")
+    assert b"body 2 body 2" in aside.read_bytes()
