@@ -317,3 +317,23 @@ def test_one_long_life_does_not_keep_the_shells_of_short_ones(queue: Queue, tall
     assert queue.expire(tally.now_ms + 1) == tally.now_ms + 1_000_000
     assert (queue.ready_count, queue.shells) == (1, 0)
     assert bodies_left(queue) == [b"long"]
+
+
+def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone(
+    queue: Queue,
+) -> None:
+    class Publisher:
+        released = 0
+
+        def unpace(self) -> None:
+            self.released += 1
+            queue.drop_waiter(self)
+
+    stays, leaves = Publisher(), Publisher()
+    for _ in range(3):
+        queue.add_waiter(stays)
+        queue.add_waiter(leaves)
+    queue.drop_waiter(leaves)
+    assert list(queue.waiters) == [stays]
+    queue.release_waiters()
+    assert (stays.released, leaves.released, queue.waiters) == (1, 0, None)

@@ -79,7 +79,7 @@ cdef class Queue:
     cdef public bint single
     cdef public Consumer chosen
     cdef public int delivery_limit
-    cdef public list waiters
+    cdef public dict waiters
     cdef public object on_deadline
 
     cpdef Consumer taker(self)
@@ -141,6 +141,7 @@ cdef class Queue:
     cpdef unpark(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)
     cpdef add_waiter(self, object publisher)
+    cpdef drop_waiter(self, object publisher)
     cpdef release_waiters(self)
     cpdef long long purge(self) except -1
     @cython.locals(message=Message)

@@ -700,8 +700,13 @@ class Queue:
     def add_waiter(self, publisher: Any) -> None:
         """Remember a publisher that stopped reading until the queue is shorter."""
         if self.waiters is None:
-            self.waiters = []
-        self.waiters.append(publisher)
+            self.waiters = {}
+        self.waiters[publisher] = None
+
+    def drop_waiter(self, publisher: Any) -> None:
+        """Forget a publisher that waits no longer."""
+        if self.waiters is not None:
+            self.waiters.pop(publisher, None)
 
     def release_waiters(self) -> None:
         """Let paced publishers read again when the queue is short enough."""

@@ -36,6 +36,7 @@ cdef class Transport:
     cdef public bint stalled
     cdef public bint closing
     cdef public bint closed
+    cdef public Queue pace_queue
     cdef public object pace_timer
     cdef public object close_timer
     cdef public long idle_ticks
@@ -52,6 +53,8 @@ cdef class Transport:
     @cython.locals(rest=bytes)
     cpdef take_rest(self)
     cpdef start_pacing(self, Queue queue)
+    @cython.locals(queue=Queue)
+    cpdef stop_pacing(self)
     cpdef unpace(self)
     cpdef block(self, str reason)
     cpdef unblock(self)

@@ -89,6 +89,7 @@ class Transport:
         self.stalled = False  # Too much waits to be sent: read nothing more for now.
         self.closing = False
         self.closed = False
+        self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
         self.pace_timer: Any = None
         self.close_timer: Any = None
         self.idle_ticks = 0  # Ticks since the last octet came.
@@ -195,16 +196,25 @@ class Transport:
             return
         self.paced = True
         self.pause_reading()
+        self.pace_queue = queue
         queue.add_waiter(self)
         self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
+
+    def stop_pacing(self) -> None:
+        """Wait for the queue no longer; it must not remember who is gone."""
+        self.paced = False
+        if self.pace_timer is not None:
+            self.pace_timer.cancel()
+            self.pace_timer = None
+        queue = self.pace_queue
+        if queue is not None:
+            self.pace_queue = None
+            queue.drop_waiter(self)
 
     def unpace(self) -> None:
         """The queue is shorter, or the time is up."""
         if self.paced:
-            self.paced = False
-            if self.pace_timer is not None:
-                self.pace_timer.cancel()
-                self.pace_timer = None
+            self.stop_pacing()
             if not self.connection.blocked:
                 self.resume_reading()
 
@@ -306,7 +316,7 @@ class Transport:
         if not self.closing:
             self.closing = True
             self.close_timer = self.reactor.loop.call_later(LINGER_S, self.on_linger_over)
-            self.paced = False
+            self.stop_pacing()
             self.stalled = False
             self.resume_reading()
         self.reactor.loop.call_soon(self.flush_and_close)
@@ -341,11 +351,10 @@ class Transport:
         self.stop_writing()
         self.closed = True
         self.closing = True
-        for timer in (self.close_timer, self.pace_timer):
-            if timer is not None:
-                timer.cancel()
-        self.close_timer = None
-        self.pace_timer = None
+        self.stop_pacing()
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+            self.close_timer = None
         self.rest = None
         self.connection.drop()
         self.connection.end()
