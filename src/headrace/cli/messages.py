@@ -3,9 +3,11 @@
 
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 from typing import Any, TypeVar
 
 import click
@@ -40,6 +42,31 @@ def open_channel(url: str) -> Iterator[Channel]:
             yield channel
     except ClientError as error:
         raise click.ClickException(str(error)) from None
+
+
+class Interrupts:
+    """Lets SIGINT end a wait for the next message, and nothing else halfway."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._allowed = False
+
+    def arrived(self, number: int, frame: FrameType | None) -> None:
+        """The signal's handler; a second signal ends anything."""
+        if self._allowed or self._seen:
+            raise KeyboardInterrupt
+        self._seen = True
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in here, also for a signal that came before."""
+        self._allowed = True
+        try:
+            if self._seen:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._allowed = False
 
 
 @click.command()
@@ -135,7 +162,9 @@ def consume(
     """Print the messages of QUEUE, each followed by a newline, and acknowledge them."""
     arguments = {"x-stream-offset": read_offset(offset)} if offset else None
     seen = 0
+    interrupts = Interrupts()
     with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        signal.signal(signal.SIGINT, interrupts.arrived)
         if declare:
             channel.declare_queue(queue)
         if count is not None:
@@ -145,7 +174,8 @@ def consume(
         ) as consumer:
             while count is None or seen < count:
                 try:
-                    delivery = consumer.receive(timeout_s)
+                    with interrupts.allowed():
+                        delivery = consumer.receive(timeout_s)
                 except TimeoutError:
                     break
                 show(delivery, as_json)
