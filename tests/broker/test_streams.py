@@ -104,6 +104,7 @@ def test_a_time_and_an_interval_begin_where_they_say(headrace_process: ChildBrok
     moment = second.replace(tzinfo=None)
     assert read(headrace_process, "s", moment, 1) == [(1, b"new")]
     assert read(headrace_process, "s", "1h", 2) == [(0, b"old"), (1, b"new")]
+    assert read(headrace_process, "s", "9999999999Y", 1) == [(0, b"old")]
 
 
 def test_prefetch_is_credit(headrace_process: ChildBroker) -> None:

@@ -91,6 +91,7 @@ def test_good_values_and_unknown_names_pass() -> None:
         ("1s", 1000),
         ("2m", 120_000),
         ("1Y", 31_536_000_000),
+        ("999999999Y", 1 << 50),
         ("0s", None),
         ("h", None),
         ("5w", None),

@@ -18,6 +18,7 @@ from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 EXPIRY_MS_MAX = 0xFFFFFFFF
 PRIORITY_MAX = 255
+AGE_MS_MAX = 1 << 50  # Some 35,000 years; what is older counts as this old.
 
 Check = Callable[[Any, Mapping[str, Any]], str | None]  # What is wrong with the value, if anything.
 
@@ -131,7 +132,7 @@ def age_ms(text: str) -> int | None:
     found = _AGE.fullmatch(text)
     if found is None or int(found[1]) == 0:
         return None
-    return int(found[1]) * _AGE_MS[found[2]]
+    return min(int(found[1]) * _AGE_MS[found[2]], AGE_MS_MAX)
 
 
 def _age(value: Any, arguments: Mapping[str, Any]) -> str | None:

@@ -181,7 +181,7 @@ class Stream(Queue):
         elif isinstance(asked, str):
             seconds = interval_s(asked)
             if seconds >= 0:
-                return log.offset_at(self.tally.now_ms - seconds * 1000)
+                return log.offset_at(max(0, self.tally.now_ms - seconds * 1000))
         raise PreconditionFailed(
             f"invalid arg 'x-stream-offset' for queue '{self.name}' in vhost "
             f"'{self.vhost.name}': {asked!r}"
