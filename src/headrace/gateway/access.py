@@ -187,13 +187,13 @@ class Access:
             self._threads, verify_password, known, password
         )
         if account is None:
-            raise LoginRefused(f"there is no user '{name}'")
+            raise LoginRefused(f"there is no user {name!r}")
         if not right:
-            raise LoginRefused(f"wrong password for user '{name}'")
+            raise LoginRefused(f"wrong password for user {name!r}")
         if self.snapshot.accounts.get(name) != account:
-            raise LoginRefused(f"user '{name}' was changed during the login")
+            raise LoginRefused(f"user {name!r} was changed during the login")
         if not self._may_come_from(name, peer_is_loopback):
-            raise LoginRefused(f"user '{name}' may log in over loopback only")
+            raise LoginRefused(f"user {name!r} may log in over loopback only")
         self.remember(account, password)
         return User(self, account.name, account.tags)
 
