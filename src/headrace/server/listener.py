@@ -19,6 +19,14 @@ BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.1  # When the process is out of file descriptors.
 TICK_S = 0.5  # The unit of the transports' timeouts.
+# Without heartbeats the kernel finds out that a peer is gone: first asked after so many seconds,
+# then so often, and given up after so many questions without an answer.
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
+)
 
 
 class Listener:
@@ -56,6 +64,8 @@ class Listener:
             (host, port), family=family, backlog=BACKLOG, reuse_port=False
         )
         self.socket.setblocking(False)
+        for level, option, value in KEEPALIVE:  # Accepted sockets inherit them.
+            self.socket.setsockopt(level, option, value)
         self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
         address = self.socket.getsockname()
         return address[0], address[1]
