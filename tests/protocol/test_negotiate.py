@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.negotiate import BEST, HEADERS, SERVED, may_become_header, negotiate
+from headrace.protocol.negotiate import BEST, HEADERS, SERVED, negotiate
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
 
@@ -41,9 +41,3 @@ def test_headers_name_their_versions() -> None:
     assert {version.label for version in Version} == {"0-8", "0-9", "0-9-1", "0-10"}
     assert SERVED[BEST]
     assert set(SERVED) == set(Version)
-
-
-def test_a_beginning_is_told_from_garbage() -> None:
-    assert all(may_become_header(b"AMQP\x00\x00\x09\x01"[:size]) for size in range(9))
-    assert not may_become_header(b"G")
-    assert not may_become_header(b"AMQQ")

@@ -6,7 +6,6 @@ from __future__ import annotations
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
 HEADER_SIZE = 8
-HEADER_MAGIC = b"AMQP"
 
 # A header of the web edition of the 0-8 standard, sent by some clients, follows the regular ones.
 HEADERS: dict[bytes, Version] = {
@@ -26,8 +25,3 @@ def negotiate(header: bytes) -> Version | bytes:
     if version is not None and SERVED[version]:
         return version
     return BEST.header
-
-
-def may_become_header(data: bytes) -> bool:
-    """True while `data` can still grow into a header that starts with the AMQP magic."""
-    return data[:4] == HEADER_MAGIC[: len(data)]

@@ -124,11 +124,6 @@ class UserDirectory:
         query = "UPDATE users SET password_hash = ? WHERE name = ?"
         self._change(query, (password_hash, name), f"there is no user '{name}'")
 
-    def set_tags(self, name: str, tags: tuple[str, ...]) -> None:
-        """Replace the tags of a user."""
-        query = "UPDATE users SET tags = ? WHERE name = ?"
-        self._change(query, (" ".join(tags), name), f"there is no user '{name}'")
-
     def delete_user(self, name: str) -> None:
         """Delete a user and the permissions of that user."""
         self._change("DELETE FROM users WHERE name = ?", (name,), f"there is no user '{name}'")
