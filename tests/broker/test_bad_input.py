@@ -199,6 +199,20 @@ def test_a_malformed_login_is_refused(raw: Raw, response: bytes) -> None:
     assert received[1].reply_code == 403
 
 
+def test_a_login_may_wait_for_the_challenge(raw: Raw) -> None:
+    raw.greet()
+    login = start_ok()
+    login.response = b""
+    raw.method(0, login)
+    received = raw.next_method()
+    assert received is not None
+    assert isinstance(received[1], ConnectionSecure)
+    raw.method(0, codec.ConnectionSecureOk(response=b"\0guest\0guest"))
+    received = raw.next_method()
+    assert received is not None
+    assert isinstance(received[1], codec.ConnectionTune)
+
+
 @pytest.mark.parametrize(
     "response", [b"", b"\xff\xff", b"\x05LOGINS\x00\x00\x00\xff", b"\x05LOGINI"]
 )
