@@ -81,7 +81,7 @@ def user() -> None:
 @user.command("add")
 @data_option
 @PASSWORD
-@click.option("--tag", "tags", multiple=True)
+@click.option("--tag", "tags", multiple=True, help="A word to note; it gives no rights.")
 @click.argument("name")
 def add_user(data: Path, password: str | None, tags: tuple[str, ...], name: str) -> None:
     """Add the user NAME; permissions are given with `headrace permission set`."""
