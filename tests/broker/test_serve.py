@@ -196,16 +196,21 @@ def test_an_unknown_virtual_host_is_refused(broker: Served) -> None:
         connect(f"amqp://guest:guest@127.0.0.1:{broker.port}/elsewhere", reconnect=None)
 
 
-def test_many_logins_at_once_do_not_stall_the_broker(broker: Served) -> None:
-    with connect(broker.url) as connection, connection.channel() as channel:
-        queue = channel.declare_queue("busy", durable=False).name
-        with ThreadPoolExecutor(8) as pool:
-            wrong = f"amqp://guest:wrong@127.0.0.1:{broker.port}/"
-            attempts = [pool.submit(connect, wrong, reconnect=None) for _ in range(40)]
-            while not all(attempt.done() for attempt in attempts):
-                channel.publish("x", queue)
-                assert channel.get(queue, no_ack=True) is not None
-        assert all(isinstance(one.exception(), AuthenticationFailed) for one in attempts)
+def test_many_logins_at_once_do_not_stall_the_broker(tmp_path: Path) -> None:
+    served = Served(tmp_path, "--handshake-s", "100", memory=True).start()
+    try:
+        with connect(served.url) as connection, connection.channel() as channel:
+            queue = channel.declare_queue("busy", durable=False).name
+            with ThreadPoolExecutor(8) as pool:
+                wrong = f"amqp://guest:wrong@127.0.0.1:{served.port}/?connection_timeout=100"
+                attempts = [pool.submit(connect, wrong, reconnect=None) for _ in range(40)]
+                while not all(attempt.done() for attempt in attempts):
+                    channel.publish("x", queue)
+                    assert channel.get(queue, no_ack=True) is not None
+            for attempt in attempts:
+                assert isinstance(attempt.exception(), AuthenticationFailed), attempt.exception()
+    finally:
+        served.stop()
 
 
 def test_a_connection_beyond_the_limit_is_closed(tmp_path: Path) -> None:
