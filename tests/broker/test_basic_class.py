@@ -519,3 +519,28 @@ def test_a_returned_large_body_is_whole(talk: Client, name: str) -> None:
     client.publish(name, body[:100_000])
     client.publish("nowhere", body[:120_000], mandatory=True)
     assert client.content(BasicReturn)[1] == body[:120_000]
+
+
+@pytest.mark.slow
+def test_one_delivery_that_is_never_settled_does_not_hold_up_the_others(
+    talk: Client, name: str
+) -> None:
+    """Beyond 65,536 later deliveries it is kept apart; it can be settled all the same."""
+    client = talk()
+    client.declare(name, exclusive=True)
+    client.consume(name, "mine")
+    client.publish(name, b"first")
+    delivered(client, 1)
+    for start in range(2, 70_002, 1000):
+        client.publish(name, *[b"x"] * 1000)
+        for tag, _ in delivered(client, 1000):
+            client.ack(tag)
+        assert start + 999 == tag
+    client.publish(name, b"last")
+    assert delivered(client, 1) == [(70_002, b"last")]
+    client.send(BasicNack(delivery_tag=70_002, multiple=True, requeue=True))
+    again = [client.content(BasicDeliver) for _ in range(2)]
+    assert [body for _, body in again] == [b"first", b"last"]
+    assert [method.redelivered for method, _ in again] == [True, True]
+    client.ack(1)
+    assert client.closed().text == "PRECONDITION_FAILED - unknown delivery tag 1"

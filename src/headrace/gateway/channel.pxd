@@ -14,12 +14,15 @@ cdef enum:
     C_REQUEUE = 1
     C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.
 
+cdef Py_ssize_t RING_SLACK
+
 cdef class Channel(ProtocolChannel):
     cdef public Peer connection
     cdef public bint flow
     cdef public unsigned long long tag
     cdef public unsigned long long base
     cdef public Ring ring
+    cdef public dict held
     cdef public long long unacked
     cdef public long long unacked_bytes
     cdef public long long prefetch
@@ -42,6 +45,8 @@ cdef class Channel(ProtocolChannel):
     cpdef skip_tag(self)
     @cython.locals(ring=Ring)
     cpdef int remember(self, Message message) except -1
+    @cython.locals(ring=Ring, message=Message)
+    cdef shorten_ring(self)
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
                    end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)
     cpdef write_get_ok(self, Message message, long long ready_count)

@@ -25,6 +25,8 @@ from headrace.model.errors import PreconditionFailed
 from headrace.protocol.connection_0_x import framed
 from headrace.wire.properties import with_header_entry, without_header_entry
 
+RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
+
 
 class BasicConsumer(Consumer):
     """A consumer of the basic class."""
@@ -153,6 +155,7 @@ class Channel(ProtocolChannel):
         self.tag = 0  # The latest delivery tag.
         self.base = 1  # The tag of the ring's head.
         self.ring: Any = None  # A Ring once something was delivered.
+        self.held: Any = None  # {tag: message} of deliveries that were too old for the ring.
         self.unacked = 0
         self.unacked_bytes = 0
         self.prefetch = 0  # Messages on the whole channel; 0 is no limit.
@@ -181,6 +184,8 @@ class Channel(ProtocolChannel):
             self.base = self.tag + 1
         else:
             self.ring.push(None)
+            if self.ring.count > RING_SLACK:
+                self.shorten_ring()
 
     def remember(self, message: Message) -> None:
         """Spend a delivery tag and hold the message until it is settled."""
@@ -192,6 +197,23 @@ class Channel(ProtocolChannel):
         self.unacked += 1
         self.unacked_bytes += message.body_size
         self.connection.unacked += 1
+        if ring.count > RING_SLACK:
+            self.shorten_ring()
+
+    def shorten_ring(self) -> None:
+        """Move the oldest deliveries out of a ring that is mostly empty places behind them.
+
+        So one delivery that is never settled does not cost a place for each that follows it.
+        """
+        ring = self.ring
+        while ring.count > RING_SLACK + 4 * self.unacked:
+            message = ring.pop()
+            if message is not None:
+                if self.held is None:
+                    self.held = {}
+                self.held[self.base] = message
+            self.base += 1
+            self.trim()
 
     def write_get_ok(self, message: Message, ready_count: int) -> None:
         """Write basic.get-ok with its content; the tag is the channel's latest."""
@@ -283,6 +305,8 @@ class Channel(ProtocolChannel):
         known = ring is not None and self.base <= tag < self.base + ring.count
         if known:
             known = ring.at(tag - self.base) is not None
+        if self.held is not None and tag in self.held:
+            known = True
         if known and self.tx_settles is not None and tag in self.tx_settles:
             known = False
         if not known:
@@ -314,9 +338,12 @@ class Channel(ProtocolChannel):
     def settle_one(self, tag: int, outcome: int) -> None:
         """Settle the delivery with this tag, which is known."""
         ring = self.ring
-        message = ring.at(tag - self.base)
-        ring.clear_at(tag - self.base)
-        self.trim()
+        if tag < self.base:
+            message = self.held.pop(tag)
+        else:
+            message = ring.at(tag - self.base)
+            ring.clear_at(tag - self.base)
+            self.trim()
         consumer = message.consumer
         self.apply(message, consumer, outcome)
         self.refresh(consumer)
@@ -325,6 +352,10 @@ class Channel(ProtocolChannel):
         """Settle every unsettled delivery up to this tag."""
         ring = self.ring
         last: Any = None
+        if self.held:
+            for old in sorted(self.held):
+                if old <= tag:
+                    self.settle_one(old, outcome)
         while ring.count and self.base <= tag:
             message = ring.pop()
             self.base += 1
@@ -387,6 +418,10 @@ class Channel(ProtocolChannel):
         if not multiple:
             self.tx_settles[tag] = outcome
             return
+        if self.held:
+            for known in sorted(self.held):
+                if known <= tag and known not in self.tx_settles:
+                    self.tx_settles[known] = outcome
         for known in range(self.base, tag + 1):
             if known not in self.tx_settles and self.ring.at(known - self.base) is not None:
                 self.tx_settles[known] = outcome
@@ -395,18 +430,21 @@ class Channel(ProtocolChannel):
         """Take every unsettled message off the channel, oldest first; they are nobody's now."""
         messages: list[Message] = []
         ring = self.ring
+        if self.held:
+            messages.extend([self.held[tag] for tag in sorted(self.held)])
+            self.held = None
         while ring is not None and ring.count:
             message = ring.pop()
-            self.base += 1
             if message is not None:
                 messages.append(message)
-                consumer = message.consumer
-                self.unacked -= 1
-                self.unacked_bytes -= message.body_size
-                self.connection.unacked -= 1
-                if isinstance(consumer, BasicConsumer):
-                    self.release_credit(consumer)
         self.base = self.tag + 1
+        for message in messages:
+            consumer = message.consumer
+            self.unacked -= 1
+            self.unacked_bytes -= message.body_size
+            self.connection.unacked -= 1
+            if isinstance(consumer, BasicConsumer):
+                self.release_credit(consumer)
         return messages
 
     def requeue_all(self) -> None:
