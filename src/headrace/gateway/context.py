@@ -141,7 +141,8 @@ class Context:
         """Look an address up; tell whether the route may be remembered.
 
         Raises:
-            AmqpError: the exchange is missing or internal, or the user may not write to it.
+            AmqpError: the exchange is missing or internal.
+            AccessRefused: the user may not write to it.
         """
         size = 1 + key[0]
         try:
@@ -150,12 +151,7 @@ class Context:
         except UnicodeDecodeError:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
         vhost = connection.vhost
-        if not self.access.allowed(connection.user, vhost.name, "write", exchange):
-            raise AmqpError(
-                ReplyCode.ACCESS_REFUSED,
-                f"write access to exchange '{exchange or 'amq.default'}' in vhost '{vhost.name}' "
-                f"refused for user '{connection.user.name}'",
-            )
+        control_basic.check_access(connection, "write", "exchange", exchange or "amq.default")
         version = connection.version
 
         def headers() -> dict[str, Any]:

@@ -40,11 +40,17 @@ CONSUMERS_MAX = 65535  # On one channel.
 
 def queue_of(connection: Any, channel: Any, name: str) -> Any:
     """Return a queue by name; an empty name is the last that the channel declared."""
-    if not name:
-        name = channel.last_queue
-        if not name:
-            raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
-    return connection.vhost.find_queue(name, connection)
+    return connection.vhost.find_queue(last_or(channel, name), connection)
+
+
+def last_or(channel: Any, name: str) -> str:
+    """Return the name, or that of the channel's last declared queue when it is empty."""
+    if name:
+        return name
+    last: str = channel.last_queue
+    if not last:
+        raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
+    return last
 
 
 def check_access(connection: Any, permission: str, kind: str, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.gateway.control_basic import check_access, queue_of
+from headrace.gateway.control_basic import check_access, last_or, queue_of
 from headrace.gateway.control_exchange import check_any_access
 from headrace.gateway.reply_to import declared, is_reply_name, refuse_binding
 from headrace.model.binding import QUEUE
@@ -125,16 +125,6 @@ def delete(connection: Any, channel: Any, method: QueueDelete) -> MethodBase | N
         name, if_unused=method.if_unused, if_empty=method.if_empty, owner=connection
     )
     return None if method.no_wait else QueueDeleteOk(message_count=min(count, COUNT_MAX))
-
-
-def last_or(channel: Any, name: str) -> str:
-    """Return the name, or that of the channel's last declared queue when it is empty."""
-    if name:
-        return name
-    last: str = channel.last_queue
-    if not last:
-        raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
-    return last
 
 
 HANDLERS: dict[str, Any] = {
