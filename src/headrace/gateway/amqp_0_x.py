@@ -625,7 +625,9 @@ class GatewayConnection(Peer):
     def on_content(
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
     ) -> None:
-        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        reply = self.context.content(self, channel, method, header, body)
+        if reply is not None:
+            self.reply(channel.number, reply)
 
     def on_heartbeat(self) -> None:
         """The transport notes every read; a heartbeat needs no more."""

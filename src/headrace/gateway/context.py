@@ -50,6 +50,12 @@ HANDLERS: dict[str, Handler] = {
     **control_basic.HANDLERS,
 }
 
+ContentHandler = Callable[[Any, Any, Any, bytes, bytes], MethodBase | None]
+
+# Methods with content but for basic.publish, which takes a way of its own. A handler is given
+# connection, channel, method, the payload of the header frame, undecoded, and the body.
+CONTENT_HANDLERS: dict[str, ContentHandler] = {}
+
 
 class Access(Protocol):
     """Who may do what; see :mod:`headrace.gateway.access`."""
@@ -128,6 +134,15 @@ class Context:
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
         return handler(connection, channel, method)
+
+    def content(
+        self, connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
+    ) -> MethodBase | None:
+        """Handle a method with its content; return the answer, if there is one to send at once."""
+        handler = CONTENT_HANDLERS.get(method.NAME)
+        if handler is None:
+            raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        return handler(connection, channel, method, header, body)
 
     def translate(self, error: ModelError) -> AmqpError:
         """Return what a refusal of the model is in the protocol."""
