@@ -29,6 +29,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/queue.py",
     "headrace/model/stream.py",
     "headrace/protocol/output.py",
+    "headrace/protocol/endpoint.py",
     "headrace/protocol/content.py",
     "headrace/protocol/connection_0_x.py",
     "headrace/gateway/confirm.py",

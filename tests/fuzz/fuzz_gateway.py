@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from fuzz_target import Finding, holds, run_stream
 
-from headrace.gateway import control_connection
 from headrace.gateway.amqp_0_x import GatewayConnection
 from headrace.gateway.context import Context
 from headrace.gateway.headers import BasicContents
@@ -76,9 +75,9 @@ class User:
 
 def let_in(connection: Any, mechanism: str, response: bytes) -> None:
     if response.endswith(b"refuse"):
-        control_connection.refused(connection)
+        connection.login_refused()
     else:
-        control_connection.authenticated(connection, User())
+        connection.logged_in(User())
 
 
 class Listening(logging.Handler):

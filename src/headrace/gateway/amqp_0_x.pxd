@@ -28,8 +28,6 @@ cdef class GatewayConnection(Peer):
     cdef public object context
     cdef public bint loopback
     cdef public Tally tally
-    cdef public object user
-    cdef public object vhost
     cdef public Store store
     cdef public str mechanism
     cdef public dict capabilities
@@ -37,18 +35,12 @@ cdef class GatewayConnection(Peer):
     cdef public dict routes
     cdef public Route route
     cdef BasicScan scan
-    cdef public dict starving
-    cdef public Queue pace
-    cdef public bint publishes
-    cdef public bint blocked
-    cdef public bint ended
     cdef unsigned int mode
     cdef unsigned int priority
     cdef long long deadline_ms
     cdef bint asks
     cdef bint copied
     cdef tuple copies
-    cdef public object transport
 
     cdef on_publish(
         self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,

@@ -29,6 +29,7 @@ if not cython.compiled:
     from headrace.wire.memory import cut, get16, get32, put16, put32, put64, same
     from headrace.wire.properties import BasicScan, scan_basic
 
+from headrace.gateway import control_connection
 from headrace.gateway.context import Context
 from headrace.gateway.copies import route_copies, take_copies
 from headrace.gateway.reply_to import reply_name
@@ -38,6 +39,7 @@ from headrace.protocol.codec_0_x import (
     BasicNack,
     BasicReturn,
     ConnectionBlocked,
+    ConnectionClose,
     ConnectionUnblocked,
     MethodBase,
     TxCommitOk,
@@ -45,7 +47,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.connection_0_x import Role, framed
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.negotiate import negotiate
 from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_10
 
 FLAG_DELIVERY_MODE = 0x1000
 REPLY_TO = b"amq.rabbitmq.reply-to"
@@ -80,8 +84,6 @@ class GatewayConnection(Peer):
         self.prefetch = 0  # Messages on the whole connection; 0 is no limit.
         self.line: Any = None
         self.unflushed = []
-        self.user: Any = None
-        self.vhost: Any = None
         self.store: Any = None  # The Store of its virtual host.
         self.mechanism = ""
         self.capabilities: dict[str, Any] = {}
@@ -89,18 +91,12 @@ class GatewayConnection(Peer):
         self.routes: dict[bytes, Route] = {}
         self.route: Route | None = None
         self.scan = BasicScan()
-        self.starving: dict[Queue, None] | None = None  # Queues to drain when the client reads.
-        self.pace: Queue | None = None  # Makes the transport stop reading for a while.
-        self.publishes = False  # It has published: it is stopped when memory or disk run out.
-        self.blocked = False  # It was sent connection.blocked.
         self.mode = 0  # What ``examine`` found: delivery mode,
         self.priority = 0  # priority,
         self.deadline_ms = 0  # and when the message expires.
         self.asks = False  # It asks for an answer by direct reply-to.
         self.copied = False  # It may have further routing keys in CC and BCC,
         self.copies: tuple[str, ...] | None = None  # which are these.
-        self.transport: Any = None  # Knows close_soon(), unpace() and set_heartbeat().
-        self.ended = False
 
     # --- Publish --------------------------------------------------------------------------------
 
@@ -599,6 +595,19 @@ class GatewayConnection(Peer):
 
     # --- Control --------------------------------------------------------------------------------
 
+    def accept_header(self, header: bytes) -> None:
+        if negotiate(header) is V0_10 and self.transport is not None:
+            self.state_number = 10
+            self.transport.become(self.context.make_0_10(self.context, self.number, self.loopback))
+            return
+        Connection.accept_header(self, header)
+
+    def logged_in(self, user: Any) -> None:
+        control_connection.authenticated(self, user)
+
+    def login_refused(self) -> None:
+        control_connection.refused(self)
+
     def make_channel(self, number: int) -> ProtocolChannel:
         return Channel(number, self)
 
@@ -676,6 +685,20 @@ class GatewayConnection(Peer):
                     consumer.queue.unpark(consumer)
 
     # --- Ends -----------------------------------------------------------------------------------
+
+    def force_close(self, reason: str) -> None:
+        self.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
+
+    def farewell(self) -> None:
+        if self.state_number == 8:
+            self.send_method(
+                0,
+                ConnectionClose(
+                    reply_code=320,
+                    reply_text="CONNECTION_FORCED - broker forced connection closure with "
+                    "reason 'shutdown'",
+                ),
+            )
 
     def forget_channel(self, channel: ProtocolChannel) -> None:
         Connection.forget_channel(self, channel)

@@ -89,7 +89,7 @@ class Context:
     ) -> None:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
 
-        It calls ``control_connection.authenticated(connection, user)`` or ``refused(connection)``.
+        It calls ``connection.logged_in(user)`` or ``connection.login_refused()``.
         Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
         channel and with it the connection, as the standard says; else consumer and channel, as
         the capability per_consumer_qos says.
@@ -110,6 +110,7 @@ class Context:
         self.introductions: dict[int, dict[str, Any]] = {}  # Other properties, by connection.
         self.mechanisms = mechanisms
         self.specification_qos = specification_qos
+        self.make_0_10: Any = None  # (context, number, loopback) -> a connection of AMQP 0-10.
         self.connections: dict[int, Any] = {}
         self.next_number = 1
 

@@ -6,8 +6,6 @@ from headrace.model.queue cimport Queue
 from headrace.protocol.connection_0_x cimport Connection
 
 cdef class Peer(Connection):
-    cdef public unsigned int number
-    cdef public Py_ssize_t output_max
     cdef public long long unacked
     cdef public long long prefetch
     cdef public ConfirmLine line

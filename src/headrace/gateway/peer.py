@@ -13,8 +13,6 @@ if not cython.compiled:
 class Peer(Connection):
     """A client's connection, seen from its channels."""
 
-    number: int  # Of the connection; what Message.publisher says.
-    output_max: int  # Octets that may wait to be sent before its consumers get nothing more.
     unacked: int  # Deliveries on all channels.
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
     line: Any  # The ConfirmLine of its virtual host's store.

@@ -2,7 +2,8 @@
 import cython
 
 from headrace.protocol.content cimport C_CLOSING, C_OPEN, Channel
-from headrace.protocol.output cimport BufferPool, Output
+from headrace.protocol.endpoint cimport Endpoint
+from headrace.protocol.output cimport BufferPool
 from headrace.spec.ids cimport (
     BASIC_ACK, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
@@ -13,7 +14,7 @@ cdef unsigned long long HANDSHAKE_OCTETS_MAX
 cdef unsigned long long INLINE_BODY_MAX
 cdef Py_ssize_t INLINE_WAIT_MAX
 
-cdef class Connection(Output):
+cdef class Connection(Endpoint):
     cdef public object role
     cdef public bint is_server
     cdef public object version
@@ -34,6 +35,7 @@ cdef class Connection(Output):
     cdef public bint deaf
     cdef public object close_reason
 
+    cpdef bint awaits_close(self) except -1
     cpdef list receive(self, bytes data)
     @cython.locals(pos=Py_ssize_t)
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1

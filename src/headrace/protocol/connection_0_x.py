@@ -2,7 +2,7 @@
 """The connection machine of AMQP 0-8, 0-9 and 0-9-1, for both roles, without I/O.
 
 Theory of operation. The owner puts received octets into :meth:`Connection.feed` (or ``receive``)
-and sends what :class:`Output` collected. Every complete frame is checked (kind, size, end octet,
+and sends what the base class collected. Every complete frame is checked (kind, size, end octet,
 channel, order) before an octet of its payload is looked at. Then
 
 * a ``basic.publish`` whose content lies whole in the buffer and a ``basic.ack`` take a narrow path:
@@ -31,7 +31,8 @@ if not cython.compiled:
     from headrace.protocol.content import CLOSING as C_CLOSING
     from headrace.protocol.content import OPEN as C_OPEN
     from headrace.protocol.content import Channel
-    from headrace.protocol.output import BufferPool, Output
+    from headrace.protocol.endpoint import Endpoint
+    from headrace.protocol.output import BufferPool
     from headrace.spec.ids import (
         BASIC_ACK,
         BASIC_PUBLISH,
@@ -67,7 +68,7 @@ from headrace.protocol.events import (
 from headrace.protocol.negotiate import negotiate
 from headrace.spec.methods import METHODS
 from headrace.spec.reply import ReplyCode, Scope
-from headrace.spec.tables import V0_9_1, Receiver, Version
+from headrace.spec.tables import V0_9_1, V0_10, Receiver, Version
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ RECEIVERS: dict[str, Receiver] = {method.name: method.receiver for method in MET
 NOT_FOR = {SERVER: Receiver.CLIENT, CLIENT: Receiver.SERVER}
 
 
-class Connection(Output):
+class Connection(Endpoint):
     """One peer's view of one connection."""
 
     def __init__(
@@ -151,7 +152,7 @@ class Connection(Output):
         body_max: int = 128 << 20,
     ) -> None:
         """``frame_max``, ``channel_max`` and ``body_max`` (octets) are what we accept ourselves."""
-        Output.__init__(self, BufferPool() if pool is None else pool)
+        Endpoint.__init__(self, BufferPool() if pool is None else pool)
         self.role = role
         self.is_server = role is Role.SERVER
         self.version = version
@@ -179,6 +180,9 @@ class Connection(Output):
     def state(self) -> State:
         """Where the connection stands."""
         return STATES[self.state_number]
+
+    def awaits_close(self) -> bool:
+        return self.state_number == 9 and not self.deaf
 
     # --- Receiving --------------------------------------------------------------------------
 
@@ -246,7 +250,7 @@ class Connection(Output):
     def accept_header(self, header: bytes) -> None:
         """The peer sent its protocol header."""
         chosen = negotiate(header)
-        if isinstance(chosen, bytes):
+        if isinstance(chosen, bytes) or chosen is V0_10:
             self.refuse_header()
             return
         self.version = chosen

@@ -12,7 +12,6 @@ import ssl
 from functools import partial
 from typing import Any
 
-from headrace.gateway import control_connection
 from headrace.gateway.access import Access, LoginRefused
 from headrace.gateway.context import Context
 from headrace.gateway.headers import BasicContents
@@ -20,15 +19,12 @@ from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
-from headrace.protocol.codec_0_x import ConnectionClose
-from headrace.protocol.errors import AmqpError
 from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.process import memory_available
 from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.transport import Reactor, Transport, clock_ms
-from headrace.spec.reply import ReplyCode
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
@@ -165,9 +161,7 @@ class Broker:
         vhost = self.vhosts.pop(name)
         for transport in list(self.transports):
             if transport.connection.vhost is vhost:
-                transport.connection.fail(
-                    AmqpError(ReplyCode.CONNECTION_FORCED, f"vhost '{name}' was deleted")
-                )
+                transport.connection.force_close(f"vhost '{name}' was deleted")
         self.context.lines.pop(name, None)
         store = self.storage.stores[name]
         self.reactor.stores.remove(store)
@@ -254,9 +248,9 @@ class Broker:
             user = await self.access.authenticate(mechanism, response, connection.loopback)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", connection.number, error)
-            control_connection.refused(connection)
+            connection.login_refused()
         else:
-            control_connection.authenticated(connection, user)
+            connection.logged_in(user)
         self.reactor.turn()
 
     # --- Time ---------------------------------------------------------------------------------
@@ -369,7 +363,7 @@ class Broker:
                 reason = f"access to vhost '{vhost.name}' refused for user '{user.name}'"
             else:
                 continue
-            connection.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
+            connection.force_close(reason)
         self.reactor.turn()
 
     # --- Stop -----------------------------------------------------------------------------------
@@ -383,16 +377,7 @@ class Broker:
         if self.timer is not None:
             self.timer.cancel()
         for transport in list(self.transports):
-            connection = transport.connection
-            if connection.state_number == 8:
-                connection.send_method(
-                    0,
-                    ConnectionClose(
-                        reply_code=320,
-                        reply_text="CONNECTION_FORCED - broker forced connection closure with "
-                        "reason 'shutdown'",
-                    ),
-                )
+            transport.connection.farewell()
             transport.close_soon()
         if self.reactor is not None:
             self.reactor.turn()

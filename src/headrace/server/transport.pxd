@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.amqp_0_x cimport GatewayConnection
 from headrace.model.queue cimport Queue
 from headrace.model.tally cimport Tally
+from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport copy, cut
 
@@ -19,14 +19,14 @@ cdef class Reactor:
     cdef public str blocked
     cdef public object clock
 
-    @cython.locals(dirty=list, waking=list, connection=GatewayConnection)
+    @cython.locals(dirty=list, waking=list, connection=Endpoint)
     cpdef turn(self)
 
 cdef class Transport:
     cdef public Reactor reactor
     cdef public object sock
     cdef public int fd
-    cdef public GatewayConnection connection
+    cdef public Endpoint connection
     cdef public bytes rest
     cdef public bint reading
     cdef public bint writing
@@ -48,8 +48,9 @@ cdef class Transport:
     cpdef pause_reading(self)
     @cython.locals(reactor=Reactor, have=Py_ssize_t, n=Py_ssize_t)
     cpdef read(self)
-    @cython.locals(reactor=Reactor, connection=GatewayConnection, used=Py_ssize_t, queue=Queue)
+    @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
     cpdef take(self, bytearray buffer, Py_ssize_t n)
+    cpdef become(self, Endpoint connection)
     @cython.locals(rest=bytes)
     cpdef take_rest(self)
     cpdef start_pacing(self, Queue queue)
@@ -59,12 +60,12 @@ cdef class Transport:
     cpdef block(self, str reason)
     cpdef unblock(self)
     cpdef flush(self)
-    @cython.locals(connection=GatewayConnection, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)
+    @cython.locals(connection=Endpoint, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)
     cpdef bint send(self) except -1
     cpdef start_writing(self)
     cpdef stop_writing(self)
     cpdef watch_output(self)
-    @cython.locals(connection=GatewayConnection)
+    @cython.locals(connection=Endpoint)
     cpdef write_more(self)
     cpdef close_soon(self)
     cpdef finish_close(self)

@@ -14,9 +14,9 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.amqp_0_x import GatewayConnection
     from headrace.model.queue import Queue
     from headrace.model.tally import Tally
+    from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
     from headrace.wire.memory import copy, cut
 
@@ -75,7 +75,7 @@ def clock_ms() -> int:
 class Transport:
     """One plain TCP connection."""
 
-    def __init__(self, reactor: Reactor, sock: Any, connection: GatewayConnection) -> None:
+    def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint) -> None:
         self.reactor = reactor
         self.sock = sock
         self.fd = sock.fileno()
@@ -163,6 +163,9 @@ class Transport:
         reactor.tally.now_ms = reactor.clock()
         connection = self.connection
         used = connection.feed(buffer, n)
+        if connection is not self.connection:  # Its header asked for another family of versions.
+            connection = self.connection
+            used = connection.feed(buffer, n)
         if used < n and not self.closed:
             self.rest = cut(buffer, used, n)
         if connection.pace is not None:
@@ -181,6 +184,12 @@ class Transport:
             self.stalled = True
             self.pause_reading()
             self.watch_output()
+
+    def become(self, connection: Endpoint) -> None:
+        """Serve another connection on this socket from its first octet on."""
+        self.connection.transport = None
+        self.connection = connection
+        connection.transport = self
 
     def take_rest(self) -> None:
         """Go on with what was left lying when too much waited to be sent."""
@@ -332,7 +341,7 @@ class Transport:
         Closing a socket with octets unread would destroy our last words on their way.
         """
         self.stop_writing()
-        if self.connection.state_number == 9 and not self.connection.deaf:
+        if self.connection.awaits_close():
             return
         self.end_stream()
 
@@ -403,7 +412,7 @@ class Transport:
 class TlsTransport(Transport):
     """The same over TLS: asyncio encrypts and buffers, and this is its protocol object."""
 
-    def __init__(self, reactor: Reactor, sock: Any, connection: GatewayConnection) -> None:
+    def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint) -> None:
         self.stream: Any = None  # asyncio's transport, once the TLS handshake is over.
         self.full = False  # asyncio's buffer is above its high-water mark.
         Transport.__init__(self, reactor, sock, connection)

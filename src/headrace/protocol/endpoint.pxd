@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+from headrace.protocol.output cimport BufferPool, Output
+
+cdef class Endpoint(Output):
+    cdef public unsigned int number
+    cdef public Py_ssize_t output_max
+    cdef public bint publishes
+    cdef public bint blocked
+    cdef public bint ended
+    cdef public object pace
+    cdef public dict starving
+    cdef public object user
+    cdef public object vhost
+    cdef public object transport
+
+    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    cpdef bint awaits_close(self) except -1
+    cpdef send_heartbeat(self)
+    cpdef block(self, str reason)
+    cpdef unblock(self)
+    cpdef fed(self)
+    cpdef end(self)
+    cpdef force_close(self, str reason)
+    cpdef farewell(self)
+    cpdef logged_in(self, object user)
+    cpdef login_refused(self)
