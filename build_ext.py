@@ -36,6 +36,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/route.py",
     "headrace/gateway/peer.py",
     "headrace/gateway/channel.py",
+    "headrace/gateway/publisher.py",
     "headrace/gateway/amqp_0_x.py",
     "headrace/server/transport.py",
     "headrace/store/record.py",
