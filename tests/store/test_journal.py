@@ -7,6 +7,11 @@ import logging
 import pytest
 
 from headrace.model.message import (
+    KIND_BASIC,
+    KIND_FILE,
+    KIND_MASK,
+    KIND_STREAM,
+    KIND_TRANSFER,
     LARGE,
     PAGED,
     PERSISTENT,
@@ -223,6 +228,45 @@ def test_one_old_message_does_not_hold_all_files() -> None:
     sync(journal)
     disk.kill()
     assert recovered(disk)[1] == []
+
+
+@pytest.mark.parametrize("kind", [KIND_BASIC, KIND_TRANSFER, KIND_FILE, KIND_STREAM])
+def test_the_kind_of_content_survives_paging_compaction_and_recovery(kind: int) -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    small = message_of(1, b"small")
+    small.flags = PERSISTENT | kind
+    small.position = journal.publish_message(small, 1001, Q1 + Q2)
+    large = message_of(2, b"")
+    large.flags = PERSISTENT | LARGE | kind
+    large.parts = (b"p" * 70_000,)
+    large.position = journal.publish_message(large, 1002, Q1)
+    raw = b"\x01e\x01k\x00\x00direct"
+    journal.publish(raw, 0, len(raw), 4, PERSISTENT | kind, 0, 0, 1003, 3, 6, Q1)
+    journal.settle(2, 1, small.position)
+    transient = message_of(9)
+    transient.flags = kind
+    for message in (small, large, transient, large.copy()):
+        if message.position or message.seq:
+            journal.page_out(message)
+            journal.load(message)
+        assert message.flags & KIND_MASK == kind
+    for seq in range(10, 3000):  # Until the first segment was compacted away.
+        message = publish(journal, seq, b"z" * 500)
+        journal.settle(1, seq, message.position)
+        journal.kick()
+        while journal.writer.jobs:
+            journal.writer.step()
+        journal.woken()
+    assert journal.compactor.copied
+    sync(journal)
+    disk.power_cut()
+    journal, found = recovered(disk)
+    assert seqs(found) == [1, 2, 3]
+    assert [message.flags & KIND_MASK for _, message in found] == [kind] * 3
+    for _, message in found:
+        journal.load(message)
+        assert message.flags & KIND_MASK == kind
 
 
 def test_an_unfinished_transaction_never_was() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.model.deadletter import Content, UnreadableError
-from headrace.model.message import LARGE, Message, new_message
+from headrace.model.message import KIND_MASK, LARGE, Message, new_message
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import (
@@ -71,7 +71,7 @@ class BasicContents:
         frame = data[at : at + 3] + len(payload).to_bytes(4, "big") + payload + b"\xce"
         made = new_message(address + b"\x00\x00" + frame + body, len(address), message.body_size)
         made.parts = message.parts
-        made.flags = message.flags & LARGE
+        made.flags = message.flags & (LARGE | KIND_MASK)
         made.priority = message.priority
         made.publisher = message.publisher
         return made

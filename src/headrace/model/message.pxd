@@ -8,6 +8,11 @@ cdef enum:
     C_SCRATCH = 8
     C_GONE = 16
     C_LARGE = 32
+    C_KIND_MASK = 0xC0
+    C_KIND_BASIC = 0
+    C_KIND_TRANSFER = 64
+    C_KIND_FILE = 128
+    C_KIND_STREAM = 192
 
 @cython.final
 @cython.no_gc

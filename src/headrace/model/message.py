@@ -25,6 +25,13 @@ SCRATCH = 8  # ``position`` is a record of the scratch log.
 GONE = 16  # Left its queue while still listed there; skipped when met.
 LARGE = 32  # The body is in ``parts``.
 
+# What kind of content it is: the two highest bits of ``flags``, kept in the store's records.
+KIND_MASK = 0xC0
+KIND_BASIC = 0  # Class basic of 0-8, 0-9 and 0-9-1: header and body frames as they came.
+KIND_TRANSFER = 64  # message.transfer of 0-10: header segment and body octets.
+KIND_FILE = 128  # Class file.
+KIND_STREAM = 192  # Class stream, for multimedia.
+
 
 class Message:
     """A message as one queue holds it. Which fields are whose is said beside them."""
@@ -65,7 +72,7 @@ class Message:
         """Return a second message around the same data, for another queue; it has no place yet."""
         twin = new_message(self.data, self.address_len, self.body_size)
         twin.parts = self.parts
-        twin.flags = self.flags & (PERSISTENT | LARGE)
+        twin.flags = self.flags & (PERSISTENT | LARGE | KIND_MASK)
         twin.priority = self.priority
         twin.deadline_ms = self.deadline_ms
         twin.publisher = self.publisher

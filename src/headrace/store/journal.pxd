@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
-from headrace.model.message cimport C_LARGE, C_PAGED, C_PERSISTENT, C_SCRATCH, Message
+from headrace.model.message cimport (
+    C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_SCRATCH, Message,
+)
 from headrace.model.ports cimport Store
 from headrace.store.record cimport (
     C_BEGIN, C_CLEAN, C_COMMIT, C_DROPPED, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE, C_MESSAGE_HEAD,

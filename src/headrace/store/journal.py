@@ -38,6 +38,7 @@ from headrace.store.segment import HEADER, SEAL_ROOM, file_name, header
 from headrace.store.writer import Writer
 
 if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import PERSISTENT as C_PERSISTENT
@@ -272,7 +273,7 @@ class Journal(Store):
         if paged:
             self.load(message)
         data = message.data
-        flags = C_PERSISTENT | (message.flags & C_LARGE)
+        flags = C_PERSISTENT | (message.flags & (C_LARGE | C_KIND_MASK))
         if message.parts is None:
             position = self.publish(
                 data,

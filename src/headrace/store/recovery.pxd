@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.message cimport (
-    C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, Message, new_message,
+    C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
 from headrace.store.record cimport (
     C_BEGIN, C_CLEAN, C_COMMIT, C_DROPPED, C_GROUP, C_MARKED, C_MESSAGE, C_MESSAGE_HEAD, C_MOVED,

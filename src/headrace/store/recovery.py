@@ -29,6 +29,7 @@ from headrace.store.record import next_group, segment_seed
 from headrace.store.segment import HEADER, VERSION, Header, file_name, numbered, read_header
 
 if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import PERSISTENT as C_PERSISTENT
@@ -521,7 +522,7 @@ class Recovery:
         message.deadline_ms = get64(rows, base + 16)
         message.position = get64(rows, base + C_AT_POSITION)
         message.priority = rows[base + 39]
-        flags = C_PERSISTENT | C_PAGED | (rows[base + 38] & C_LARGE)
+        flags = C_PERSISTENT | C_PAGED | (rows[base + 38] & (C_LARGE | C_KIND_MASK))
         delivered = bool(self.reserved) and message.seq <= self.reserved.get(queue_id, 0)
         if delivered or (self.marks and (queue_id, message.seq) in self.marks):
             flags |= C_REDELIVERED
