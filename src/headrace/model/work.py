@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of a transaction: publishes and settlements that happen together, or not at all.
+
+A local transaction is one ``Work`` that begins anew with each commit and rollback; what its client
+settled stays the client's until the commit. The work of a transaction branch *owns* what was
+settled in it: no session holds those messages any more, and when the branch is rolled back they
+return to their queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.model.errors import ResourceError
+from headrace.model.queue import Consumer, Queue
+from headrace.model.tally import MESSAGE_OVERHEAD
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
+    from headrace.model.vhost import VirtualHost
+
+OCTETS_MAX = 256 << 20  # What the publishes of one transaction may hold.
+ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
+
+ACCEPT = 0  # The message is done with.
+REQUEUE = 1  # It returns to its place.
+DISCARD = 2  # It is rejected for good, and dead-lettered.
+
+
+class Publish(NamedTuple):
+    """A message and the queues that it was routed to."""
+
+    message: Message
+    queues: tuple[Queue, ...]
+    persistent: bool
+
+
+class Settle(NamedTuple):
+    """A delivery that gets its outcome."""
+
+    queue: Queue
+    message: Message
+    outcome: int
+
+
+class Work:
+    """What a transaction will do, in order."""
+
+    def __init__(self, vhost: VirtualHost, *, owns: bool = False) -> None:
+        """With ``owns``, what is settled leaves its session at once."""
+        self.vhost = vhost
+        self.owns = owns
+        self.dead = False  # It cannot be committed any more: what is still added is undone at once.
+        self.publishes: list[Publish] = []
+        self.settles: list[Settle] = []
+        self.octets = 0
+        self._holders: dict[Queue, Consumer] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.publishes or self.settles)
+
+    def publish(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
+        """Add a message for the queues that it was routed to.
+
+        Raises:
+            ResourceError: the transaction would become too large.
+        """
+        if self.dead:
+            return
+        octets = message.body_size + len(message.data or b"") + MESSAGE_OVERHEAD
+        self._check_room(octets)
+        self.octets += octets
+        self.vhost.tally.memory_used += octets
+        self.publishes.append(Publish(message, tuple(queues), persistent))
+
+    def settle(self, queue: Queue, message: Message, outcome: int) -> None:
+        """Add the outcome of a delivery: ACCEPT, REQUEUE or DISCARD.
+
+        Raises:
+            ResourceError: the transaction would become too large.
+        """
+        if not self.dead:
+            self._check_room(0)
+        settle = Settle(queue, message, outcome)
+        if self.owns:
+            message.consumer = self.holder(queue)
+        if not self.dead:
+            self.settles.append(settle)
+        elif self.owns:
+            self._requeue([settle])
+
+    def holder(self, queue: Queue) -> Consumer:
+        """Return what stands in ``Message.consumer`` of messages of a queue that the work owns."""
+        holder = self._holders.get(queue)
+        if holder is None:
+            holder = self._holders[queue] = Consumer(queue, "", False)
+        return holder
+
+    def commit(self) -> None:
+        """Make it happen as one transaction of the store, and begin anew.
+
+        It is durable once the store's ``synced`` has reached what ``appended`` is afterwards.
+
+        Raises:
+            ResourceError: the disk is full; nothing was done.
+        """
+        store = self.vhost.store
+        if store.full and self.publishes:
+            raise ResourceError("the disk is full; nothing was committed")
+        publishes, settles = self.take()
+        store.begin()
+        try:
+            for message, queues, persistent in publishes:
+                alive = [queue for queue in queues if not queue.deleted]
+                if alive:
+                    self.vhost.deliver(message, alive, persistent)
+            self.vhost.tally.published += len(publishes)
+            settle_all(settles)
+        finally:
+            store.commit()
+
+    def forget(self) -> None:
+        """Begin anew; what was settled is still its client's."""
+        self.take()
+
+    def undo(self) -> None:
+        """Begin anew; what was settled returns to its queues."""
+        self._requeue(self.take()[1])
+
+    def take(self) -> tuple[list[Publish], list[Settle]]:
+        """Begin anew, and return what there was to do."""
+        taken = self.publishes, self.settles
+        self.vhost.tally.memory_used -= self.octets
+        self.publishes, self.settles, self.octets = [], [], 0
+        self._holders = {}
+        return taken
+
+    def _check_room(self, octets: int) -> None:
+        if self.octets + octets > OCTETS_MAX:
+            raise ResourceError(f"a transaction holds more than {OCTETS_MAX} octets")
+        if len(self.publishes) + len(self.settles) >= ITEMS_MAX:
+            raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
+
+    def _requeue(self, settles: Iterable[Settle]) -> None:
+        settle_all([Settle(queue, message, REQUEUE) for queue, message, _ in settles])
+
+
+def settle_all(settles: Iterable[Settle]) -> None:
+    """Give deliveries their outcomes, then let their queues go on."""
+    touched: dict[Queue, None] = {}
+    for queue, message, outcome in settles:
+        touched[queue] = None
+        if outcome == ACCEPT:
+            queue.settle(message)
+        elif outcome == REQUEUE:
+            queue.requeue(message)
+        else:
+            queue.discard(message)
+    for queue in touched:
+        queue.drain()
