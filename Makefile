@@ -17,6 +17,9 @@ COMPILED := build/compiled
 SANITIZERS ?= address,undefined
 FUZZ_SECONDS ?= 120
 TESTS ?= tests
+# Two processes; a file's tests stay together, since they share brokers.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 # Tests that need neither Spark nor other people's clients run in both builds.
 BOTH := $(wildcard tests/unit tests/protocol tests/model tests/store tests/broker tests/client)
 
@@ -39,12 +42,12 @@ interop: $(STAMP)
 
 test-pure: $(STAMP)
 	@echo "== uncompiled: $(BOTH)"
-	@HEADRACE_BUILD=pure PYTHONPATH=src $(BIN)/python -m pytest -m "not slow" $(BOTH)
+	@HEADRACE_BUILD=pure PYTHONPATH=src $(PYTEST) -m "not slow" $(BOTH)
 
 # Last, so that the last line of `make test` is pytest's summary of the whole suite.
 test-compiled: build
 	@echo "== compiled: $(TESTS)"
-	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest $(TESTS)
+	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(PYTEST) $(TESTS)
 
 lint: $(STAMP)
 	@echo "== ruff check"
