@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.client import Reconnect, blocking
-from headrace.client.errors import ClientError, NotFound, OffsetGone
+from headrace.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConnectFailed,
+    NotFound,
+    OffsetGone,
+)
 from headrace.spark.arrow import Record, batches
 from headrace.spark.options import Edge, OptionError, Position
 
@@ -29,6 +36,7 @@ log = logging.getLogger(__name__)
 RECONNECT = Reconnect(delay_s=0.2, delay_max_s=5.0, attempts=8)  # About 20 seconds.
 
 _connections: dict[tuple[int, str], blocking.Connection] = {}
+_known: set[tuple[int, str]] = set()  # Where this process has been connected before.
 
 
 class DataLossError(RuntimeError):
@@ -40,14 +48,30 @@ class StreamMissingError(RuntimeError):
 
 
 def connection(uri: Secret) -> blocking.Connection:
-    """The connection of this process to the broker, made at the first call and after a loss."""
+    """The connection of this process to the broker, made at the first call and after a loss.
+
+    A broker that was there before gets the time of `RECONNECT` to come back; one that was never
+    reached fails the query at once.
+    """
     key = (os.getpid(), str(uri))
     kept = _connections.get(key)
-    if kept is None or kept.is_closed:
-        kept = _connections[key] = blocking.connect(
-            str(uri), reconnect=RECONNECT, name="headrace-spark"
-        )
-    return kept
+    if kept is not None and not kept.is_closed:
+        return kept
+    delays = RECONNECT.delays() if key in _known else iter(())
+    while True:
+        try:
+            kept = blocking.connect(str(uri), reconnect=RECONNECT, name="headrace-spark")
+        except AuthenticationFailed:
+            raise
+        except ConnectFailed:
+            delay_s = next(delays, None)
+            if delay_s is None:
+                raise
+            time.sleep(delay_s)
+        else:
+            _connections[key] = kept
+            _known.add(key)
+            return kept
 
 
 def forget(uri: Secret) -> None:
