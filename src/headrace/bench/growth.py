@@ -10,7 +10,7 @@ from headrace.bench.link import Link
 from headrace.bench.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, Run, run
 from headrace.bench.workload import Bench, Figure, Sample, Workload, allow_files
-from headrace.protocol.codec_0_x import BasicConsume, BasicConsumeOk
+from headrace.protocol.codec_0_x import BasicConsume, BasicConsumeOk, QueuePurge, QueuePurgeOk
 
 READY = 5_000_000
 PROBE = 500_000  # Messages that are published to, or drained from, what is ready.
@@ -58,10 +58,31 @@ def busy_connections(bench: Bench) -> Sample:
 
 
 def publish_onto(ready: int) -> Callable[[Bench], Sample]:
-    """Publish without a consumer where so many messages wait already."""
+    """Publish without a consumer where so many messages wait already.
+
+    The broker has held and let go of as many messages before, between others that stay, so that it
+    has their memory at hand: what the system takes for a fresh page is no cost of a full queue.
+    """
 
     def measure(bench: Bench) -> Sample:
-        return _depth(bench, ready, replace(_BASE, consumers=0))
+        depth, probe = bench.scaled(ready) if ready else 0, bench.scaled(PROBE)
+        both = replace(_BASE, queues=2, consumers=0, keep=True)
+        deep = replace(both, own_queue=True)  # Publisher 0 keeps to the first queue.
+        spare = replace(deep, first_publisher=1)  # And publisher 1 to the second.
+        try:
+            declare(both, bench.settings)
+            run(replace(both, count=2 * probe), bench.settings, bench.usage)
+            if depth > probe:
+                run(replace(deep, count=depth - probe), bench.settings, bench.usage)
+            link = Link(bench.settings)
+            link.call(QueuePurge(queue=queue_name(1)), QueuePurgeOk)
+            link.close()
+            target = deep if depth else spare
+            probing = replace(target, count=probe, backlog=max(depth, probe))
+            outcome = run(probing, bench.settings, bench.usage)
+        finally:
+            remove(both, bench.settings)
+        return _sample(outcome, Figure.PUBLISH, outcome.published_rate)
 
     return measure
 
@@ -70,26 +91,16 @@ def drain_from(ready: int) -> Callable[[Bench], Sample]:
     """Consume without a publisher the first of so many messages."""
 
     def measure(bench: Bench) -> Sample:
-        return _depth(bench, ready, replace(_BASE, publishes=False))
+        depth, probe = bench.scaled(ready), bench.scaled(PROBE)
+        try:
+            run(replace(_BASE, consumers=0, count=depth), bench.settings, bench.usage)
+            load = replace(_BASE, publishes=False, count=probe, keep=True, backlog=depth)
+            outcome = run(load, bench.settings, bench.usage)
+        finally:
+            remove(_BASE, bench.settings)
+        return _sample(outcome, Figure.DRAIN, outcome.delivered_rate)
 
     return measure
-
-
-def _depth(bench: Bench, ready: int, load: Load) -> Sample:
-    """Fill a queue, then run ``load`` on it."""
-    depth, probe = bench.scaled(ready) if ready else 0, bench.scaled(PROBE)
-    try:
-        declare(_BASE, bench.settings)
-        if depth:
-            fill = replace(_BASE, consumers=0, count=depth, keep=True)
-            run(fill, bench.settings, bench.usage)
-        probing = replace(load, count=probe, keep=True, backlog=depth, first_publisher=1)
-        outcome = Run(probing, bench.settings, bench.usage).go()
-    finally:
-        remove(_BASE, bench.settings)
-    rate = outcome.published_rate if load.publishes else outcome.delivered_rate
-    name = Figure.PUBLISH if load.publishes else Figure.DRAIN
-    return _sample(outcome, name, rate)
 
 
 def _sample(outcome: Outcome, name: Figure = Figure.DELIVERED, rate: float | None = None) -> Sample:
