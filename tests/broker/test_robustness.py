@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pika
@@ -23,6 +23,7 @@ from raw_client import Raw, method_frame, start_ok
 from talk import Talk
 
 import headrace
+import headrace.model.queue
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicConsume,
@@ -49,6 +50,9 @@ from serving import Served, until
 MIB = 1 << 20
 RESPONSIVE_S = 2.0  # A round trip takes no longer, whatever others do; usually far less.
 SLACK = 48 * MIB  # What an allocator may keep beyond what is in use.
+CONNECTION_OCTETS = 8 * 1024  # What docs/performance.md promises for one that is idle,
+QUEUE_OCTETS = 2 * 1024  # and for a queue that is empty; tests leave room for noise.
+COMPILED = not headrace.model.queue.__file__.endswith(".py")
 
 
 @pytest.fixture
@@ -437,6 +441,36 @@ def idle_connections(broker: Served, count: int) -> None:
 def test_idle_connections_cost_little(start: Callable[..., Served], count: int) -> None:
     count = min(count, files_allowed(count + 500) - 500)
     idle_connections(start(memory=True), count)
+
+
+@pytest.mark.skipif(not COMPILED, reason="what an object costs is told of the compiled broker")
+def test_idle_connections_and_empty_queues_stay_small(start: Callable[..., Served]) -> None:
+    broker = start()
+    count, queues = 400, 4000
+    files_allowed(count + 100)
+
+    def settled() -> int:
+        """What the broker holds once it has answered and come to rest."""
+        time.sleep(0.2)
+        return broker.memory_bytes()
+
+    with ExitStack() as stack:
+        stack.enter_context(Talk(broker.host, broker.port).raw)  # What the first of all costs.
+        before = settled()
+        for _ in range(count):
+            stack.enter_context(Talk(broker.host, broker.port).raw)
+        each = (settled() - before) / count
+        assert each < 1.5 * CONNECTION_OCTETS, f"{each:.0f} octets for an idle connection"
+        client = stack.enter_context(closing(Talk(broker.host, broker.port)))
+        client.declare("first")
+        before = settled()
+        for number in range(0, queues, 100):
+            names = [f"empty-{n}" for n in range(number, number + 100)]
+            client.raw.send(b"".join(method_frame(1, QueueDeclare(queue=n)) for n in names))
+            for _ in names:
+                client.heard(QueueDeclareOk)
+        each = (settled() - before) / queues
+        assert each < 1.5 * QUEUE_OCTETS, f"{each:.0f} octets for an empty queue"
 
 
 def files_allowed(wanted: int) -> int:
