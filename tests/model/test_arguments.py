@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts and verdicts about arguments, as the field's suites know them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from headrace.model.arguments import (
     check_queue_arguments,
 )
 from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.wire.table import Byte, Long, Single, UnsignedShort
 
 Q = "queue 'q' in vhost '/'"
 
@@ -112,11 +114,27 @@ def test_ages(text: str, ms: int | None) -> None:
         ),
         ({"x-max-length": 5}, {}, "received none but current is the value '5' of type 'signedint'"),
         ({"x-max-length": 5}, {"x-max-length": 6}, "received '6' but current is '5'"),
+        ({"x-max-length": 5}, {"x-max-length": "5"}, "received '5' but current is '5'"),
+        ({"x-max-length": Byte(5)}, {"x-max-length": True}, "received 'true' but current is '5'"),
         (
-            {"x-max-length": 5},
-            {"x-max-length": "5"},
-            "received the value '5' of type 'longstr' but current is the value '5' of type \
-'signedint'",
+            {},
+            {"x-max-length": Byte(2)},
+            "received the value '2' of type 'byte' but current is none",
+        ),
+        (
+            {"x-max-length": UnsignedShort(2)},
+            {},
+            "received none but current is the value '2' of type 'unsignedshort'",
+        ),
+        (
+            {},
+            {"x-max-length": Single(2.5)},
+            "received the value '2.5' of type 'float' but current is none",
+        ),
+        (
+            {},
+            {"x-max-length": datetime.fromtimestamp(2, UTC)},
+            "received the value '2' of type 'timestamp' but current is none",
         ),
         (
             {},
@@ -142,6 +160,8 @@ def test_inequivalent_arguments(
         ({"x-max-length": 5}, {"x-max-length": 5.0}),
         ({"x-unknown": 1}, {"x-unknown": 2}),
         ({"x-overflow": "drop-head"}, {"x-overflow": b"drop-head"}),
+        ({"x-max-length": Byte(5)}, {"x-max-length": 5}),
+        ({"x-max-length": Long(5)}, {"x-max-length": UnsignedShort(5)}),
     ],
 )
 def test_equivalent_arguments(current: dict[str, Any], received: dict[str, Any]) -> None:

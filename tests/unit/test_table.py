@@ -19,7 +19,14 @@ from headrace.wire.table import (
     TABLE_BYTES_MAX,
     TABLE_DEPTH_MAX,
     TABLE_ENTRIES_MAX,
+    Byte,
+    Long,
+    Short,
+    Single,
     Timestamp,
+    UnsignedByte,
+    UnsignedInt,
+    UnsignedShort,
     Value,
     check_table,
     check_utf8,
@@ -46,16 +53,17 @@ TAGS: list[tuple[bytes, Value]] = [
     (b"t\x00", False),
     (b"t\x01", True),
     (b"t\x07", True),
-    (b"b\xff", -1),
-    (b"b\x7f", 127),
-    (b"B\xff", 255),
-    (b"s\xff\xfe", -2),
-    (b"u\xff\xfe", 65534),
+    (b"b\xff", Byte(-1)),
+    (b"b\x7f", Byte(127)),
+    (b"B\xff", UnsignedByte(255)),
+    (b"s\xff\xfe", Short(-2)),
+    (b"u\xff\xfe", UnsignedShort(65534)),
     (b"I\x80\x00\x00\x00", -(2**31)),
-    (b"i\x80\x00\x00\x00", 2**31),
-    (b"l\xff\xff\xff\xff\xff\xff\xff\xff", -1),
-    (b"L\xff\xff\xff\xff\xff\xff\xff\xff", -1),
-    (b"f\x3f\xc0\x00\x00", 1.5),
+    (b"i\x80\x00\x00\x00", UnsignedInt(2**31)),
+    (b"l\xff\xff\xff\xff\xff\xff\xff\xff", Long(-1)),
+    (b"l\x7f\xff\xff\xff\xff\xff\xff\xff", 2**63 - 1),
+    (b"L\xff\xff\xff\xff\xff\xff\xff\xff", Long(-1)),
+    (b"f\x3f\xc0\x00\x00", Single(1.5)),
     (b"d\xbf\xf8\x00\x00\x00\x00\x00\x00", -1.5),
     (b"D\x02\x00\x00\x00\x7d", Decimal("1.25")),
     (b"D\x00\xff\xff\xff\xff", Decimal(-1)),
@@ -81,6 +89,32 @@ def test_every_tag_decodes_to_its_value(tagged: bytes, value: Value) -> None:
     assert end == len(raw)
     assert decode_array(sized(tagged)) == ([value], len(tagged) + 4)
     assert value_end(tagged, 0) == len(tagged)
+
+
+SAME = [pair for pair in TAGS if pair[0][:2] not in {b"t\x07", b"S\x00"} and pair[0][:1] != b"L"]
+
+
+@pytest.mark.parametrize(("tagged", "value"), SAME, ids=lambda item: repr(item)[:40])
+def test_what_was_decoded_goes_back_as_it_came(tagged: bytes, value: Value) -> None:
+    assert encode_table(decode_table(one(tagged))[0]) == one(tagged)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Byte(128),
+        UnsignedByte(-1),
+        Short(2**15),
+        UnsignedShort(-1),
+        UnsignedInt(-1),
+        Long(2**63),
+        Single(1e39),
+    ],
+    ids=repr,
+)
+def test_a_number_beyond_its_width_is_refused(value: Value) -> None:
+    with pytest.raises(ValueError, match=f"does not fit {type(value).__name__}"):
+        encode_table({"k": value})
 
 
 @pytest.mark.parametrize(("tagged", "value"), TAGS, ids=lambda item: repr(item)[:40])

@@ -24,15 +24,20 @@ Check = Callable[[Any, Mapping[str, Any]], str | None]  # What is wrong with the
 
 
 def type_name(value: Any) -> str:
-    """The name of a table value's type, as error texts have it."""
+    """The name of a table value's type on the wire, as error texts have it."""
+    known: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers of an uncommon width.
+    if known is not None:
+        return known
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
         return "signedint" if -(2**31) <= value < 2**31 else "long"
     if isinstance(value, float):
         return "double"
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, str):
         return "longstr"
+    if isinstance(value, bytes):
+        return "binary"
     if isinstance(value, Decimal):
         return "decimal"
     if isinstance(value, datetime):
@@ -70,7 +75,7 @@ def _ttl(value: Any, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    if type(value) is int and value == 0:
+    if isinstance(value, int) and not isinstance(value, bool) and value == 0:
         return "{value_zero,0}"
     return _ttl(value, arguments)
 
@@ -221,25 +226,28 @@ def check_alternate(arguments: Mapping[str, Any], what: str) -> None:
             raise InvalidArgument(f"invalid arg 'alternate-exchange' for {what}: {wrong}")
 
 
-def described(value: Any) -> str:
+def shown(value: Any) -> str:
     """A table value, as error texts have it."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
     if isinstance(value, bool):
-        return f"the value '{str(value).lower()}' of type 'bool'"
-    return f"the value '{value}' of type '{type_name(value)}'"
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, datetime):
+        return str(int(value.timestamp()))
+    return "undefined" if value is None else str(value)
+
+
+def described(value: Any) -> str:
+    """A table value with its type, as error texts have it."""
+    return f"the value '{shown(value)}' of type '{type_name(value)}'"
 
 
 def assert_same_field(current: Any, received: Any, name: str, what: str) -> None:
     """Refuse a declaration whose flag or type differs."""
     if current != received:
-        shown = [
-            str(value).lower() if isinstance(value, bool) else value
-            for value in (received, current)
-        ]
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {what}: received '{shown[0]}' but current is "
-            f"'{shown[1]}'"
+            f"inequivalent arg '{name}' for {what}: received '{shown(received)}' but current is "
+            f"'{shown(current)}'"
         )
 
 
@@ -255,10 +263,7 @@ def assert_same_arguments(
             ours, theirs = current[name], received[name]
             if canonical(ours) == canonical(theirs):
                 continue
-            if type_name(ours) != type_name(theirs):
-                texts = described(theirs), described(ours)
-            else:
-                texts = f"'{theirs}'", f"'{ours}'"
+            texts = f"'{shown(theirs)}'", f"'{shown(ours)}'"
         elif name == "x-queue-type" and (current if old else received)[name] == "classic":
             continue
         else:

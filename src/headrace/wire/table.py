@@ -41,6 +41,61 @@ class Timestamp(int):
     """Seconds since 1970 that `datetime` cannot hold; decoded and encoded as they are."""
 
     __slots__ = ()
+    WIRE_TYPE = "timestamp"
+
+
+# Numbers of the widths that a plain `int` (I, or l where it must be) or `float` (d) does not take:
+# they are the numbers they are, and go back onto the wire as wide as they came. WIRE_TYPE is what
+# error texts call them.
+
+
+class Byte(int):
+    """A whole number of 8 bits with a sign, tag `b`."""
+
+    __slots__ = ()
+    WIRE_TYPE = "byte"
+
+
+class UnsignedByte(int):
+    """A whole number of 8 bits, tag `B`."""
+
+    __slots__ = ()
+    WIRE_TYPE = "unsignedbyte"
+
+
+class Short(int):
+    """A whole number of 16 bits with a sign, tag `s`."""
+
+    __slots__ = ()
+    WIRE_TYPE = "short"
+
+
+class UnsignedShort(int):
+    """A whole number of 16 bits, tag `u`."""
+
+    __slots__ = ()
+    WIRE_TYPE = "unsignedshort"
+
+
+class UnsignedInt(int):
+    """A whole number of 32 bits, tag `i`."""
+
+    __slots__ = ()
+    WIRE_TYPE = "unsignedint"
+
+
+class Long(int):
+    """A whole number of 64 bits with a sign, tag `l`, though fewer would hold it."""
+
+    __slots__ = ()
+    WIRE_TYPE = "long"
+
+
+class Single(float):
+    """A floating point number of 32 bits, tag `f`."""
+
+    __slots__ = ()
+    WIRE_TYPE = "float"
 
 
 Value: TypeAlias = (
@@ -69,6 +124,16 @@ _I64 = struct.Struct(">q")
 _U64 = struct.Struct(">Q")
 _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
+
+_WIDTHS: dict[type, tuple[bytes, struct.Struct]] = {
+    Byte: (b"b", struct.Struct(">b")),
+    UnsignedByte: (b"B", struct.Struct(">B")),
+    Short: (b"s", _I16),
+    UnsignedShort: (b"u", _U16),
+    UnsignedInt: (b"i", _U32),
+    Long: (b"l", _I64),
+    Single: (b"f", _F32),
+}
 
 
 # -- Checking in place, without objects ------------------------------------------------------------
@@ -264,7 +329,8 @@ def _decode_value(data: bytes, at: int) -> tuple[Value, int]:
     if tag == 73:
         return _I32.unpack_from(data, at)[0], at + 4
     if tag == 108 or tag == 76:
-        return _I64.unpack_from(data, at)[0], at + 8
+        number = _I64.unpack_from(data, at)[0]
+        return (Long(number) if -0x80000000 <= number <= 0x7FFFFFFF else number), at + 8
     if tag == 100:
         return _F64.unpack_from(data, at)[0], at + 8
     if tag == 84:
@@ -273,17 +339,17 @@ def _decode_value(data: bytes, at: int) -> tuple[Value, int]:
         return None, at
     if tag == 98:
         octet = data[at]
-        return (octet - 256 if octet > 127 else octet), at + 1
+        return Byte(octet - 256 if octet > 127 else octet), at + 1
     if tag == 66:
-        return data[at], at + 1
+        return UnsignedByte(data[at]), at + 1
     if tag == 115:
-        return _I16.unpack_from(data, at)[0], at + 2
+        return Short(_I16.unpack_from(data, at)[0]), at + 2
     if tag == 117:
-        return _U16.unpack_from(data, at)[0], at + 2
+        return UnsignedShort(_U16.unpack_from(data, at)[0]), at + 2
     if tag == 105:
-        return _U32.unpack_from(data, at)[0], at + 4
+        return UnsignedInt(_U32.unpack_from(data, at)[0]), at + 4
     if tag == 102:
-        return _F32.unpack_from(data, at)[0], at + 4
+        return Single(_F32.unpack_from(data, at)[0]), at + 4
     assert tag == 68, tag
     octet = data[at]
     return Decimal(_I32.unpack_from(data, at + 1)[0]).scaleb(-octet), at + 5
@@ -359,7 +425,7 @@ def _encode_array(items: Sequence[Value], depth: int) -> bytes:
 
 
 def _encode_value(value: Value, depth: int) -> bytes:
-    """Return tag and value; whole numbers take the smaller of I and l that holds them."""
+    """Return tag and value; a plain whole number takes the smaller of I and l that holds it."""
     if isinstance(value, str):
         raw = value.encode()
         return b"S" + _U32.pack(len(raw)) + raw
@@ -369,6 +435,13 @@ def _encode_value(value: Value, depth: int) -> bytes:
         return b"t\x01" if value else b"t\x00"
     if isinstance(value, Timestamp | datetime):
         return b"T" + _U64.pack(encode_timestamp(value))
+    width = _WIDTHS.get(type(value))
+    if width is not None:
+        tag, packer = width
+        try:
+            return tag + packer.pack(value)
+        except (struct.error, OverflowError):
+            raise ValueError(f"{value!r} does not fit {type(value).__name__}") from None
     if isinstance(value, int):
         if -0x80000000 <= value <= 0x7FFFFFFF:
             return b"I" + _I32.pack(value)
