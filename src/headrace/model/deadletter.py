@@ -21,6 +21,7 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 MAXLEN = "maxlen"
 DELIVERY_LIMIT = "delivery_limit"
+ORPHANED = "orphaned"  # Its queue was deleted: no death, but a reason to go elsewhere.
 
 X_DEATH = "x-death"
 DEATHS_MAX = 128  # Entries of x-death; the oldest are forgotten.

@@ -25,4 +25,5 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.single = arguments.get("x-single-active-consumer", False)
     queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
     queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
+    queue.alternate_exchange = arguments.get("alternate-exchange")
     queue.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")

@@ -22,6 +22,7 @@ cdef class Consumer:
     cdef public bint no_local
     cdef public bint selective
     cdef public bint parked
+    cdef public bint browses
     cdef public int priority
     cdef public unsigned int publisher
     cdef public dict arguments
@@ -34,6 +35,12 @@ cdef class Consumer:
         int redelivered,
     ) except -1
     cpdef cancelled(self)
+
+@cython.final
+cdef class Cursor:
+    cdef public Consumer consumer
+    cdef list seen
+    cdef list ahead
 
 cdef class Queue:
     cdef public str name
@@ -58,6 +65,7 @@ cdef class Queue:
     cdef public int max_priority
     cdef public str dead_letter_exchange
     cdef public str dead_letter_routing_key
+    cdef public str alternate_exchange
     cdef public long long ready_count
     cdef public long long ready_bytes
     cdef public long long unacked_count
@@ -73,6 +81,8 @@ cdef class Queue:
     cdef list expiring
     cdef public list consumers
     cdef public list active
+    cdef public list browsers
+    cdef public bint waking
     cdef Py_ssize_t turn
     cdef public int selective
     cdef public Consumer exclusive_consumer
@@ -121,11 +131,31 @@ cdef class Queue:
     cdef Consumer choose(self, Consumer consumer, Message message)
     cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
+    cpdef release(self, Message message)
     cpdef redeliver(self, Message message)
+    @cython.locals(entry=tuple)
     cdef put_back(self, Message message)
     cpdef discard(self, Message message)
     cdef dead_letter(self, Message message, str reason)
     cpdef leave(self, Message message)
+    @cython.locals(cursor=Cursor)
+    cpdef add_browser(self, Consumer consumer)
+    @cython.locals(c=Cursor)
+    cpdef remove_browser(self, Consumer consumer)
+    cpdef wake(self)
+    @cython.locals(cursor=Cursor)
+    cdef look_back(self, tuple entry)
+    @cython.locals(cursor=Cursor)
+    cdef show_all(self)
+    @cython.locals(consumer=Consumer, message=Message)
+    cdef show(self, Cursor cursor)
+    @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, found=Message, ring=Ring,
+                   at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
+                   ready=cython.bint)
+    cdef Message following(self, Cursor cursor)
+    cpdef bint acquire(self, Message message, Consumer consumer) except -1
+    @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
+    cdef bint is_shell(self, Message message) except -1
     cdef watch(self, Message message)
     @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint,
                    budget=cython.longlong, following=cython.longlong)
@@ -134,6 +164,7 @@ cdef class Queue:
     @cython.locals(message=Message, fresh=Ring)
     cdef Ring swept(self, Ring ring)
     cpdef long long message_count(self) except -1
+    @cython.locals(count=Py_ssize_t)
     cpdef Py_ssize_t consumer_count(self) except -1
     cpdef add_consumer(self, Consumer consumer)
     @cython.locals(at=Py_ssize_t, other=Consumer)
@@ -145,6 +176,8 @@ cdef class Queue:
     cpdef release_waiters(self)
     cpdef long long purge(self) except -1
     @cython.locals(message=Message)
+    cdef orphan_ready(self)
+    @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
-    @cython.locals(consumers=list, consumer=Consumer)
+    @cython.locals(consumers=list, consumer=Consumer, cursor=Cursor)
     cpdef long long destroy(self) except -1

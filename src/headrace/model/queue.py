@@ -8,7 +8,12 @@ many messages are out of place, never on the depth of the queue. Higher prioriti
 their own, made when the first such message comes.
 
 Leaving early. A message that expires or is dropped from the middle is flagged GONE and stays in its
-ring as an empty shell until it is met there, or until shells outnumber the living.
+ring as an empty shell until it is met there, or until shells outnumber the living. One that is
+acquired from the middle has a ``consumer`` and stays listed as well; when it comes back it is
+listed twice, which does no harm: whichever entry is met first counts, the other is met as a shell.
+
+Looking. A browser is shown messages where they stand. Its cursor is the last seq that it was shown,
+for each level; the next one is found by bisection.
 
 Cost. Nothing in here looks at more than one message or one consumer with room at a time; consumers
 without room are parked outside the round until they report room again.
@@ -61,6 +66,7 @@ class Consumer:
         self.priority = 0
         self.publisher = 0  # The number of its connection, as in Message.publisher.
         self.parked = False  # Out of the queue's round, waiting for room.
+        self.browses = False  # Is shown messages without taking them.
         self.arguments: dict[str, Any] = {}
 
     def can(self) -> bool:
@@ -85,6 +91,15 @@ class Consumer:
 
     def cancelled(self) -> None:
         """The queue is gone, or will not serve this consumer any longer."""
+
+
+class Cursor:
+    """How far a browser has looked."""
+
+    def __init__(self, consumer: Consumer, levels: int) -> None:
+        self.consumer = consumer
+        self.seen = [0] * levels  # The last seq that it was shown, by level.
+        self.ahead: Any = None  # Copies of entries of ``returned`` that it may still be shown.
 
 
 class Queue:
@@ -124,6 +139,7 @@ class Queue:
         self.max_priority = 0
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
+        self.alternate_exchange: str | None = None  # For what is rejected or orphaned.
         self.limited = False  # One of max_length and max_length_bytes is set.
         # State.
         self.ready_count = 0
@@ -141,6 +157,8 @@ class Queue:
         self.expiring: Any = None  # (deadline_ms, seq, message)
         self.consumers: Any = None
         self.active: Any = None
+        self.browsers: Any = None  # Cursors.
+        self.waking = False  # Served at the end of this turn.
         self.turn = 0
         self.ranked = False  # Some consumer has a priority other than 0.
         self.selective = 0  # Consumers that do not take every message.
@@ -252,6 +270,8 @@ class Queue:
         ring.push(message)
         self.ready_count += 1
         self.ready_bytes += message.body_size
+        if self.browsers is not None:
+            self.wake()
         if self.tally.memory_used > self.tally.memory_max and (
             self.ready_count > RESIDENT_MIN
             or self.ready_bytes > RESIDENT_OCTETS
@@ -303,7 +323,7 @@ class Queue:
                 message = self.next_by_rank()
                 if message is None:
                     return None
-            if message.flags & C_GONE:
+            if message.flags & C_GONE or message.consumer is not None:
                 self.shells -= 1
                 continue
             self.ready_count -= 1
@@ -448,6 +468,8 @@ class Queue:
             self.shorten()  # What came back may be more than there is room for.
         if self.waiters is not None:
             self.release_waiters()
+        if self.browsers is not None:
+            self.show_all()
 
     def drain_selective(self) -> None:
         """Hand out ready messages where some consumers do not take every message."""
@@ -496,16 +518,24 @@ class Queue:
 
         The caller drains the queue afterwards, once for all that it returns.
         """
-        self.unacked_count -= 1
-        message.consumer = None
-        if self.deleted:
-            self.leave(message)
-            return
         message.flags |= C_REDELIVERED
         if message.deliveries < 255:
             message.deliveries += 1
-        if 0 <= self.delivery_limit < message.deliveries:
+        if 0 <= self.delivery_limit < message.deliveries and not self.deleted:
+            self.unacked_count -= 1
+            message.consumer = None
             self.dead_letter(message, "delivery_limit")
+            self.leave(message)
+            return
+        self.release(message)
+
+    def release(self, message: Message) -> None:
+        """A consumer gives a message back that it has not tried: it returns to its place."""
+        self.unacked_count -= 1
+        message.consumer = None
+        if self.deleted:
+            if self.alternate_exchange is not None:
+                self.dead_letter(message, "orphaned")
             self.leave(message)
             return
         self.put_back(message)
@@ -524,9 +554,12 @@ class Queue:
         """Return a message to its place among the ready ones."""
         if self.returned is None:
             self.returned = []
-        heappush(self.returned, (-self.level(message.priority), message.seq, message))
+        entry = (-self.level(message.priority), message.seq, message)
+        heappush(self.returned, entry)
         self.ready_count += 1
         self.ready_bytes += message.body_size
+        if self.browsers is not None:
+            self.look_back(entry)
 
     def discard(self, message: Message) -> None:
         """A consumer rejected the message for good: dead-letter it, then forget it."""
@@ -537,8 +570,10 @@ class Queue:
         self.leave(message)
 
     def dead_letter(self, message: Message, reason: str) -> None:
-        """Pass a message on to the dead-letter exchange, if the queue has one."""
-        if self.dead_letter_exchange is None or self.vhost is None:
+        """Pass a message on to the dead-letter or the alternate exchange, if the queue has one."""
+        if self.dead_letter_exchange is None and self.alternate_exchange is None:
+            return
+        if self.vhost is None:
             return
         if message.flags & C_PAGED and not self.bring(message):
             return
@@ -560,6 +595,118 @@ class Queue:
         message.data = None
         message.parts = None
         message.consumer = None
+
+    # --- Browsers ---------------------------------------------------------------------------
+
+    def add_browser(self, consumer: Consumer) -> None:
+        """Show a consumer all that is ready and all that comes; the caller drains the queue."""
+        cursor = Cursor(consumer, self.max_priority + 1 if self.max_priority else 2)
+        if self.returned is not None:
+            cursor.ahead = list(self.returned)
+        if self.browsers is None:
+            self.browsers = []
+        self.browsers.append(cursor)
+        if consumer.exclusive:
+            self.exclusive_consumer = consumer
+
+    def remove_browser(self, consumer: Consumer) -> None:
+        """Show a consumer nothing more."""
+        if self.browsers is not None:
+            self.browsers = [c for c in self.browsers if c.consumer is not consumer] or None
+        if consumer is self.exclusive_consumer:
+            self.exclusive_consumer = None
+        self.used_ms = self.tally.now_ms
+
+    def wake(self) -> None:
+        """Have the queue drained at the end of this turn."""
+        if not self.waking:
+            self.waking = True
+            self.tally.waking.append(self)
+
+    def look_back(self, entry: tuple[int, int, Message]) -> None:
+        """A message returned to its place: let those browsers know that are still before it."""
+        cursor: Cursor
+        for cursor in self.browsers:
+            if entry[1] > cursor.seen[-entry[0]]:
+                if cursor.ahead is None:
+                    cursor.ahead = []
+                heappush(cursor.ahead, entry)
+        self.wake()
+
+    def show_all(self) -> None:
+        """Show every browser with room what it has not seen."""
+        self.waking = False
+        cursor: Cursor
+        for cursor in list(self.browsers):
+            self.show(cursor)
+
+    def show(self, cursor: Cursor) -> None:
+        """Show one browser what it has not seen, while it has room."""
+        consumer = cursor.consumer
+        while not self.deleted and consumer.can():
+            message = self.following(cursor)
+            if message is None:
+                return
+            if message.flags & C_PAGED and not self.bring(message):
+                self.ready_count -= 1
+                self.ready_bytes -= message.body_size
+                self.shells += 1
+                continue
+            self.delivered += 1
+            consumer.deliver(message)
+            if self.tally.memory_used > self.tally.memory_max:
+                self.page_out(message)
+
+    def following(self, cursor: Cursor) -> Message | None:
+        """Return the next ready message that a browser has not seen, and move its cursor."""
+        ahead = cursor.ahead
+        level = len(cursor.seen)
+        while level:
+            level -= 1
+            seen = cursor.seen[level]
+            found: Message | None = None
+            ring = self.ring if level == 0 else None
+            if level and self.rings is not None:
+                ring = self.rings[level]
+            if ring is not None and ring.count:
+                at = ring.after(seen)
+                while at < ring.count:
+                    message = ring.at(at)
+                    if not message.flags & C_GONE and message.consumer is None:
+                        found = message
+                        break
+                    seen = message.seq  # Not to be passed again.
+                    at += 1
+            while ahead:
+                back, seq, message = ahead[0]
+                if -back < level:
+                    break
+                ready = not message.flags & C_GONE and message.consumer is None
+                if -back == level and seq > cursor.seen[level] and ready:
+                    if found is None or seq < found.seq:
+                        found = message
+                    break
+                heappop(ahead)
+            if found is not None:
+                cursor.seen[level] = found.seq
+                return found
+            cursor.seen[level] = seen
+        return None
+
+    def acquire(self, message: Message, consumer: Consumer) -> bool:
+        """Take a ready message from wherever it stands; False when another was faster."""
+        if self.deleted or message.flags & C_GONE or message.consumer is not None:
+            return False
+        if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+            return False
+        if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
+            self.reserve(message.seq)
+        message.consumer = consumer
+        self.ready_count -= 1
+        self.ready_bytes -= message.body_size
+        self.shells += 1
+        self.unacked_count += 1
+        return True
 
     # --- Time -------------------------------------------------------------------------------
 
@@ -609,10 +756,24 @@ class Queue:
         if self.rings is not None:
             self.rings = [self.swept(ring) for ring in self.rings]
         if self.returned is not None:
-            self.returned = [e for e in self.returned if not e[2].flags & C_GONE] or None
+            kept = {e[1]: e for e in self.returned if not self.is_shell(e[2])}
+            self.returned = list(kept.values()) or None
             if self.returned is not None:
                 heapify(self.returned)
         self.shells = 0
+
+    def is_shell(self, message: Message) -> bool:
+        """Tell whether an entry of ``returned`` stands for nothing."""
+        if message.flags & C_GONE or message.consumer is not None:
+            return True
+        level = self.level(message.priority)
+        ring = self.ring if level == 0 else None
+        if level and self.rings is not None:
+            ring = self.rings[level]
+        if ring is None or not ring.count:
+            return False
+        at = ring.after(message.seq - 1)
+        return at < ring.count and ring.at(at) is message
 
     def swept(self, ring: Any) -> Any:
         """Return a ring with the living messages of another."""
@@ -621,7 +782,7 @@ class Queue:
         fresh = Ring()
         while ring.count:
             message = ring.pop()
-            if not message.flags & C_GONE:
+            if not message.flags & C_GONE and message.consumer is None:
                 fresh.push(message)
         return fresh
 
@@ -633,10 +794,14 @@ class Queue:
 
     def consumer_count(self) -> int:
         """How many consumers there are."""
-        return 0 if self.consumers is None else len(self.consumers)
+        count = 0 if self.consumers is None else len(self.consumers)
+        return count if self.browsers is None else count + len(self.browsers)
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Let a consumer take part; the caller drains the queue afterwards."""
+        if consumer.browses:
+            self.add_browser(consumer)
+            return
         if self.consumers is None:
             self.consumers = []
             self.active = []
@@ -671,11 +836,16 @@ class Queue:
         """A consumer has room again: put it back in the round and hand out what waits."""
         if consumer.parked:
             self.enlist(consumer)
+        elif consumer.browses:
+            self.wake()
         if self.ready_count or self.waiters is not None:
             self.drain()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """End a consumer's part; what it holds unsettled stays its own."""
+        if consumer.browses:
+            self.remove_browser(consumer)
+            return
         if self.consumers is None or consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
@@ -745,6 +915,15 @@ class Queue:
         self.expiring = None
         self.shells = 0
 
+    def orphan_ready(self) -> None:
+        """Pass every ready message on to the alternate exchange."""
+        while True:
+            message = self.take()
+            if message is None:
+                return
+            self.dead_letter(message, "orphaned")
+            self.leave(message)
+
     def redelivered(self) -> list[int]:
         """Return the seqs of the ready messages that were handed out before."""
         found = []
@@ -762,18 +941,22 @@ class Queue:
     def destroy(self) -> int:
         """End the queue: drop all, cancel its consumers; return how many were ready."""
         count = self.ready_count
+        if self.alternate_exchange is not None:
+            self.orphan_ready()
         if self.durable:
             self.store.drop(self.id, self.tally.next_seq)
         self.deleted = True
         self.forget_ready(True)
-        consumers = self.consumers
+        consumers = self.consumers or []
+        if self.browsers is not None:
+            consumers = consumers + [cursor.consumer for cursor in self.browsers]
+        self.browsers = None
         self.consumers = None
         self.active = None
         self.exclusive_consumer = None
         self.chosen = None
         self.release_waiters()
-        if consumers is not None:
-            for consumer in consumers:
-                consumer.parked = False
-                consumer.cancelled()
+        for consumer in consumers:
+            consumer.parked = False
+            consumer.cancelled()
         return count

@@ -50,6 +50,19 @@ class Ring:
         message: Message | None = self.slots[(self.head + index) & self.mask]
         return message
 
+    def after(self, seq: int) -> int:
+        """Return the index of the first message beyond ``seq``, of a ring without empty places."""
+        lo = 0
+        hi = self.count
+        while lo < hi:
+            middle = (lo + hi) >> 1
+            message = self.slots[(self.head + middle) & self.mask]
+            if message.seq <= seq:
+                lo = middle + 1
+            else:
+                hi = middle
+        return lo
+
     def clear_at(self, index: int) -> None:
         """Empty the place ``index`` behind the first; the others keep theirs."""
         self.slots[(self.head + index) & self.mask] = None

@@ -28,19 +28,18 @@ cdef class StreamLog:
 
 cdef class Stream(Queue):
     cdef public StreamLog log
-    cdef bint waking
     cdef dict cursors
     cdef dict fetched
 
     cpdef long long message_count(self) except -1
     cpdef Consumer taker(self)
     cpdef int offer(self, Message message) except -1
-    cpdef wake(self)
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong, offset=cython.ulonglong, message=Message,
                    data=bytes, address_len=Py_ssize_t, body_size=Py_ssize_t)
     cdef serve(self, Consumer consumer)
     cpdef requeue(self, Message message)
+    cpdef release(self, Message message)
     cpdef discard(self, Message message)
     cpdef unpark(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)

@@ -110,7 +110,6 @@ class Stream(Queue):
         Queue.__init__(self, name, **options)
         self.log = log
         self.is_stream = True
-        self.waking = False
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
 
@@ -127,12 +126,6 @@ class Stream(Queue):
         if self.consumers is not None:
             self.wake()
         return 0
-
-    def wake(self) -> None:
-        """Have the readers served at the end of this turn."""
-        if not self.waking:
-            self.waking = True
-            self.tally.waking.append(self)
 
     def check_consumer(self, consumer: Consumer) -> None:
         """Give a consumer its place in the stream.
@@ -235,6 +228,9 @@ class Stream(Queue):
     def requeue(self, message: Message) -> None:
         """A message given back stays where it is in the log; only the credit returns."""
         self.settle(message)
+
+    def release(self, message: Message) -> None:
+        self.requeue(message)
 
     def discard(self, message: Message) -> None:
         self.settle(message)

@@ -61,6 +61,7 @@ PREDECLARED = (
     ("amq.match", "headers"),
 )
 NAME_OCTETS_MAX = 255
+ALTERNATES_MAX = 1 << 30  # Each exchange is tried once, so this is no limit.
 NO_ARGUMENTS: dict[str, Any] = {}  # Shared by all queues without arguments; never changed.
 
 StreamMaker = Callable[..., Queue]
@@ -104,6 +105,8 @@ class VirtualHost:
             self.exchanges[exchange] = new_exchange(kind, exchange, durable=True)
         self._bound: dict[Destination, dict[Binding, None]] = {}  # By destination.
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
+        self._kept: set[Queue] = set()  # Exclusive ones that outlive their owners.
+        self._alternates: dict[str, int] = {}  # How many queues and exchanges name each.
         self._durable_exclusive: set[Queue] = set()  # Declared durable, which changes nothing.
         self._letters: deque[tuple[Queue, Message]] = deque()
         self._delivering = False
@@ -122,13 +125,15 @@ class VirtualHost:
         """Take up what was kept of this virtual host; before anything else happens to it."""
         saved = self.definitions.load(self.name)
         for x in saved.exchanges:
-            self.exchanges[x.name] = new_exchange(
-                x.type,
-                x.name,
-                durable=True,
-                auto_delete=x.auto_delete,
-                internal=x.internal,
-                arguments=x.arguments,
+            self._add_exchange(
+                new_exchange(
+                    x.type,
+                    x.name,
+                    durable=True,
+                    auto_delete=x.auto_delete,
+                    internal=x.internal,
+                    arguments=x.arguments,
+                )
             )
         for q in saved.queues:
             self._add_queue(
@@ -198,7 +203,7 @@ class VirtualHost:
                 internal=internal,
                 arguments=arguments,
             )
-            self.exchanges[name] = exchange
+            self._add_exchange(exchange)
             if durable:
                 self.definitions.save_exchange(
                     self.name, ExchangeRecord(name, kind, auto_delete, internal, arguments)
@@ -224,6 +229,10 @@ class VirtualHost:
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"{self._exchange(name)} in use")
         self._remove_exchange(exchange)
+
+    def serves_as_alternate(self, name: str) -> bool:
+        """Tell whether a queue or an exchange has this exchange as its alternate."""
+        return name in self._alternates
 
     # --- Queues -------------------------------------------------------------------------------
 
@@ -252,8 +261,13 @@ class VirtualHost:
         arguments: Mapping[str, Any] | None = None,
         owner: object = None,
         fresh_name: str = "",
+        kept: bool = False,
     ) -> Queue:
-        """Return the queue, made unless it is there. An empty name gets a new one."""
+        """Return the queue, made unless it is there. An empty name gets a new one.
+
+        ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue: the
+        next who asks for it may own it.
+        """
         if passive:
             return self.find_queue(name, owner)
         arguments = arguments or NO_ARGUMENTS
@@ -270,7 +284,7 @@ class VirtualHost:
         if queue_type(arguments) == "stream":
             self._check_stream(name, durable, exclusive, auto_delete)
         queue_id = 0
-        lasting = durable and not exclusive
+        lasting = durable and (kept or not exclusive)
         if lasting:
             record = QueueRecord(0, name, auto_delete, arguments)
             queue_id = self.definitions.save_queue(self.name, record)
@@ -285,10 +299,26 @@ class VirtualHost:
         self._add_queue(queue)
         if exclusive:
             self._owned.setdefault(owner, {})[queue] = None
-            if durable:
+            if kept:
+                self._kept.add(queue)
+            elif durable:
                 self._durable_exclusive.add(queue)
         self._changed()
         return queue
+
+    def lock_queue(self, queue: Queue, owner: object) -> None:
+        """Make a queue that nobody else uses the owner's own, until the owner goes.
+
+        Raises:
+            ResourceLocked: another owns it or consumes from it.
+        """
+        if queue.exclusive_owner is owner:
+            return
+        if queue.exclusive_owner is not None or queue.consumer_count():
+            raise self._locked(queue.name)
+        queue.exclusive_owner = owner
+        self._owned.setdefault(owner, {})[queue] = None
+        self._kept.add(queue)
 
     def delete_queue(
         self,
@@ -313,9 +343,12 @@ class VirtualHost:
             self._remove_queue(queue)
 
     def connection_closed(self, owner: object) -> None:
-        """A connection is over: its exclusive queues go."""
+        """An owner is gone: its exclusive queues go, or are nobody's."""
         for queue in self._owned.pop(owner, ()):
-            if self.queues.get(queue.name) is queue:
+            if queue in self._kept and not queue.auto_delete:
+                self._kept.discard(queue)
+                queue.exclusive_owner = None
+            elif self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
 
     # --- Bindings -----------------------------------------------------------------------------
@@ -363,22 +396,32 @@ class VirtualHost:
 
     # --- Routing ------------------------------------------------------------------------------
 
-    def route(self, exchange: str, routing_key: str, headers: Headers) -> Routed:
+    def route(
+        self, exchange: str, routing_key: str, headers: Headers, alternates: int = ALTERNATES_MAX
+    ) -> Routed:
         """Return the queues that a message reaches; ``headers`` is called when they matter.
+
+        ``alternates`` is how many alternate exchanges in a row may be tried.
 
         Raises:
             NotFound: there is no such exchange.
         """
         found: dict[Queue, None] = {}
-        cacheable = self._follow(self.find_exchange(exchange), routing_key, headers, found)
+        first = self.find_exchange(exchange)
+        cacheable = self._follow(first, routing_key, headers, found, alternates)
         return Routed(tuple(found), cacheable)
 
     def _follow(
-        self, first: Exchange, routing_key: str, headers: Headers, found: dict[Queue, None]
+        self,
+        first: Exchange,
+        routing_key: str,
+        headers: Headers,
+        found: dict[Queue, None],
+        alternates: int = ALTERNATES_MAX,
     ) -> bool:
         """Collect queues over exchange-to-exchange bindings; each exchange is passed once."""
         cacheable = True
-        seen: dict[Exchange, None] = {first: None}
+        seen: dict[Exchange, int] = {first: alternates}  # What is left of them from there on.
         pending = [first]
         while pending:
             exchange = pending.pop()
@@ -391,13 +434,15 @@ class VirtualHost:
                     following.append(destination)
                 else:
                     found[destination] = None
-            if not matched and exchange.alternate is not None:
+            left = seen[exchange]
+            if not matched and exchange.alternate is not None and left:
                 alternate = self.exchanges.get(exchange.alternate)
                 if alternate is not None:
                     following.append(alternate)
+                    left -= 1
             for exchange in following:
                 if exchange not in seen:
-                    seen[exchange] = None
+                    seen[exchange] = left
                     pending.append(exchange)
         return cacheable
 
@@ -405,8 +450,13 @@ class VirtualHost:
 
     def dead_letter(self, message: Message, queue: Queue, reason: str) -> None:
         """Send a message that died in a queue to where that queue's dead letters go."""
+        if self.contents is None:
+            return
+        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
+            self._reroute(message, queue, queue.alternate_exchange, self.contents)
+            return
         name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
-        if name is None or self.contents is None:
+        if name is None or reason == deadletter.ORPHANED:
             return
         exchange = self.exchanges.get(name)
         if exchange is None:
@@ -415,6 +465,31 @@ class VirtualHost:
             self._dead_letter(message, queue, reason, exchange, key, self.contents)
         except deadletter.UnreadableError as error:
             log.warning("vhost %r: a dead letter of %r is dropped: %s", self.name, queue, error)
+
+    @staticmethod
+    def _goes_elsewhere(queue: Queue, reason: str) -> bool:
+        """Tell whether a message takes the way of the alternate exchange (0-10/queue.declare)."""
+        if reason == deadletter.DELIVERY_LIMIT:
+            return queue.dead_letter_exchange is None
+        return reason in (deadletter.REJECTED, deadletter.ORPHANED)
+
+    def _reroute(
+        self, message: Message, queue: Queue, alternate: str, contents: deadletter.Contents
+    ) -> None:
+        """Give a message, as it is, to the alternate exchange, and no further when that fails."""
+        exchange = self.exchanges.get(alternate)
+        if exchange is None:
+            return
+        try:
+            content = contents.read(message)
+        except deadletter.UnreadableError as error:
+            log.warning("vhost %r: a message of %r is dropped: %s", self.name, queue, error)
+            return
+        found: dict[Queue, None] = {}
+        self._follow(exchange, content.routing_key, lambda: content.headers, found, 0)
+        found.pop(queue, None)
+        if found:
+            self.deliver(message.copy(), found, content.persistent)
 
     def _dead_letter(
         self,
@@ -577,8 +652,20 @@ class VirtualHost:
         queue.on_deadline = self._deadline_hook
         return queue
 
+    def _add_exchange(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self._count_alternate(exchange.alternate, 1)
+
+    def _count_alternate(self, name: str | None, more: int) -> None:
+        """One more, or one less, queue or exchange has this exchange as its alternate."""
+        if name is not None:
+            users = self._alternates.pop(name, 0) + more
+            if users:
+                self._alternates[name] = users
+
     def _add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
+        self._count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.tally.now_ms
         if queue.expires_ms >= 0:
             due = queue.used_ms + queue.expires_ms
@@ -658,6 +745,7 @@ class VirtualHost:
         """Take an exchange out; return those that were bound to it."""
         exchange.deleted = True
         del self.exchanges[exchange.name]
+        self._count_alternate(exchange.alternate, -1)
         for binding in list(exchange.bindings):
             self._untie(binding)
         sources = self._untie_destination(exchange)
@@ -667,12 +755,14 @@ class VirtualHost:
 
     def _remove_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
+        self._count_alternate(queue.alternate_exchange, -1)
         owned = self._owned.get(queue.exclusive_owner)
         if owned is not None:
             owned.pop(queue, None)
             if not owned:
                 del self._owned[queue.exclusive_owner]
         self._durable_exclusive.discard(queue)
+        self._kept.discard(queue)
         sources = self._untie_destination(queue)
         if queue.durable:
             self.definitions.delete_queue(self.name, queue.id)
