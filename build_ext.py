@@ -27,6 +27,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/ring.py",
     "headrace/model/tally.py",
     "headrace/model/queue.py",
+    "headrace/model/lanes.py",
     "headrace/model/stream.py",
     "headrace/protocol/output.py",
     "headrace/protocol/endpoint.py",

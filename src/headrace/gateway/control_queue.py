@@ -63,7 +63,7 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         return QueueDeclareOk(
             queue=queue.name, message_count=offset & COUNT_MAX, consumer_count=offset >> 32
         )
-    count = queue.message_count() if queue.is_stream else queue.ready_count
+    count = queue.message_count()
     return QueueDeclareOk(
         queue=queue.name,
         message_count=min(count, COUNT_MAX),

@@ -118,3 +118,17 @@ class Store:
 
     def close(self) -> None:
         """Write and sync what is left, then let go of the files."""
+
+
+class Files:
+    """Keeps the bodies of file messages, which are too large for memory; see model.lanes.
+
+    The data of such a message ends with a reference to its body. This base class keeps none.
+    """
+
+    def hold(self, data: bytes) -> bool:
+        """Note that one more message refers to a body; False when there is no such body."""
+        return True
+
+    def release(self, data: bytes) -> None:
+        """Note that one message fewer does; nobody's body is removed, not before the turn ends."""

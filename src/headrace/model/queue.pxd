@@ -91,6 +91,7 @@ cdef class Queue:
     cdef public int delivery_limit
     cdef public dict waiters
     cdef public object on_deadline
+    cdef public dict lanes
 
     cpdef Consumer taker(self)
     cpdef bint refuses(self, unsigned int body_size) except -1
@@ -164,7 +165,9 @@ cdef class Queue:
     @cython.locals(message=Message, fresh=Ring)
     cdef Ring swept(self, Ring ring)
     cpdef long long message_count(self) except -1
-    @cython.locals(count=Py_ssize_t)
+    @cython.locals(lane=Queue, count=cython.longlong)
+    cpdef long long lanes_ready(self) except -1
+    @cython.locals(lane=Queue, count=Py_ssize_t)
     cpdef Py_ssize_t consumer_count(self) except -1
     cpdef add_consumer(self, Consumer consumer)
     @cython.locals(at=Py_ssize_t, other=Consumer)
@@ -174,10 +177,11 @@ cdef class Queue:
     cpdef add_waiter(self, object publisher)
     cpdef drop_waiter(self, object publisher)
     cpdef release_waiters(self)
+    @cython.locals(lane=Queue, count=cython.longlong, held=cython.longlong, dropped=cython.bint)
     cpdef long long purge(self) except -1
     @cython.locals(message=Message)
     cdef orphan_ready(self)
     @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
-    @cython.locals(consumers=list, consumer=Consumer, cursor=Cursor)
+    @cython.locals(consumers=list, consumer=Consumer, cursor=Cursor, lane=Queue)
     cpdef long long destroy(self) except -1

@@ -168,6 +168,7 @@ class Queue:
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
         self.waiters: Any = None  # Paced publishers.
         self.on_deadline: Callable[[Queue, int], None] | None = None
+        self.lanes: Any = None  # {kind: Queue}: file and stream content, see model.lanes.
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} ready={self.ready_count} unacked={self.unacked_count}>"
@@ -199,7 +200,7 @@ class Queue:
         self.published += 1
         if self.message_ttl_ms >= 0:
             self.limit_life(message, self.tally.now_ms)
-        self.tally.memory_used += message.body_size + C_MESSAGE_OVERHEAD
+        self.tally.memory_used += self.weight(message)
         if self.ready_count == 0 and self.active is not None and not self.selective:
             consumer = self.pick()
             if consumer is not None:
@@ -219,7 +220,7 @@ class Queue:
         self.published += 1
         if self.message_ttl_ms >= 0:
             self.limit_life(message, self.tally.now_ms)
-        self.tally.memory_used += message.body_size + C_MESSAGE_OVERHEAD
+        self.tally.memory_used += self.weight(message)
         self.hand(consumer, message)
 
     def get(self, getter: Consumer) -> Message | None:
@@ -789,12 +790,27 @@ class Queue:
     # --- Consumers --------------------------------------------------------------------------
 
     def message_count(self) -> int:
-        """How many messages a declare reports: the ready ones."""
+        """How many messages a declare reports: the ready ones, of every class."""
+        if self.lanes is not None:
+            return self.ready_count + self.lanes_ready()
         return self.ready_count
 
+    def lanes_ready(self) -> int:
+        """How many ready messages of the classes file and stream there are."""
+        lane: Queue
+        count = 0
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                count += lane.ready_count
+        return count
+
     def consumer_count(self) -> int:
-        """How many consumers there are."""
+        """How many consumers there are, of every class."""
+        lane: Queue
         count = 0 if self.consumers is None else len(self.consumers)
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                count += lane.consumer_count()
         return count if self.browsers is None else count + len(self.browsers)
 
     def add_consumer(self, consumer: Consumer) -> None:
@@ -890,13 +906,21 @@ class Queue:
 
     def purge(self) -> int:
         """Drop every ready message; return how many there were."""
-        count = self.ready_count
-        if self.unacked_count == 0 and self.durable and count:
+        lane: Queue
+        count = self.message_count()
+        held = self.unacked_count
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                held += lane.unacked_count
+        dropped = held == 0 and self.durable and count > 0
+        if dropped:
             self.store.drop(self.id, self.tally.next_seq)
-            self.forget_ready(False)
-        else:
-            self.forget_ready(True)
+        self.forget_ready(not dropped)
         self.release_waiters()
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                lane.forget_ready(not dropped)
+                lane.release_waiters()
         return count
 
     def forget_ready(self, settle: bool) -> None:
@@ -928,6 +952,9 @@ class Queue:
         """Return the seqs of the ready messages that were handed out before."""
         found = []
         message: Message | None
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                found += lane.redelivered()
         for ring in [self.ring, *(self.rings or ())]:
             for i in range(0 if ring is None else ring.count):
                 message = ring.at(i)
@@ -940,12 +967,16 @@ class Queue:
 
     def destroy(self) -> int:
         """End the queue: drop all, cancel its consumers; return how many were ready."""
-        count = self.ready_count
+        lane: Queue
+        count = self.message_count()
         if self.alternate_exchange is not None:
             self.orphan_ready()
         if self.durable:
             self.store.drop(self.id, self.tally.next_seq)
         self.deleted = True
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                lane.destroy()
         self.forget_ready(True)
         consumers = self.consumers or []
         if self.browsers is not None:

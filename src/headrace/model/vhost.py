@@ -42,8 +42,10 @@ from headrace.model.errors import (
     ResourceLocked,
 )
 from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
+from headrace.model.lanes import lane_of
 from headrace.model.limits import apply_arguments
-from headrace.model.message import PERSISTENT, Message
+from headrace.model.message import KIND_FILE, KIND_MASK, PERSISTENT, Message
+from headrace.model.ports import Files
 from headrace.model.queue import Queue
 
 if TYPE_CHECKING:
@@ -87,10 +89,12 @@ class VirtualHost:
         agenda: Agenda | None = None,
         contents: deadletter.Contents | None = None,
         make_stream: StreamMaker | None = None,
+        files: Files | None = None,
     ) -> None:
         """``contents`` is what reads dead letters; without it they are dropped.
 
         ``make_stream`` takes the arguments of :class:`Queue`; without it there are no streams.
+        ``files`` keeps the bodies of file messages.
         """
         self.name = name
         self.store = store
@@ -99,6 +103,7 @@ class VirtualHost:
         self.agenda = agenda if agenda is not None else Agenda()
         self.contents = contents
         self.make_stream = make_stream
+        self.files = files if files is not None else Files()
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {"": DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:
@@ -333,7 +338,7 @@ class VirtualHost:
         queue = self.find_queue(name, owner)
         if if_unused and queue.consumer_count():
             raise PreconditionFailed(f"{self._queue(name)} in use")
-        if if_empty and queue.ready_count:
+        if if_empty and (queue.ready_count or queue.lanes_ready()):
             raise PreconditionFailed(f"{self._queue(name)} not empty")
         return self._remove_queue(queue)
 
@@ -523,6 +528,8 @@ class VirtualHost:
     def deliver(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
         """Give a message to queues: what the broker itself publishes."""
         tally = self.tally
+        if message.flags & KIND_MASK >= KIND_FILE:
+            queues = [queue for queue in queues if not queue.is_stream]  # They keep messages only.
         message.seq = tally.next_seq
         tally.next_seq += 1
         position = 0
@@ -546,7 +553,7 @@ class VirtualHost:
             while self._letters:
                 queue, twin = self._letters.popleft()
                 if not queue.deleted:
-                    queue.offer(twin)
+                    lane_of(queue, twin.flags & KIND_MASK).offer(twin)
         finally:
             self._delivering = False
 
@@ -768,6 +775,8 @@ class VirtualHost:
             self.definitions.delete_queue(self.name, queue.id)
         self.agenda.remove(queue)
         self.agenda.remove((queue,))
+        for lane in (queue.lanes or {}).values():
+            self.agenda.remove(lane)
         self._changed()
         self._leave_unused(sources)
         return queue.destroy()

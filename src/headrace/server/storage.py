@@ -11,6 +11,8 @@ from typing import Any
 from headrace.gateway.access import hash_password
 from headrace.model.arguments import age_ms
 from headrace.model.definitions import NoDefinitions
+from headrace.model.lanes import lane_of
+from headrace.model.message import KIND_MASK
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.stream import Stream, StreamLog
@@ -161,7 +163,7 @@ class Storage:
             if queue is None:
                 store.settle(queue_id, message.seq, message.position)
             else:
-                queue.restore(message, arrived_ms)
+                lane_of(queue, message.flags & KIND_MASK).restore(message, arrived_ms)
         if isinstance(store, Journal):
             self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
 
