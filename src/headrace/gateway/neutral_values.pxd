@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.wire.memory cimport get16, get32
+from headrace.wire.table cimport check_utf8
+
+cpdef bytes text_of_uuid(bytes raw)
+@cython.locals(size=Py_ssize_t)
+cpdef list entries_of_table(bytes d, Py_ssize_t at, Py_ssize_t end, int depth=*)
+@cython.locals(tag=cython.int, end=Py_ssize_t, fixed=tuple, width=Py_ssize_t, raw=bytes)
+cdef tuple _value_of_tag(bytes d, Py_ssize_t at, int depth)
+cpdef bytes table_of_entries(list entries)
+@cython.locals(size=Py_ssize_t)
+cpdef list entries_of_map(bytes d, Py_ssize_t at, Py_ssize_t end, int depth=*)
+cdef tuple _value_of_code(bytes d, Py_ssize_t at, Py_ssize_t end, int depth)
+@cython.locals(width=cython.int, size=Py_ssize_t, stop=Py_ssize_t, count=Py_ssize_t)
+cdef tuple _value_of(int code, bytes d, Py_ssize_t at, Py_ssize_t end, int depth)
+cpdef bytes map_of_entries(list entries)

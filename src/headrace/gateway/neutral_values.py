@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of headers, in the types of all versions: from and to field tables and 0-10 maps.
+
+A value of a header is a pair of a type code and its octets. The codes are those of 0-10, which has
+nearly every type of the 0-x field tables with the same octets; the two that it lacks have codes of
+our own above 255. A map is its code and a tuple of entries (key, value), a list a tuple of values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.wire.memory import get16, get32
+    from headrace.wire.table import check_utf8
+
+DEPTH_MAX = 32  # Maps and lists inside each other, as in a field table.
+ENTRIES_MAX = 65536  # Values in one outermost map, at any depth.
+OCTETS_MAX = 1 << 20  # Of one outermost map or table.
+LONG_MAX = 65535  # Octets of a str16 or vbin16.
+
+INT8 = 0x01
+UINT8 = 0x02
+BOOLEAN = 0x08
+INT16 = 0x11
+UINT16 = 0x12
+INT32 = 0x21
+UINT32 = 0x22
+FLOAT = 0x23
+INT64 = 0x31
+UINT64 = 0x32
+DOUBLE = 0x33
+DATETIME = 0x38
+UUID = 0x48
+STR8 = 0x85
+VBIN16 = 0x90
+STR16 = 0x95
+VBIN32 = 0xA0
+MAP = 0xA8
+LIST = 0xA9
+ARRAY = 0xAA
+DEC32 = 0xC8
+DEC64 = 0xD8
+VOID = 0xF0
+BIT = 0xF1
+LONG_TEXT = 0x153  # A long string (S) that is no str16: not UTF-8, or too long.
+SIGNED_64_L = 0x14C  # A signed 64-bit number under the tag L.
+
+Value = tuple[int, Any]
+Entry = tuple[bytes, Value]
+
+
+class CannotConvert(Exception):
+    """A message cannot be said in the terms of another version; the text is the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def text_of_uuid(raw: bytes) -> bytes:
+    """Say the 16 octets of a UUID as text."""
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])).encode()
+
+
+# tag of a field table: (code, octets), where both sides say the same with the same octets.
+_FIXED = {
+    0x74: (BOOLEAN, 1),  # t
+    0x62: (INT8, 1),  # b
+    0x42: (UINT8, 1),  # B
+    0x73: (INT16, 2),  # s
+    0x75: (UINT16, 2),  # u
+    0x49: (INT32, 4),  # I
+    0x69: (UINT32, 4),  # i
+    0x66: (FLOAT, 4),  # f
+    0x6C: (INT64, 8),  # l
+    0x4C: (SIGNED_64_L, 8),  # L
+    0x64: (DOUBLE, 8),  # d
+    0x54: (DATETIME, 8),  # T
+    0x44: (DEC32, 5),  # D
+    0x56: (VOID, 0),  # V
+}
+_TAGS = {code: bytes((tag,)) for tag, (code, _) in _FIXED.items()}
+_TEXTS = (STR16, STR8, LONG_TEXT)
+_OCTETS = (VBIN16, VBIN32)
+_FIXED_WIDTHS = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 128, 0xC: 5, 0xD: 9, 0xF: 0}
+
+
+def entries_of_table(d: bytes, at: int, end: int, depth: int = 1) -> list[Entry]:
+    """Read the entries of a field table that was checked."""
+    entries: list[Entry] = []
+    while at < end:
+        size = d[at]
+        key = d[at + 1 : at + 1 + size]
+        value, at = _value_of_tag(d, at + 1 + size, depth)
+        entries.append((key, value))
+    return entries
+
+
+def _value_of_tag(d: bytes, at: int, depth: int) -> tuple[Value, int]:
+    tag = d[at]
+    at += 1
+    fixed = _FIXED.get(tag)
+    if fixed is not None:
+        end = at + fixed[1]
+        return (fixed[0], d[at:end]), end
+    end = at + 4 + get32(d, at)
+    at += 4
+    if tag == 0x53:  # S
+        raw = d[at:end]
+        if end - at <= LONG_MAX and check_utf8(raw, 0, end - at):
+            return (STR16, raw), end
+        return (LONG_TEXT, raw), end
+    if tag == 0x78:  # x
+        return (VBIN16 if end - at <= LONG_MAX else VBIN32, d[at:end]), end
+    if depth >= DEPTH_MAX:
+        raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
+    if tag == 0x46:  # F
+        return (MAP, tuple(entries_of_table(d, at, end, depth + 1))), end
+    items: list[Value] = []
+    while at < end:
+        value, at = _value_of_tag(d, at, depth + 1)
+        items.append(value)
+    return (LIST, tuple(items)), end
+
+
+def table_of_entries(entries: list[Entry]) -> bytes:
+    """Encode the entries of a field table, without its size; what 0-x cannot say is left out."""
+    parts: list[bytes] = []
+    for key, value in entries:
+        raw = tagged(value)
+        if raw is not None:
+            parts.append(bytes((len(key),)))
+            parts.append(key)
+            parts.append(raw)
+    return b"".join(parts)
+
+
+def tagged(value: Value) -> bytes | None:
+    """Encode a value with its tag, in the nearest type of a field table; None when none is."""
+    code = value[0]
+    raw: bytes = value[1]
+    tag = _TAGS.get(code)
+    if tag is not None:
+        return tag + raw
+    if code in _TEXTS:
+        return b"S" + len(raw).to_bytes(4, "big") + raw
+    if code in _OCTETS:
+        return b"x" + len(raw).to_bytes(4, "big") + raw
+    if code == MAP:
+        body = table_of_entries(list(value[1]))
+        return b"F" + len(body).to_bytes(4, "big") + body
+    if code == LIST:
+        body = b"".join([one for one in map(tagged, value[1]) if one is not None])
+        return b"A" + len(body).to_bytes(4, "big") + body
+    return _nearest(code, raw)
+
+
+def _nearest(code: int, raw: bytes) -> bytes | None:
+    """Encode a value of a type that only 0-10 has."""
+    if code == UINT64:
+        return b"l" + raw if raw[0] < 0x80 else None
+    if code == BIT:
+        return b"t\x01"
+    if code == DEC64:
+        mantissa = int.from_bytes(raw[1:], "big", signed=True)
+        if not -0x80000000 <= mantissa <= 0x7FFFFFFF:
+            return None
+        return b"D" + raw[:1] + raw[5:]
+    text = _text_of(code, raw)
+    if text is not None:
+        return b"S" + len(text).to_bytes(4, "big") + text
+    if code == ARRAY:
+        return tagged((LIST, items_of_array(raw)))
+    return b"x" + len(raw).to_bytes(4, "big") + raw
+
+
+_ENCODINGS = {
+    0x04: "iso8859-15",  # char
+    0x27: "utf-32-be",  # char-utf32
+    0x84: "iso8859-15",  # str8-latin
+    0x94: "iso8859-15",  # str16-latin
+    0x86: "utf-16-be",  # str8-utf16
+    0x96: "utf-16-be",  # str16-utf16
+}
+
+
+def _text_of(code: int, raw: bytes) -> bytes | None:
+    if code == UUID:
+        return text_of_uuid(raw)
+    encoding = _ENCODINGS.get(code)
+    if encoding is None:
+        return None
+    try:
+        return raw.decode(encoding).encode()
+    except UnicodeError:
+        return None
+
+
+def entries_of_map(d: bytes, at: int, end: int, depth: int = 1) -> list[Entry]:
+    """Read the entries of a 0-10 map from behind its size.
+
+    Raises:
+        CannotConvert: it is malformed or nests too deep.
+    """
+    if at == end:  # The field's short form of an empty map.
+        return []
+    if end - at < 4:
+        raise CannotConvert("a map is cut off")
+    count = get32(d, at)
+    at += 4
+    if count > ENTRIES_MAX:
+        raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
+    entries: list[Entry] = []
+    while at < end:
+        size = d[at]
+        at += 1
+        if size >= end - at or not check_utf8(d, at, at + size):
+            raise CannotConvert("the key of a map is malformed")
+        key = d[at : at + size]
+        value, at = _value_of_code(d, at + size, end, depth)
+        entries.append((key, value))
+    if len(entries) != count:
+        raise CannotConvert("the count of a map is wrong")
+    return entries
+
+
+def _value_of_code(d: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
+    code = d[at]
+    return _value_of(code, d, at + 1, end, depth)
+
+
+def _value_of(code: int, d: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
+    """Read a value of a known code at ``at``."""
+    width = code >> 4
+    if width == 8:
+        size = d[at] if at < end else end
+        at += 1
+    elif width == 9:
+        size = get16(d, at) if end - at >= 2 else end
+        at += 2
+    elif width == 0xA:
+        size = get32(d, at) if end - at >= 4 else end
+        at += 4
+    elif width == 0xB or width == 0xE:
+        raise CannotConvert(f"a value has the unknown type {code:#04x}")
+    else:
+        size = _FIXED_WIDTHS[width]
+    if size > end - at:
+        raise CannotConvert("a value of a map is cut off")
+    stop = at + size
+    if code != MAP and code != LIST:
+        return (code, d[at:stop]), stop
+    if depth >= DEPTH_MAX:
+        raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
+    if code == MAP:
+        return (MAP, tuple(entries_of_map(d, at, stop, depth + 1))), stop
+    if size == 0:
+        return (LIST, ()), stop
+    if size < 4:
+        raise CannotConvert("a list is cut off")
+    count = get32(d, at)
+    at += 4
+    items: list[Value] = []
+    while at < stop:
+        value, at = _value_of_code(d, at, stop, depth + 1)
+        items.append(value)
+    if len(items) != count:
+        raise CannotConvert("the count of a list is wrong")
+    return (LIST, tuple(items)), stop
+
+
+def items_of_array(raw: bytes) -> tuple[Value, ...]:
+    """Read the values of an array: code, count, then that many of them."""
+    if not raw:
+        return ()
+    if len(raw) < 5:
+        raise CannotConvert("an array is cut off")
+    code, count, at, end = raw[0], get32(raw, 1), 5, len(raw)
+    if count > ENTRIES_MAX:
+        raise CannotConvert(f"an array has more than {ENTRIES_MAX} values")
+    items: list[Value] = []
+    while len(items) < count:
+        value, at = _value_of(code, raw, at, end, DEPTH_MAX - 1)
+        items.append(value)
+    if at != end:
+        raise CannotConvert("the count of an array is wrong")
+    return tuple(items)
+
+
+def map_of_entries(entries: list[Entry]) -> bytes:
+    """Encode a 0-10 map without its size; of entries with one key the last counts."""
+    if len(entries) > 1 and len({entry[0] for entry in entries}) != len(entries):
+        entries = list(dict(entries).items())
+    parts: list[bytes] = [len(entries).to_bytes(4, "big")]
+    for key, value in entries:
+        parts.append(bytes((len(key),)))
+        parts.append(key)
+        parts.append(coded(value))
+    return b"".join(parts)
+
+
+def coded(value: Value) -> bytes:
+    """Encode a value with its code, in the nearest type of 0-10."""
+    code = value[0]
+    raw: bytes = value[1]
+    if code == SIGNED_64_L:
+        return b"\x31" + raw
+    if code == LONG_TEXT:
+        code = VBIN16 if len(raw) <= LONG_MAX else VBIN32
+    elif code == MAP:
+        raw = map_of_entries(list(value[1]))
+    elif code == LIST:
+        raw = len(raw).to_bytes(4, "big") + b"".join(map(coded, value[1]))
+    width = code >> 4
+    head = bytes((code,))
+    if width == 8:
+        return head + bytes((len(raw),)) + raw
+    if width == 9:
+        return head + len(raw).to_bytes(2, "big") + raw
+    if width == 0xA:
+        return head + len(raw).to_bytes(4, "big") + raw
+    return head + raw
+
+
+def is_exact_in_0_10(value: Value) -> bool:
+    """Tell whether a value keeps its type in a 0-10 map."""
+    code, raw = value
+    if code == MAP:
+        return all(is_exact_in_0_10(one) for _, one in raw)
+    if code == LIST:
+        return all(map(is_exact_in_0_10, raw))
+    return code < 0x100
+
+
+def is_exact_in_0_x(value: Value) -> bool:
+    """Tell whether a value keeps its type in a field table."""
+    code, raw = value
+    if code == STR16:
+        return check_utf8(raw, 0, len(raw))
+    if code == VBIN32:
+        return len(raw) > LONG_MAX
+    if code == MAP:
+        return all(is_exact_in_0_x(one) for _, one in raw)
+    if code == LIST:
+        return all(map(is_exact_in_0_x, raw))
+    return code in (VBIN16, LONG_TEXT) or code in _TAGS
+
+
+def find(entries: list[Entry] | None, key: bytes) -> Value | None:
+    """Return the value of a key, the last one when there are several."""
+    found = None
+    if entries is not None:
+        for name, value in entries:
+            if name == key:
+                found = value
+    return found
+
+
+def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> list[Entry]:
+    """Return entries with what was carried back in its place, where nobody changed it since.
+
+    ``in_0_10`` tells where they were carried: what stands there for a carried value is what that
+    family says for it.
+    """
+    if not carried:
+        return present
+    values = dict(carried)
+    entries: list[Entry] = []
+    for key, value in present:
+        original = values.pop(key, None)
+        if original is not None:
+            said = coded(original) if in_0_10 else tagged(original)
+            if said == (coded(value) if in_0_10 else tagged(value)):
+                value = original
+        entries.append((key, value))
+    for key, value in values.items():
+        if not in_0_10 and tagged(value) is None:  # It could not be seen, so nobody removed it.
+            entries.append((key, value))
+    return entries
+
+
+def check_limits(raw: bytes) -> bytes:
+    """Return an encoded map or table; refuse one that is too large."""
+    if len(raw) > OCTETS_MAX:
+        raise CannotConvert(f"headers of {len(raw)} octets exceed {OCTETS_MAX}")
+    return raw
