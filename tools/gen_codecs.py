@@ -54,6 +54,7 @@ SECRETS = {
 }
 PACK = {"octet": "B", "short": "H", "long": "I", "longlong": "Q"}
 SIZE = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
+EMPTY = {"shortstr": '""', "longstr": 'b""', "table": "{}"}  # An argument that is absent.
 BITS_PER_OCTET = 8
 
 
@@ -143,6 +144,7 @@ def decoder(method: Method, structs: set[str]) -> str:
         lines += ["    if len(d) != 4:", "        raise MalformedError(_TRAILING)"]
         return "\n".join([*lines, f"    return {name}()"])
     at = "4"
+    appended = {entry.name for entry in method.fields[len(method.fields) - method.appended :]}
     for kind, group in runs(method.fields):
         if kind == "fixed":
             code, size, names, bits = "", 0, [], []
@@ -173,7 +175,10 @@ def decoder(method: Method, structs: set[str]) -> str:
                 "timestamp": "_read_timestamp",
                 "content": "_read_content",
             }[kind]
-            lines.append(f"    {name_}, at = {call}(d, {at})")
+            read = f"{call}(d, {at})"
+            if entry.name in appended:
+                read = f"{read} if {at} < len(d) else ({EMPTY[kind]}, {at})"
+            lines.append(f"    {name_}, at = {read}")
             keywords.append(f"{attribute(entry.name)}={name_}")
         at = "at"
     lines += ["    if at != len(d):", "        raise MalformedError(_TRAILING)"]
@@ -183,6 +188,10 @@ def decoder(method: Method, structs: set[str]) -> str:
     lines += [f"        {text}," for text in keywords]
     lines += ["    )"]
     return "\n".join(lines)
+
+
+def packed_or_absent(name: str, kind: str) -> str:
+    return f'({packed(name, kind)} if {name} else b"")'
 
 
 def packed(name: str, kind: str) -> str:
@@ -205,9 +214,11 @@ def encoder(method: Method, structs: set[str]) -> str:
     groups = runs(method.fields)
     if not groups or groups[0][0] != "fixed":
         groups = [("fixed", []), *groups]
+    appended = {entry.name for entry in method.fields[len(method.fields) - method.appended :]}
     for number, (kind, group) in enumerate(groups):
         if kind != "fixed":
-            parts.append(packed(f"m.{attribute(group[0].name)}", kind))
+            pack = packed_or_absent if group[0].name in appended else packed
+            parts.append(pack(f"m.{attribute(group[0].name)}", kind))
             continue
         if number:
             code, values = "", []

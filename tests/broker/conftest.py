@@ -15,6 +15,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from talk import Talk
 
+from headrace.spec.tables import V0_9_1, Version
 from serving import Remote, Served
 
 Connect = Callable[..., BlockingConnection]
@@ -71,12 +72,12 @@ def channel(connection: BlockingConnection) -> BlockingChannel:
 
 
 @pytest.fixture
-def talk(served: Served) -> Iterator[Callable[[], Talk]]:
+def talk(served: Served) -> Iterator[Callable[..., Talk]]:
     """Open clients that speak single methods."""
     opened: list[Talk] = []
 
-    def open_one() -> Talk:
-        opened.append(Talk(served.host, served.port))
+    def open_one(version: Version = V0_9_1) -> Talk:
+        opened.append(Talk(served.host, served.port, version))
         return opened[-1]
 
     yield open_one

@@ -25,7 +25,7 @@ from headrace.protocol.codec_0_x import (
     decode_method,
     encode_method,
 )
-from headrace.spec.tables import V0_9_1
+from headrace.spec.tables import V0_9_1, Version
 from headrace.wire.frame import FRAME_METHOD, encode_frame
 
 if TYPE_CHECKING:
@@ -44,14 +44,15 @@ class Closed(NamedTuple):
     method: tuple[int, int]
 
 
-def method_frame(channel: int, method: MethodBase) -> bytes:
-    return encode_frame(FRAME_METHOD, channel, encode_method(V0_9_1, method))
+def method_frame(channel: int, method: MethodBase, version: Version = V0_9_1) -> bytes:
+    return encode_frame(FRAME_METHOD, channel, encode_method(version, method))
 
 
 class Raw:
     """One socket to a broker."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, version: Version = V0_9_1) -> None:
+        self.version = version
         self._socket = socket.create_connection((host, port), timeout=ANSWER_S_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._got = b""
@@ -80,7 +81,7 @@ class Raw:
             self.send(octets)
 
     def method(self, channel: int, method: MethodBase) -> None:
-        self.send(method_frame(channel, method))
+        self.send(method_frame(channel, method, self.version))
 
     def end(self) -> None:
         """Send no more."""
@@ -123,7 +124,7 @@ class Raw:
                 return None
             kind, channel, payload = frame
             if kind == FRAME_METHOD:
-                return channel, decode_method(V0_9_1, payload)
+                return channel, decode_method(self.version, payload)
 
     def expect(self, kind: type[M]) -> M:
         """The next method must be of this class."""
@@ -143,7 +144,7 @@ class Raw:
     # -- The usual --------------------------------------------------------------------------
 
     def greet(self) -> ConnectionStart:
-        self.send(HEADER)
+        self.send(self.version.header)
         return self.expect(ConnectionStart)
 
     def log_in(
@@ -184,7 +185,7 @@ class Raw:
     def closed_connection(self) -> Closed:
         """The broker closes the connection: agree, and see it end."""
         close = self.expect(ConnectionClose)
-        self.try_send(method_frame(0, ConnectionCloseOk()))
+        self.try_send(method_frame(0, ConnectionCloseOk(), self.version))
         assert self.hung_up(), "the broker kept the connection"
         return Closed(close.reply_code, close.reply_text, (close.class_id, close.method_id))
 

@@ -23,7 +23,7 @@ from headrace.protocol.codec_0_x import (
     decode_method,
     encode_content_header,
 )
-from headrace.spec.tables import V0_9_1
+from headrace.spec.tables import V0_9_1, Version
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, encode_frame
 
 BODY_FRAME_MAX = 131072 - 8
@@ -41,8 +41,9 @@ class Content(NamedTuple):
 class Talk:
     """A client with channel 1 open."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.raw = Raw(host, port).opened().channel(1)
+    def __init__(self, host: str, port: int, version: Version = V0_9_1) -> None:
+        self.version = version
+        self.raw = Raw(host, port, version).opened().channel(1)
 
     def close(self) -> None:
         self.raw._socket.close()
@@ -73,13 +74,13 @@ class Talk:
             kind, channel, payload = frame
             if kind == FRAME_METHOD:
                 break
-        method = decode_method(V0_9_1, payload)
+        method = decode_method(self.version, payload)
         if not method.CONTENT:
             return channel, method
         frame = self.raw.frame()
         assert frame is not None
         assert frame[:2] == (FRAME_HEADER, channel), frame
-        _, size, properties = decode_content_header(V0_9_1, frame[2])
+        _, size, properties = decode_content_header(self.version, frame[2])
         assert isinstance(properties, BasicProperties)
         body = b""
         while len(body) < size:
@@ -128,8 +129,8 @@ class Talk:
         )
         made = BasicProperties(**properties)
         for body in bodies:
-            octets = method_frame(channel, publish)
-            header = encode_content_header(V0_9_1, 60, len(body), made)
+            octets = method_frame(channel, publish, self.version)
+            header = encode_content_header(self.version, 60, len(body), made)
             octets += encode_frame(FRAME_HEADER, channel, header)
             for at in range(0, len(body), BODY_FRAME_MAX):
                 octets += encode_frame(FRAME_BODY, channel, body[at : at + BODY_FRAME_MAX])

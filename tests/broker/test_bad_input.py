@@ -106,8 +106,7 @@ def payload_frame(channel: int, payload: bytes) -> bytes:
 @pytest.mark.parametrize(
     "header",
     [
-        b"AMQP\x01\x01\x08\x00",
-        b"AMQP\x01\x01\x00\x0a",
+        b"AMQP\x01\x01\x00\x0b",
         b"AMQP\x00\x01\x00\x00",
         b"AMQP\x03\x01\x00\x00",
         b"AMQP\x00\x00\x09\x02",

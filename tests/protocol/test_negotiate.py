@@ -9,18 +9,41 @@ from headrace.protocol.negotiate import BEST, HEADERS, SERVED, negotiate
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
 
-def test_the_header_of_a_served_version_is_accepted() -> None:
-    assert negotiate(b"AMQP\x00\x00\x09\x01") is V0_9_1
+@pytest.mark.parametrize(
+    ("header", "version"),
+    [
+        (b"AMQP\x01\x01\x08\x00", V0_8),
+        (b"AMQP\x01\x01\x09\x01", V0_8),  # As amqplib asks for it.
+        (b"AMQP\x01\x01\x00\x09", V0_9),
+        (b"AMQP\x00\x00\x09\x01", V0_9_1),
+    ],
+)
+def test_the_header_of_a_served_version_is_accepted(header: bytes, version: Version) -> None:
+    assert negotiate(header) is version
+
+
+@pytest.mark.rule("0-9/connection.start#server-support")
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (b"AMQP\x01\x01\x09\x00", V0_9_1),  # 9.0: higher than any.
+        (b"AMQP\x01\x01\xff\xff", V0_9_1),
+        (b"AMQP\x00\x00\x09\x02", V0_9_1),
+        (b"AMQP\x00\x00\x09\x00", V0_9),
+        (b"AMQP\x00\x00\x08\x05", V0_8),
+        (b"AMQP\x01\x01\x00\x08", V0_8),
+        (b"AMQP\x01\x01\x00\x07", V0_9_1),  # All that we serve is later.
+    ],
+)
+def test_no_later_version_is_proposed_than_was_asked_for(asked: bytes, answer: Version) -> None:
+    assert negotiate(asked) == answer.header
 
 
 @pytest.mark.rule("0-9-1/connection.start#01")
 @pytest.mark.parametrize(
     "header",
     [
-        b"AMQP\x01\x01\x08\x00",
-        b"AMQP\x01\x01\x09\x01",
-        b"AMQP\x01\x01\x00\x09",
-        b"AMQP\x01\x01\x00\x0a",
+        b"AMQP\x01\x01\x00\x0b",
         b"AMQP\x00\x01\x00\x00",  # 1.0
         b"AMQP\x03\x01\x00\x00",  # 1.0 with SASL
         b"AMQP\x00\x00\x09\x02",

@@ -16,6 +16,7 @@ cdef enum:
 cdef class GatewayConnection(Publisher):
     cdef public bint loopback
     cdef public str mechanism
+    cdef public bint speaks_more
     cdef public dict capabilities
     cdef public dict client_properties
 

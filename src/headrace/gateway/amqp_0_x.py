@@ -46,6 +46,7 @@ class GatewayConnection(Publisher):
         Publisher.__init__(self, context, number)
         self.loopback = loopback
         self.mechanism = ""
+        self.speaks_more = False  # 0-8 or 0-9 with the methods and types that the field added.
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
 

@@ -5,7 +5,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from headrace.gateway import control_basic, control_connection, control_exchange, control_queue
+from headrace.gateway import (
+    control_basic,
+    control_connection,
+    control_exchange,
+    control_queue,
+    early,
+)
 from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.route import Route
 from headrace.model.errors import (
@@ -134,6 +140,11 @@ class Context:
         handler = HANDLERS.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        if connection.early:
+            try:
+                return handler(connection, channel, method)
+            except (AmqpError, ModelError) as error:
+                raise early.refusal(self, method, error) from error
         return handler(connection, channel, method)
 
     def content(

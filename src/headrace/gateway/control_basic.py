@@ -22,6 +22,8 @@ from headrace.protocol.codec_0_x import (
     BasicRecover,
     BasicRecoverAsync,
     BasicRecoverOk,
+    BasicRecoverSync,
+    BasicRecoverSyncOk,
     BasicReject,
     ConfirmSelect,
     ConfirmSelectOk,
@@ -34,6 +36,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_8
 
 CONSUMERS_MAX = 65535  # On one channel.
 
@@ -48,6 +51,8 @@ def last_or(channel: Any, name: str) -> str:
     if name:
         return name
     last: str = channel.last_queue
+    if not last and channel.connection.early:
+        raise AmqpError(ReplyCode.NOT_ALLOWED, "no previously declared queue")
     if not last:
         raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
     return last
@@ -66,7 +71,7 @@ def check_access(connection: Any, permission: str, kind: str, name: str) -> None
 def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
     count = method.prefetch_count
-    if connection.context.specification_qos:
+    if connection.context.specification_qos or connection.early:
         channel.prefetch_size = method.prefetch_size
         if method.global_:
             connection.prefetch = count
@@ -94,7 +99,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     consumers = channel.consumers
     if consumers is None:
         consumers = channel.consumers = {}
-    if tag in consumers:
+    if tag in consumers or (connection.early and owner_of(connection, tag) is not None):
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     if len(consumers) >= CONSUMERS_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
@@ -130,9 +135,21 @@ def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase
     """End a consumer; what it holds stays unsettled on the channel."""
     tag = method.consumer_tag
     consumer = channel.consumers.pop(tag, None) if channel.consumers else None
+    if consumer is None and connection.early and owner_of(connection, tag) is not None:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is of another channel"
+        )  # 0-9/basic.consume.consumer-tag#02
     if consumer is not None:
         end_consumer(connection, consumer)
     return None if method.no_wait else BasicCancelOk(consumer_tag=tag)
+
+
+def owner_of(connection: Any, tag: str) -> Any:
+    """Return the channel that has a consumer of this tag; in 0-8 and 0-9 there is only one."""
+    for channel in connection.channels.values():
+        if channel.consumers is not None and tag in channel.consumers:
+            return channel
+    return None
 
 
 def cancel_ok(connection: Any, channel: Channel, method: BasicCancelOk) -> None:
@@ -201,10 +218,30 @@ def nack(connection: Any, channel: Channel, method: BasicNack) -> None:
     channel.settle(method.delivery_tag, method.multiple, outcome)
 
 
-def recover(connection: Any, channel: Channel, method: BasicRecover) -> MethodBase:
-    """Redeliver all that is unsettled on the channel."""
+def recover(connection: Any, channel: Channel, method: BasicRecover) -> MethodBase | None:
+    """Redeliver all that is unsettled on the channel.
+
+    Only 0-9-1 has an answer to it; in 0-8 some clients wait for one all the same.
+    """
+    if connection.early:
+        check_no_tx(channel)
     redeliver(channel, method.requeue)
+    if connection.early and not (connection.speaks_more and connection.version is V0_8):
+        return None
     return BasicRecoverOk()
+
+
+def recover_sync(connection: Any, channel: Channel, method: BasicRecoverSync) -> MethodBase:
+    """Redeliver all that is unsettled on the channel: how clients of 0-9 ask for an answer."""
+    check_no_tx(channel)
+    redeliver(channel, method.requeue)
+    return BasicRecoverSyncOk()
+
+
+def check_no_tx(channel: Channel) -> None:
+    """Refuse to recover on a transacted channel (0-9/basic.recover#02)."""
+    if channel.tx:
+        raise PreconditionFailed("basic.recover is not allowed on a transacted channel")
 
 
 def recover_async(connection: Any, channel: Channel, method: BasicRecoverAsync) -> None:
@@ -300,6 +337,7 @@ HANDLERS: dict[str, Any] = {
     "basic.reject": reject,
     "basic.nack": nack,
     "basic.recover": recover,
+    "basic.recover-sync": recover_sync,
     "basic.recover-async": recover_async,
     "confirm.select": confirm_select,
     "tx.select": tx_select,

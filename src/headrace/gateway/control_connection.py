@@ -4,6 +4,7 @@
 import logging
 from typing import Any
 
+from headrace.gateway import early
 from headrace.protocol.codec_0_x import (
     ChannelCloseOk,
     ChannelFlow,
@@ -27,19 +28,26 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.connection_0_x import FRAME_MIN_SIZE
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
 log = logging.getLogger(__name__)
+
+VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
 
 
 def greet(connection: Any) -> None:
     """Open the conversation."""
     context = connection.context
+    major, minor = VERSION_NUMBERS[connection.version]
+    properties = context.introduction(connection)
+    if connection.early:  # Whoever speaks these knows strings, and no capabilities.
+        properties = {k: v for k, v in properties.items() if isinstance(v, str)}
     connection.send_method(
         0,
         ConnectionStart(
-            version_major=0,
-            version_minor=9,
-            server_properties=context.introduction(connection),
+            version_major=major,
+            version_minor=minor,
+            server_properties=properties,
             mechanisms=context.mechanisms,
             locales=b"en_US",
         ),
@@ -51,7 +59,9 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     context = connection.context
     connection.client_properties = method.client_properties
     capabilities = method.client_properties.get("capabilities")
-    connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
+    heard = isinstance(capabilities, dict) and not connection.early
+    connection.capabilities = capabilities if heard else {}
+    connection.speaks_more = connection.early and early.speaks_more(method.client_properties)
     mechanism = method.mechanism
     if mechanism.encode() not in context.mechanisms.split():
         log.warning(

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway import early
 from headrace.gateway.control_basic import check_access
 from headrace.model.binding import EXCHANGE
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
     ExchangeBindOk,
+    ExchangeBound,
+    ExchangeBoundOk,
     ExchangeDeclare,
     ExchangeDeclareOk,
     ExchangeDelete,
@@ -20,6 +23,12 @@ from headrace.protocol.codec_0_x import (
 )
 
 PERMISSIONS = ("configure", "write", "read")
+NOT_BOUND = {  # Reply code and text of exchange.bound-ok by whether queue and key were given.
+    (False, False): (3, "no bindings"),
+    (True, False): (4, "queue not bound"),
+    (False, True): (5, "no queue bound with routing key"),
+    (True, True): (6, "queue not bound with routing key"),
+}
 
 
 def check_any_access(connection: Any, kind: str, name: str) -> None:
@@ -48,6 +57,7 @@ def declare(connection: Any, channel: Any, method: ExchangeDeclare) -> MethodBas
         auto_delete=method.auto_delete,
         internal=method.internal,
         arguments=method.arguments,
+        sticky=connection.early,
     )
     return None if method.no_wait else ExchangeDeclareOk()
 
@@ -55,6 +65,9 @@ def declare(connection: Any, channel: Any, method: ExchangeDeclare) -> MethodBas
 def delete(connection: Any, channel: Any, method: ExchangeDelete) -> MethodBase | None:
     """Delete an exchange."""
     check_access(connection, "configure", "exchange", method.exchange)
+    if connection.early:
+        vhost = connection.vhost
+        early.check_exists("exchange", method.exchange, vhost.exchanges, vhost.name)
     connection.vhost.delete_exchange(method.exchange, if_unused=method.if_unused)
     return None if method.no_wait else ExchangeDeleteOk()
 
@@ -77,6 +90,35 @@ def unbind(connection: Any, channel: Any, method: ExchangeUnbind) -> MethodBase 
     return None if method.no_wait else ExchangeUnbindOk()
 
 
+def bound(connection: Any, channel: Any, method: ExchangeBound) -> MethodBase:
+    """Tell whether an exchange has bindings to a queue, with a key, or at all.
+
+    An extension of the field's clients. An empty queue or routing key is any.
+    """
+    connection.speaks_more = True
+    vhost = connection.vhost
+    name, key, queue_name = method.exchange, method.routing_key, method.queue
+    check_any_access(connection, "exchange", name or "amq.default")
+    exchange, queue = vhost.exchanges.get(name), vhost.queues.get(queue_name)
+    if exchange is None:
+        return ExchangeBoundOk(reply_code=1, reply_text=f"no exchange '{name}'")
+    if queue_name and queue is None:
+        return ExchangeBoundOk(reply_code=2, reply_text=f"no queue '{queue_name}'")
+    if name:
+        found = [
+            b
+            for b in (vhost.bindings_to(queue) if queue_name else exchange.bindings)
+            if b.source is exchange and key in ("", b.routing_key)
+        ]
+    else:  # Each queue is bound to the default exchange by its name.
+        among = [queue_name] if queue_name else ([key] if key else list(vhost.queues))
+        found = [each for each in among if each in vhost.queues and key in ("", each)]
+    if found:
+        return ExchangeBoundOk()
+    wanted = NOT_BOUND[bool(queue_name), bool(key)]
+    return ExchangeBoundOk(reply_code=wanted[0], reply_text=wanted[1])
+
+
 def check_ends(connection: Any, method: ExchangeBind | ExchangeUnbind) -> None:
     """A binding writes to its destination and reads from its source."""
     check_access(connection, "write", "exchange", method.destination)
@@ -87,5 +129,6 @@ HANDLERS: dict[str, Any] = {
     "exchange.declare": declare,
     "exchange.delete": delete,
     "exchange.bind": bind,
+    "exchange.bound": bound,
     "exchange.unbind": unbind,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway import early
 from headrace.gateway.control_basic import check_access, last_or, queue_of
 from headrace.gateway.control_exchange import check_any_access
 from headrace.gateway.reply_to import declared, is_reply_name, refuse_binding
@@ -46,6 +47,8 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         if isinstance(letters, str):
             check_access(connection, "read", "queue", name)
             check_access(connection, "write", "exchange", letters)
+    if connection.early and not method.passive:
+        early.check_new_queue(vhost, name)
     queue = vhost.declare_queue(
         name,
         passive=method.passive,
@@ -54,6 +57,7 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         auto_delete=method.auto_delete,
         arguments=method.arguments,
         owner=connection,
+        sticky=connection.early,
     )
     channel.last_queue = queue.name
     if method.no_wait:
@@ -74,6 +78,8 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
 def bind(connection: Any, channel: Any, method: QueueBind) -> MethodBase | None:
     """Bind a queue to an exchange."""
     name, routing_key = ends_of(connection, channel, method)
+    if connection.early:
+        early.check_binding(connection.vhost, method.exchange, name)
     connection.vhost.bind(
         method.exchange, (QUEUE, name), routing_key, method.arguments, owner=connection
     )
@@ -83,9 +89,11 @@ def bind(connection: Any, channel: Any, method: QueueBind) -> MethodBase | None:
 def unbind(connection: Any, channel: Any, method: QueueUnbind) -> MethodBase:
     """Undo a binding."""
     name, routing_key = ends_of(connection, channel, method)
-    connection.vhost.unbind(
+    undone = connection.vhost.unbind(
         method.exchange, (QUEUE, name), routing_key, method.arguments, owner=connection
     )
+    if connection.early:
+        early.check_undone(undone, method.exchange, connection.vhost.name)
     return QueueUnbindOk()
 
 
@@ -121,6 +129,8 @@ def delete(connection: Any, channel: Any, method: QueueDelete) -> MethodBase | N
     """Delete a queue with what is in it."""
     name = last_or(channel, method.queue)
     check_access(connection, "configure", "queue", name)
+    if connection.early:
+        early.check_exists("queue", name, connection.vhost.queues, connection.vhost.name)
     count = connection.vhost.delete_queue(
         name, if_unused=method.if_unused, if_empty=method.if_empty, owner=connection
     )

@@ -37,6 +37,7 @@ from headrace.model.definitions import (
 from headrace.model.errors import (
     AccessRefused,
     InvalidArgument,
+    NotAllowed,
     NotFound,
     PreconditionFailed,
     ResourceLocked,
@@ -189,8 +190,13 @@ class VirtualHost:
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Mapping[str, Any] | None = None,
+        sticky: bool = False,
     ) -> Exchange:
-        """Return the exchange, made unless it is there."""
+        """Return the exchange, made unless it is there.
+
+        With ``sticky`` one that is there stays as it is: whatever else is asked for is ignored, but
+        another type (0-9/exchange.declare).
+        """
         self._not_default(name)
         existing = self.exchanges.get(name)
         if passive:
@@ -216,6 +222,10 @@ class VirtualHost:
             self._changed()
             return exchange
         new_exchange(kind, name)  # Refuses unknown types.
+        if sticky:
+            if existing.type != kind:
+                raise NotAllowed(f"{what} is of type '{existing.type}', not '{kind}'")
+            return existing
         assert_same_field(existing.type, kind, "type", what)
         assert_same_field(existing.durable, durable, "durable", what)
         assert_same_field(existing.auto_delete, auto_delete, "auto_delete", what)
@@ -267,18 +277,25 @@ class VirtualHost:
         owner: object = None,
         fresh_name: str = "",
         kept: bool = False,
+        sticky: bool = False,
     ) -> Queue:
         """Return the queue, made unless it is there. An empty name gets a new one.
 
         ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue: the
-        next who asks for it may own it.
+        next who asks for it may own it. With ``sticky`` a queue that is there stays as it is,
+        whatever is asked for (0-9/queue.declare).
         """
         if passive:
             return self.find_queue(name, owner)
         arguments = arguments or NO_ARGUMENTS
         existing = self.queues.get(name) if name else None
         if existing is not None:
-            self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
+            if sticky:
+                self.find_queue(name, owner)
+                if exclusive and existing.exclusive_owner is None:
+                    raise self._locked(name)
+            else:
+                self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
             existing.used_ms = self.tally.now_ms
             return existing
         if name:
@@ -387,13 +404,15 @@ class VirtualHost:
         routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
         owner: object = None,
-    ) -> None:
-        """Undo a binding; it is no error when there is none."""
+    ) -> bool:
+        """Undo a binding; it is no error when there is none: tell whether there was one."""
         binding = self._binding(source, destination, routing_key, arguments, owner)
-        if binding in binding.source.bindings:
-            self._untie(binding)
-            self._leave_unused((binding.source,))
-            self._changed()
+        if binding not in binding.source.bindings:
+            return False
+        self._untie(binding)
+        self._leave_unused((binding.source,))
+        self._changed()
+        return True
 
     def bindings_to(self, destination: Destination) -> Iterable[Binding]:
         """The bindings that lead to a queue or an exchange."""

@@ -381,11 +381,11 @@ class ChannelOk(MethodBase):
 
 @dataclass(slots=True, kw_only=True)
 class AccessRequest(MethodBase):
-    """access.request"""
+    """access.request (an extension)"""
 
     NAME: ClassVar[str] = "access.request"
     CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (30, 10), V0_9: (30, 10)}
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (30, 10), V0_9: (30, 10), V0_9_1: (30, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["access.request-ok"])
 
     realm: str = ""
@@ -398,11 +398,11 @@ class AccessRequest(MethodBase):
 
 @dataclass(slots=True, kw_only=True)
 class AccessRequestOk(MethodBase):
-    """access.request-ok"""
+    """access.request-ok (an extension)"""
 
     NAME: ClassVar[str] = "access.request-ok"
     CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (30, 11), V0_9: (30, 11)}
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (30, 11), V0_9: (30, 11), V0_9_1: (30, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
 
     ticket: int = 0
@@ -461,6 +461,33 @@ class ExchangeDeleteOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 21), V0_9: (40, 21), V0_9_1: (40, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class ExchangeBound(MethodBase):
+    """exchange.bound (an extension)"""
+
+    NAME: ClassVar[str] = "exchange.bound"
+    CONTENT: ClassVar[bool] = False
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 22), V0_9: (40, 22), V0_9_1: (40, 22)}
+    REPLIES: ClassVar[frozenset[str]] = frozenset(["exchange.bound-ok"])
+
+    exchange: str = ""
+    routing_key: str = ""
+    queue: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ExchangeBoundOk(MethodBase):
+    """exchange.bound-ok (an extension)"""
+
+    NAME: ClassVar[str] = "exchange.bound-ok"
+    CONTENT: ClassVar[bool] = False
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 23), V0_9: (40, 23), V0_9_1: (40, 23)}
+    REPLIES: ClassVar[frozenset[str]] = frozenset()
+
+    reply_code: int = 0
+    reply_text: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -637,7 +664,7 @@ class QueueUnbind(MethodBase):
 
     NAME: ClassVar[str] = "queue.unbind"
     CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (50, 50), V0_9_1: (50, 50)}
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 50), V0_9: (50, 50), V0_9_1: (50, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["queue.unbind-ok"])
 
     ticket: int = 0
@@ -653,7 +680,7 @@ class QueueUnbindOk(MethodBase):
 
     NAME: ClassVar[str] = "queue.unbind-ok"
     CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (50, 51), V0_9_1: (50, 51)}
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 51), V0_9: (50, 51), V0_9_1: (50, 51)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
 
 
@@ -865,6 +892,28 @@ class BasicRecover(MethodBase):
 
 
 @dataclass(slots=True, kw_only=True)
+class BasicRecoverSync(MethodBase):
+    """basic.recover-sync (an extension)"""
+
+    NAME: ClassVar[str] = "basic.recover-sync"
+    CONTENT: ClassVar[bool] = False
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (60, 102)}
+    REPLIES: ClassVar[frozenset[str]] = frozenset(["basic.recover-sync-ok"])
+
+    requeue: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class BasicRecoverSyncOk(MethodBase):
+    """basic.recover-sync-ok (an extension)"""
+
+    NAME: ClassVar[str] = "basic.recover-sync-ok"
+    CONTENT: ClassVar[bool] = False
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (60, 101)}
+    REPLIES: ClassVar[frozenset[str]] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
 class BasicRecoverAsync(MethodBase):
     """basic.recover-async"""
 
@@ -882,7 +931,7 @@ class BasicRecoverOk(MethodBase):
 
     NAME: ClassVar[str] = "basic.recover-ok"
     CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (60, 111)}
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 101), V0_9_1: (60, 111)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
 
 
@@ -2289,6 +2338,36 @@ def _encode_access_request_08_09(m: AccessRequest) -> bytes:
     )
 
 
+def _decode_access_request_091(d: bytes) -> AccessRequest:
+    realm, at = read_shortstr(d, 4)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    if at != len(d):
+        raise MalformedError(_TRAILING)
+    return AccessRequest(
+        realm=realm,
+        exclusive=(bits_0 & 1) != 0,
+        passive=(bits_0 & 2) != 0,
+        active=(bits_0 & 4) != 0,
+        write=(bits_0 & 8) != 0,
+        read=(bits_0 & 16) != 0,
+    )
+
+
+def _encode_access_request_091(m: AccessRequest) -> bytes:
+    return (
+        _S_I.pack(0x001E000A)
+        + pack_shortstr(m.realm)
+        + _S_B.pack(
+            (1 if m.exclusive else 0)
+            | (2 if m.passive else 0)
+            | (4 if m.active else 0)
+            | (8 if m.write else 0)
+            | (16 if m.read else 0)
+        )
+    )
+
+
 def _decode_access_request_ok_08_09(d: bytes) -> AccessRequestOk:
     (ticket,) = _S_H.unpack_from(d, 4)
     at = 6
@@ -2300,6 +2379,20 @@ def _decode_access_request_ok_08_09(d: bytes) -> AccessRequestOk:
 
 
 def _encode_access_request_ok_08_09(m: AccessRequestOk) -> bytes:
+    return _S_IH.pack(0x001E000B, m.ticket)
+
+
+def _decode_access_request_ok_091(d: bytes) -> AccessRequestOk:
+    (ticket,) = _S_H.unpack_from(d, 4)
+    at = 6
+    if at != len(d):
+        raise MalformedError(_TRAILING)
+    return AccessRequestOk(
+        ticket=ticket,
+    )
+
+
+def _encode_access_request_ok_091(m: AccessRequestOk) -> bytes:
     return _S_IH.pack(0x001E000B, m.ticket)
 
 
@@ -2384,6 +2477,44 @@ def _decode_exchange_delete_ok_08_09_091(d: bytes) -> ExchangeDeleteOk:
 
 def _encode_exchange_delete_ok_08_09_091(_: ExchangeDeleteOk) -> bytes:
     return _S_I.pack(0x00280015)
+
+
+def _decode_exchange_bound_08_09_091(d: bytes) -> ExchangeBound:
+    exchange, at = read_shortstr(d, 4)
+    routing_key, at = read_shortstr(d, at)
+    queue, at = read_shortstr(d, at)
+    if at != len(d):
+        raise MalformedError(_TRAILING)
+    return ExchangeBound(
+        exchange=exchange,
+        routing_key=routing_key,
+        queue=queue,
+    )
+
+
+def _encode_exchange_bound_08_09_091(m: ExchangeBound) -> bytes:
+    return (
+        _S_I.pack(0x00280016)
+        + pack_shortstr(m.exchange)
+        + pack_shortstr(m.routing_key)
+        + pack_shortstr(m.queue)
+    )
+
+
+def _decode_exchange_bound_ok_08_09_091(d: bytes) -> ExchangeBoundOk:
+    (reply_code,) = _S_H.unpack_from(d, 4)
+    at = 6
+    reply_text, at = read_shortstr(d, at)
+    if at != len(d):
+        raise MalformedError(_TRAILING)
+    return ExchangeBoundOk(
+        reply_code=reply_code,
+        reply_text=reply_text,
+    )
+
+
+def _encode_exchange_bound_ok_08_09_091(m: ExchangeBoundOk) -> bytes:
+    return _S_IH.pack(0x00280017, m.reply_code) + pack_shortstr(m.reply_text)
 
 
 def _decode_exchange_bind_091(d: bytes) -> ExchangeBind:
@@ -2643,6 +2774,34 @@ def _encode_queue_delete_ok_08_09_091(m: QueueDeleteOk) -> bytes:
     return _S_II.pack(0x00320029, m.message_count)
 
 
+def _decode_queue_unbind_08(d: bytes) -> QueueUnbind:
+    (ticket,) = _S_H.unpack_from(d, 4)
+    at = 6
+    queue, at = read_shortstr(d, at)
+    exchange, at = read_shortstr(d, at)
+    routing_key, at = read_shortstr(d, at)
+    arguments, at = decode_table(d, at)
+    if at != len(d):
+        raise MalformedError(_TRAILING)
+    return QueueUnbind(
+        ticket=ticket,
+        queue=queue,
+        exchange=exchange,
+        routing_key=routing_key,
+        arguments=arguments,
+    )
+
+
+def _encode_queue_unbind_08(m: QueueUnbind) -> bytes:
+    return (
+        _S_IH.pack(0x00320032, m.ticket)
+        + pack_shortstr(m.queue)
+        + pack_shortstr(m.exchange)
+        + pack_shortstr(m.routing_key)
+        + encode_table(m.arguments)
+    )
+
+
 def _decode_queue_unbind_09_091(d: bytes) -> QueueUnbind:
     (ticket,) = _S_H.unpack_from(d, 4)
     at = 6
@@ -2669,6 +2828,16 @@ def _encode_queue_unbind_09_091(m: QueueUnbind) -> bytes:
         + pack_shortstr(m.routing_key)
         + encode_table(m.arguments)
     )
+
+
+def _decode_queue_unbind_ok_08(d: bytes) -> QueueUnbindOk:
+    if len(d) != 4:
+        raise MalformedError(_TRAILING)
+    return QueueUnbindOk()
+
+
+def _encode_queue_unbind_ok_08(_: QueueUnbindOk) -> bytes:
+    return _S_I.pack(0x00320033)
 
 
 def _decode_queue_unbind_ok_09_091(d: bytes) -> QueueUnbindOk:
@@ -2714,6 +2883,7 @@ def _decode_basic_consume_08(d: bytes) -> BasicConsume:
     consumer_tag, at = read_shortstr(d, at)
     (bits_0,) = _S_B.unpack_from(d, at)
     at = at + 1
+    arguments, at = decode_table(d, at) if at < len(d) else ({}, at)
     if at != len(d):
         raise MalformedError(_TRAILING)
     return BasicConsume(
@@ -2724,6 +2894,7 @@ def _decode_basic_consume_08(d: bytes) -> BasicConsume:
         no_ack=(bits_0 & 2) != 0,
         exclusive=(bits_0 & 4) != 0,
         no_wait=(bits_0 & 8) != 0,
+        arguments=arguments,
     )
 
 
@@ -2738,6 +2909,7 @@ def _encode_basic_consume_08(m: BasicConsume) -> bytes:
             | (4 if m.exclusive else 0)
             | (8 if m.no_wait else 0)
         )
+        + (encode_table(m.arguments) if m.arguments else b"")
     )
 
 
@@ -3062,6 +3234,30 @@ def _encode_basic_recover_091(m: BasicRecover) -> bytes:
     return _S_IB.pack(0x003C006E, 1 if m.requeue else 0)
 
 
+def _decode_basic_recover_sync_09(d: bytes) -> BasicRecoverSync:
+    (bits_0,) = _S_B.unpack_from(d, 4)
+    at = 5
+    if at != len(d):
+        raise MalformedError(_TRAILING)
+    return BasicRecoverSync(
+        requeue=(bits_0 & 1) != 0,
+    )
+
+
+def _encode_basic_recover_sync_09(m: BasicRecoverSync) -> bytes:
+    return _S_IB.pack(0x003C0066, 1 if m.requeue else 0)
+
+
+def _decode_basic_recover_sync_ok_09(d: bytes) -> BasicRecoverSyncOk:
+    if len(d) != 4:
+        raise MalformedError(_TRAILING)
+    return BasicRecoverSyncOk()
+
+
+def _encode_basic_recover_sync_ok_09(_: BasicRecoverSyncOk) -> bytes:
+    return _S_I.pack(0x003C0065)
+
+
 def _decode_basic_recover_async_091(d: bytes) -> BasicRecoverAsync:
     (bits_0,) = _S_B.unpack_from(d, 4)
     at = 5
@@ -3074,6 +3270,16 @@ def _decode_basic_recover_async_091(d: bytes) -> BasicRecoverAsync:
 
 def _encode_basic_recover_async_091(m: BasicRecoverAsync) -> bytes:
     return _S_IB.pack(0x003C0064, 1 if m.requeue else 0)
+
+
+def _decode_basic_recover_ok_08(d: bytes) -> BasicRecoverOk:
+    if len(d) != 4:
+        raise MalformedError(_TRAILING)
+    return BasicRecoverOk()
+
+
+def _encode_basic_recover_ok_08(_: BasicRecoverOk) -> bytes:
+    return _S_I.pack(0x003C0065)
 
 
 def _decode_basic_recover_ok_091(d: bytes) -> BasicRecoverOk:
@@ -4435,6 +4641,8 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x0028000B: _decode_exchange_declare_ok_08_09_091,
         0x00280014: _decode_exchange_delete_08_09_091,
         0x00280015: _decode_exchange_delete_ok_08_09_091,
+        0x00280016: _decode_exchange_bound_08_09_091,
+        0x00280017: _decode_exchange_bound_ok_08_09_091,
         0x0032000A: _decode_queue_declare_08_09_091,
         0x0032000B: _decode_queue_declare_ok_08_09_091,
         0x00320014: _decode_queue_bind_08_09_091,
@@ -4443,6 +4651,8 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x0032001F: _decode_queue_purge_ok_08_09_091,
         0x00320028: _decode_queue_delete_08_09_091,
         0x00320029: _decode_queue_delete_ok_08_09_091,
+        0x00320032: _decode_queue_unbind_08,
+        0x00320033: _decode_queue_unbind_ok_08,
         0x003C000A: _decode_basic_qos_08_09_091,
         0x003C000B: _decode_basic_qos_ok_08_09_091,
         0x003C0014: _decode_basic_consume_08,
@@ -4458,6 +4668,7 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x003C0050: _decode_basic_ack_08_09,
         0x003C005A: _decode_basic_reject_08_09_091,
         0x003C0064: _decode_basic_recover_08_09,
+        0x003C0065: _decode_basic_recover_ok_08,
         0x0046000A: _decode_file_qos_08_09,
         0x0046000B: _decode_file_qos_ok_08_09,
         0x00460014: _decode_file_consume_08,
@@ -4529,6 +4740,8 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x0028000B: _decode_exchange_declare_ok_08_09_091,
         0x00280014: _decode_exchange_delete_08_09_091,
         0x00280015: _decode_exchange_delete_ok_08_09_091,
+        0x00280016: _decode_exchange_bound_08_09_091,
+        0x00280017: _decode_exchange_bound_ok_08_09_091,
         0x0032000A: _decode_queue_declare_08_09_091,
         0x0032000B: _decode_queue_declare_ok_08_09_091,
         0x00320014: _decode_queue_bind_08_09_091,
@@ -4554,6 +4767,8 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x003C0050: _decode_basic_ack_08_09,
         0x003C005A: _decode_basic_reject_08_09_091,
         0x003C0064: _decode_basic_recover_08_09,
+        0x003C0066: _decode_basic_recover_sync_09,
+        0x003C0065: _decode_basic_recover_sync_ok_09,
         0x0046000A: _decode_file_qos_08_09,
         0x0046000B: _decode_file_qos_ok_08_09,
         0x00460014: _decode_file_consume_09,
@@ -4625,10 +4840,14 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x00140015: _decode_channel_flow_ok_08_09_091,
         0x00140028: _decode_channel_close_08_09_091,
         0x00140029: _decode_channel_close_ok_08_09_091,
+        0x001E000A: _decode_access_request_091,
+        0x001E000B: _decode_access_request_ok_091,
         0x0028000A: _decode_exchange_declare_08_09_091,
         0x0028000B: _decode_exchange_declare_ok_08_09_091,
         0x00280014: _decode_exchange_delete_08_09_091,
         0x00280015: _decode_exchange_delete_ok_08_09_091,
+        0x00280016: _decode_exchange_bound_08_09_091,
+        0x00280017: _decode_exchange_bound_ok_08_09_091,
         0x0028001E: _decode_exchange_bind_091,
         0x0028001F: _decode_exchange_bind_ok_091,
         0x00280028: _decode_exchange_unbind_091,
@@ -4700,6 +4919,8 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         ExchangeDeclareOk: _encode_exchange_declare_ok_08_09_091,
         ExchangeDelete: _encode_exchange_delete_08_09_091,
         ExchangeDeleteOk: _encode_exchange_delete_ok_08_09_091,
+        ExchangeBound: _encode_exchange_bound_08_09_091,
+        ExchangeBoundOk: _encode_exchange_bound_ok_08_09_091,
         QueueDeclare: _encode_queue_declare_08_09_091,
         QueueDeclareOk: _encode_queue_declare_ok_08_09_091,
         QueueBind: _encode_queue_bind_08_09_091,
@@ -4708,6 +4929,8 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         QueuePurgeOk: _encode_queue_purge_ok_08_09_091,
         QueueDelete: _encode_queue_delete_08_09_091,
         QueueDeleteOk: _encode_queue_delete_ok_08_09_091,
+        QueueUnbind: _encode_queue_unbind_08,
+        QueueUnbindOk: _encode_queue_unbind_ok_08,
         BasicQos: _encode_basic_qos_08_09_091,
         BasicQosOk: _encode_basic_qos_ok_08_09_091,
         BasicConsume: _encode_basic_consume_08,
@@ -4723,6 +4946,7 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         BasicAck: _encode_basic_ack_08_09,
         BasicReject: _encode_basic_reject_08_09_091,
         BasicRecover: _encode_basic_recover_08_09,
+        BasicRecoverOk: _encode_basic_recover_ok_08,
         FileQos: _encode_file_qos_08_09,
         FileQosOk: _encode_file_qos_ok_08_09,
         FileConsume: _encode_file_consume_08,
@@ -4794,6 +5018,8 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         ExchangeDeclareOk: _encode_exchange_declare_ok_08_09_091,
         ExchangeDelete: _encode_exchange_delete_08_09_091,
         ExchangeDeleteOk: _encode_exchange_delete_ok_08_09_091,
+        ExchangeBound: _encode_exchange_bound_08_09_091,
+        ExchangeBoundOk: _encode_exchange_bound_ok_08_09_091,
         QueueDeclare: _encode_queue_declare_08_09_091,
         QueueDeclareOk: _encode_queue_declare_ok_08_09_091,
         QueueBind: _encode_queue_bind_08_09_091,
@@ -4819,6 +5045,8 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         BasicAck: _encode_basic_ack_08_09,
         BasicReject: _encode_basic_reject_08_09_091,
         BasicRecover: _encode_basic_recover_08_09,
+        BasicRecoverSync: _encode_basic_recover_sync_09,
+        BasicRecoverSyncOk: _encode_basic_recover_sync_ok_09,
         FileQos: _encode_file_qos_08_09,
         FileQosOk: _encode_file_qos_ok_08_09,
         FileConsume: _encode_file_consume_09,
@@ -4890,10 +5118,14 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         ChannelFlowOk: _encode_channel_flow_ok_08_09_091,
         ChannelClose: _encode_channel_close_08_09_091,
         ChannelCloseOk: _encode_channel_close_ok_08_09_091,
+        AccessRequest: _encode_access_request_091,
+        AccessRequestOk: _encode_access_request_ok_091,
         ExchangeDeclare: _encode_exchange_declare_08_09_091,
         ExchangeDeclareOk: _encode_exchange_declare_ok_08_09_091,
         ExchangeDelete: _encode_exchange_delete_08_09_091,
         ExchangeDeleteOk: _encode_exchange_delete_ok_08_09_091,
+        ExchangeBound: _encode_exchange_bound_08_09_091,
+        ExchangeBoundOk: _encode_exchange_bound_ok_08_09_091,
         ExchangeBind: _encode_exchange_bind_091,
         ExchangeBindOk: _encode_exchange_bind_ok_091,
         ExchangeUnbind: _encode_exchange_unbind_091,

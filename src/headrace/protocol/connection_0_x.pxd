@@ -5,19 +5,20 @@ from headrace.protocol.content cimport C_CLOSING, C_OPEN, Channel
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.spec.ids cimport (
-    BASIC_ACK, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, CONNECTION_CLOSE,
-    CONNECTION_CLOSE_OK,
+    BASIC_ACK, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN,
 )
 from headrace.wire.memory cimport cut, get16, get32, get64
 
 cdef unsigned long long HANDSHAKE_OCTETS_MAX
 cdef unsigned long long INLINE_BODY_MAX
 cdef Py_ssize_t INLINE_WAIT_MAX
+cdef unsigned int TICKET_CUSTOMARY
 
 cdef class Connection(Endpoint):
     cdef public object role
     cdef public bint is_server
     cdef public object version
+    cdef public bint early
     cdef public unsigned int frame_max
     cdef public unsigned int channel_max
     cdef public unsigned int heartbeat_s
@@ -72,6 +73,7 @@ cdef class Connection(Endpoint):
     cpdef on_rejected(self, bytes header)
     cpdef on_method(self, Channel channel, unsigned int number, object method)
     cpdef on_content(self, Channel channel, object method, bytes header, bytes body)
+    cpdef on_ticket(self, Channel channel, unsigned int ticket, bytes address)
     cdef on_publish(
         self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end, unsigned long long body_size

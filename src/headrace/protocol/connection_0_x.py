@@ -39,16 +39,16 @@ if not cython.compiled:
         CHANNEL_CLOSE,
         CHANNEL_CLOSE_OK,
         CHANNEL_OPEN,
-        CONNECTION_CLOSE,
-        CONNECTION_CLOSE_OK,
     )
     from headrace.wire.memory import cut, get16, get32, get64
 
 from headrace.protocol.codec_0_x import (
     ChannelClose,
     ChannelCloseOk,
+    ChannelOk,
     ChannelOpen,
     ChannelOpenOk,
+    ChannelResume,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionTuneOk,
@@ -68,7 +68,7 @@ from headrace.protocol.events import (
 from headrace.protocol.negotiate import negotiate
 from headrace.spec.methods import METHODS
 from headrace.spec.reply import ReplyCode, Scope
-from headrace.spec.tables import V0_9_1, V0_10, Receiver, Version
+from headrace.spec.tables import V0_9, V0_9_1, V0_10, Receiver, Version
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,8 @@ FRAME_HEADER = 2
 FRAME_BODY = 3
 FRAME_HEARTBEAT = 8
 FRAME_END = 0xCE
+CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
+TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
 FRAME_MIN_SIZE = 4096  # Octets; the least that both peers must accept (0-9-1/4.2.3).
 
 HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
@@ -135,6 +137,13 @@ IN_OPEN = frozenset(  # Methods of the connection class that may come at any tim
 )
 STATES = list(State)
 RECEIVERS: dict[str, Receiver] = {method.name: method.receiver for method in METHODS}
+CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
+    version: frozenset(
+        kind.INDEX[version][0] << 16 | kind.INDEX[version][1]
+        for kind in (ConnectionClose, ConnectionCloseOk)
+    )
+    for version in ConnectionClose.INDEX
+}
 NOT_FOR = {SERVER: Receiver.CLIENT, CLIENT: Receiver.SERVER}
 
 
@@ -156,6 +165,7 @@ class Connection(Endpoint):
         self.role = role
         self.is_server = role is Role.SERVER
         self.version = version
+        self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
         self.frame_max = frame_max  # Octets of a whole frame, as negotiated in the end.
         self.channel_max = channel_max
         self.heartbeat_s = 0
@@ -251,9 +261,12 @@ class Connection(Endpoint):
         """The peer sent its protocol header."""
         chosen = negotiate(header)
         if isinstance(chosen, bytes) or chosen is V0_10:
-            self.refuse_header()
+            self.write(chosen if isinstance(chosen, bytes) else self.version.header)
+            self.state_number = 10
+            self.on_closed()
             return
         self.version = chosen
+        self.early = chosen is not V0_9_1
         self.state_number = 1
         self.on_header()
 
@@ -359,6 +372,8 @@ class Connection(Endpoint):
         key = args + 1 + d[args]
         if key >= end or key + 1 + d[key] + 1 != end:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
+        if self.early and get16(d, pos + 11) > TICKET_CUSTOMARY:
+            self.on_ticket(channel, get16(d, pos + 11), cut(d, args, end - 1))
         head = end + 1
         if n - head >= 7:
             size = get32(d, head + 3)
@@ -488,7 +503,7 @@ class Connection(Endpoint):
         if class_id == 10:
             if number:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}")
-            if closing and self.current != CONNECTION_CLOSE and self.current != CONNECTION_CLOSE_OK:
+            if closing and self.current not in CLOSES[self.version]:
                 return
             self.connection_method(decode_method(self.version, payload))
             return
@@ -499,7 +514,8 @@ class Connection(Endpoint):
         if not number:
             raise AmqpError(ReplyCode.CHANNEL_ERROR, "only connection methods go on channel 0")
         if channel is None:
-            if self.current != CHANNEL_OPEN:
+            resumes = self.current == CHANNEL_RESUME and self.version is V0_9
+            if self.current != CHANNEL_OPEN and not resumes:
                 if self.current == CHANNEL_CLOSE_OK:
                     return  # The answer to a close that crossed with the peer's own.
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
@@ -571,7 +587,7 @@ class Connection(Endpoint):
 
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
         """A method of the channel class came."""
-        if isinstance(method, ChannelOpen):
+        if isinstance(method, ChannelOpen | ChannelResume):
             if channel is not None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
             if number > self.channel_max:
@@ -586,6 +602,9 @@ class Connection(Endpoint):
             if channel.state != 0:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.open-ok without an open")
             channel.state = C_OPEN
+        elif isinstance(method, ChannelOk):
+            if channel.state == 0:  # It answers channel.resume.
+                channel.state = C_OPEN
         elif isinstance(method, ChannelClose):
             self.write_frame(FRAME_METHOD, number, encode_method(self.version, ChannelCloseOk()))
             if channel.state != C_CLOSING:
@@ -604,6 +623,8 @@ class Connection(Endpoint):
 
     def fail(self, error: AmqpError) -> None:
         """Close what the error says, and tell the peer why."""
+        if self.early and error.code is ReplyCode.UNEXPECTED_FRAME:  # What it was called before.
+            error = AmqpError(ReplyCode.COMMAND_INVALID, error.text, error.method)
         method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
         channel = self.last
         if error.scope is Scope.CHANNEL and channel is not None and self.state_number == 8:
@@ -670,7 +691,7 @@ class Connection(Endpoint):
                 self.advance_state(self.role, method)
         elif self.state_number != 8:
             raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is not open")
-        elif isinstance(method, ChannelOpen):
+        elif isinstance(method, ChannelOpen | ChannelResume):
             if number in self.channels or number > self.channel_max:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} cannot be opened")
             self.channels[number] = self.make_channel(number)
@@ -727,6 +748,9 @@ class Connection(Endpoint):
     def on_content(self, channel: Channel, method: MethodBase, header: bytes, body: bytes) -> None:
         """A method with content is complete."""
         self.events.append(ContentReceived(channel.number, method, header, body))
+
+    def on_ticket(self, channel: Channel, ticket: int, address: bytes) -> None:
+        """A publish comes with an access ticket; ``address`` is exchange and routing key."""
 
     def on_publish(
         self,

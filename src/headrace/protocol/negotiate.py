@@ -13,15 +13,42 @@ HEADERS: dict[bytes, Version] = {
     b"AMQP\x01\x01\x09\x01": V0_8,
 }
 
-SERVED: dict[Version, bool] = {V0_8: False, V0_9: False, V0_9_1: True, V0_10: False}
+SERVED: dict[Version, bool] = {V0_8: True, V0_9: True, V0_9_1: True, V0_10: False}
 
-# An unknown header is answered with the best version that we serve.
+# An unknown header is answered with the best version that we serve,
 BEST = V0_9_1
+
+# unless it asks for an older one. Major, minor and revision, as 0-9-1 counts them.
+NUMBERS: dict[Version, tuple[int, int, int]] = {
+    V0_8: (0, 8, 0),
+    V0_9: (0, 9, 0),
+    V0_9_1: (0, 9, 1),
+    V0_10: (0, 10, 0),
+}
 
 
 def negotiate(header: bytes) -> Version | bytes:
-    """The version to speak after this header, or the header to answer with before closing."""
-    version = HEADERS.get(bytes(header))
+    """The version to speak after this header, or the header to answer with before closing.
+
+    The answer is never a later version than was asked for, unless all that we serve are later.
+    """
+    octets = bytes(header)
+    version = HEADERS.get(octets)
     if version is not None and SERVED[version]:
         return version
+    if version is None and octets[:4] == b"AMQP":
+        numbers = numbers_of(octets)
+        older = [v for v in Version if SERVED[v] and NUMBERS[v] <= numbers]
+        if older and BEST not in older:
+            return older[-1].header
     return BEST.header
+
+
+def numbers_of(header: bytes) -> tuple[int, int, int]:
+    """Major, minor and revision that a protocol header names.
+
+    Before 0-9-1 its last octets were class, instance, major and minor.
+    """
+    if header[4:6] == b"\x01\x01":
+        return header[6], header[7], 0
+    return header[5], header[6], header[7]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every method of AMQP 0-8, 0-9 and 0-9-1, and the extensions of 0-9-1 that clients use.
+"""Every method of AMQP 0-8, 0-9 and 0-9-1, and the extensions of each that clients use.
 
 A row names the versions it belongs to; where versions differ there are several rows of one name.
 Ids are unique only within a version (10,50 is `redirect` in 0-8 and `close` later), so every
 lookup is per version. An argument keeps one name over all versions: what 0-9-1 calls `reserved`
 has the name it had before (`ticket`, `insist`), `nowait` is `no-wait`, and the `filter` of
-`consume` is `arguments`, as in 0-9-1.
+`consume` is `arguments`, as in 0-9-1. The grammar of `tunnel` in 0-9 has the server send requests
+too, so both peers may receive them.
 """
 
 from __future__ import annotations
@@ -91,11 +92,15 @@ METHODS: tuple[Method, ...] = (
     Method("channel.ping", (20, 60), "", only(V0_9), EITHER, replies="ok"),
     Method("channel.pong", (20, 70), "", only(V0_9), EITHER, replies="ok"),
     Method("channel.ok", (20, 80), "", only(V0_9), EITHER),
-    # access
+    # access; 0-9-1 has it no more, but some of its clients still ask
     Method("access.request", (30, 10),
            "realm:shortstr exclusive:bit passive:bit active:bit write:bit read:bit",
            until(V0_9), SERVER, replies="request-ok"),
+    Method("access.request", (30, 10),
+           "realm:shortstr exclusive:bit passive:bit active:bit write:bit read:bit",
+           only(V0_9_1), SERVER, replies="request-ok", extension=True),
     Method("access.request-ok", (30, 11), "ticket:short", until(V0_9), CLIENT),
+    Method("access.request-ok", (30, 11), "ticket:short", only(V0_9_1), CLIENT, extension=True),
     # exchange
     Method("exchange.declare", (40, 10),
            "ticket:short exchange:shortstr type:shortstr passive:bit durable:bit "
@@ -106,6 +111,12 @@ METHODS: tuple[Method, ...] = (
            "ticket:short exchange:shortstr if-unused:bit no-wait:bit",
            since(V0_8), SERVER, replies="delete-ok"),
     Method("exchange.delete-ok", (40, 21), "", since(V0_8), CLIENT),
+    Method("exchange.bound", (40, 22),
+           "exchange:shortstr routing-key:shortstr queue:shortstr",
+           since(V0_8), SERVER, replies="bound-ok", extension=True),
+    Method("exchange.bound-ok", (40, 23),
+           "reply-code:short reply-text:shortstr",
+           since(V0_8), CLIENT, extension=True),
     Method("exchange.bind", (40, 30),
            "ticket:short destination:shortstr source:shortstr routing-key:shortstr "
            "no-wait:bit arguments:table",
@@ -140,7 +151,12 @@ METHODS: tuple[Method, ...] = (
     Method("queue.unbind", (50, 50),
            "ticket:short queue:shortstr exchange:shortstr routing-key:shortstr "
            "arguments:table",
+           only(V0_8), SERVER, replies="unbind-ok", extension=True),
+    Method("queue.unbind", (50, 50),
+           "ticket:short queue:shortstr exchange:shortstr routing-key:shortstr "
+           "arguments:table",
            since(V0_9), SERVER, replies="unbind-ok"),
+    Method("queue.unbind-ok", (50, 51), "", only(V0_8), CLIENT, extension=True),
     Method("queue.unbind-ok", (50, 51), "", since(V0_9), CLIENT),
     # basic
     Method("basic.qos", (60, 10),
@@ -149,8 +165,8 @@ METHODS: tuple[Method, ...] = (
     Method("basic.qos-ok", (60, 11), "", since(V0_8), CLIENT),
     Method("basic.consume", (60, 20),
            "ticket:short queue:shortstr consumer-tag:shortstr no-local:bit no-ack:bit "
-           "exclusive:bit no-wait:bit",
-           only(V0_8), SERVER, replies="consume-ok"),
+           "exclusive:bit no-wait:bit arguments:table",
+           only(V0_8), SERVER, replies="consume-ok", appended=1),
     Method("basic.consume", (60, 20),
            "ticket:short queue:shortstr consumer-tag:shortstr no-local:bit no-ack:bit "
            "exclusive:bit no-wait:bit arguments:table",
@@ -187,7 +203,12 @@ METHODS: tuple[Method, ...] = (
     Method("basic.reject", (60, 90), "delivery-tag:longlong requeue:bit", since(V0_8), SERVER),
     Method("basic.recover", (60, 100), "requeue:bit", until(V0_9), SERVER),
     Method("basic.recover", (60, 110), "requeue:bit", only(V0_9_1), SERVER),
+    Method("basic.recover-sync", (60, 102),
+           "requeue:bit",
+           only(V0_9), SERVER, replies="recover-sync-ok", extension=True),
+    Method("basic.recover-sync-ok", (60, 101), "", only(V0_9), CLIENT, extension=True),
     Method("basic.recover-async", (60, 100), "requeue:bit", only(V0_9_1), SERVER),
+    Method("basic.recover-ok", (60, 101), "", only(V0_8), CLIENT, extension=True),
     Method("basic.recover-ok", (60, 111), "", only(V0_9_1), CLIENT),
     Method("basic.nack", (60, 120),
            "delivery-tag:longlong multiple:bit requeue:bit",
@@ -270,7 +291,7 @@ METHODS: tuple[Method, ...] = (
            until(V0_9), SERVER, replies="start-ok"),
     Method("dtx.start-ok", (100, 21), "", until(V0_9), CLIENT),
     # tunnel
-    Method("tunnel.request", (110, 10), "meta-data:table", until(V0_9), SERVER, content=True),
+    Method("tunnel.request", (110, 10), "meta-data:table", until(V0_9), EITHER, content=True),
     # test
     Method("test.integer", (120, 10),
            "integer-1:octet integer-2:short integer-3:long integer-4:longlong operation:octet",

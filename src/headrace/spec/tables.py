@@ -101,6 +101,7 @@ class Method:
     replies: str = ""
     content: bool = False
     extension: bool = False  # Not in the standard, but spoken by the field.
+    appended: int = 0  # Last arguments that the field appends to the standard's; may be absent.
     fields: tuple[Field, ...] = field(init=False)
 
     def __post_init__(self) -> None:
