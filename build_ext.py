@@ -22,6 +22,8 @@ from setuptools import Distribution, Extension
 TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/wire/table.py",
     "headrace/wire/properties.py",
+    "headrace/wire/ranges.py",
+    "headrace/wire/types_0_10.py",
     "headrace/model/message.py",
     "headrace/model/ports.py",
     "headrace/model/ring.py",

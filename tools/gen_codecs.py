@@ -18,6 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(ROOT / "tools"))
+
+from gen_codec_0_10 import codec_0_10  # noqa: E402  (the path comes first)
 
 from headrace.spec.methods import METHODS, dialect  # noqa: E402  (the path comes first)
 from headrace.spec.properties import CONTENT_CLASSES  # noqa: E402
@@ -589,6 +592,7 @@ def ids_pxd() -> str:
 
 FILES = {
     "src/headrace/protocol/codec_0_x.py": codec_0_x,
+    "src/headrace/protocol/codec_0_10.py": lambda: codec_0_10(LICENCE, NOTE),
     "src/headrace/spec/ids.py": ids_py,
     "src/headrace/spec/ids.pxd": ids_pxd,
 }

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of AMQP 0-10, by what they end: a connection, an attachment, or a session's execution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.spec.reply_0_10 import CloseCode, DetachCode, ExecutionCode
+
+CLOSE_TEXT_BYTES_MAX = 255  # connection.close reply-text is a str8.
+DESCRIPTION_BYTES_MAX = 1024  # execution.exception description: a str16, but for people to read.
+
+
+def _cut(text: str, limit: int) -> str:
+    return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+
+
+class CloseError(Exception):
+    """The connection must close; `close_code` and `text` go out with connection.close."""
+
+    def __init__(self, close_code: CloseCode, text: str) -> None:
+        super().__init__(close_code, text)  # As given: so it can be pickled.
+        self.close_code = close_code
+        self.text = text
+
+    @property
+    def reply_text(self) -> str:
+        """The text as it goes over the wire, cut to what a str8 holds."""
+        return _cut(self.text, CLOSE_TEXT_BYTES_MAX)
+
+    def __str__(self) -> str:
+        return f"{int(self.close_code)} {self.reply_text}"
+
+
+class DetachError(Exception):
+    """The session must be detached from its channel with `detach_code`."""
+
+    def __init__(self, detach_code: DetachCode, text: str) -> None:
+        super().__init__(detach_code, text)
+        self.detach_code = detach_code
+        self.text = text  # For our log; session.detached carries none.
+
+    def __str__(self) -> str:
+        return f"{int(self.detach_code)} {self.text}"
+
+
+class ExecutionError(Exception):
+    """A command failed: an execution.exception, after which the session ends.
+
+    `field_index` counts the fields of the command from 0; None when no one field is to blame.
+    """
+
+    def __init__(
+        self, error_code: ExecutionCode, text: str, field_index: int | None = None
+    ) -> None:
+        super().__init__(error_code, text, field_index)
+        self.error_code = error_code
+        self.text = text
+        self.field_index = field_index
+
+    @property
+    def description(self) -> str:
+        """The text as it goes over the wire."""
+        return _cut(self.text, DESCRIPTION_BYTES_MAX)
+
+    def __str__(self) -> str:
+        return f"{int(self.error_code)} {self.description}"

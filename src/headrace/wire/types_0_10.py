@@ -1,0 +1,902 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of AMQP 0-10, and its maps, lists and arrays.
+
+Every type code says in its upper half how wide its values are, so values of codes that the standard
+does not define can be carried too::
+
+    0x 1 octet    3x 8 octets    6x 64 octets     9x 2 octets of size, then octets
+    1x 2 octets   4x 16 octets   7x 128 octets    Ax 4 octets of size, then octets
+    2x 4 octets   5x 32 octets   8x 1 of size     Cx 5 octets   Dx 9 octets   Fx none
+
+Python values are plain ones where the type is what a plain value becomes: `str` is a str16, `bytes`
+a vbin32, `float` a double, `list` a list, `dict` a map, `datetime` a datetime, `UUID` a uuid,
+`bool` a boolean, `None` void, `int` the first of int32, int64 and uint64 that holds it, `Decimal`
+the first of dec32 and dec64. Values of every other type are of a class of their own, which is a
+subclass of the plain one: `UInt8(5) == 5`. So what was decoded encodes to the same type again.
+
+What `check_map` accepts, `decode_map` decodes, and the other way round.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TypeAlias
+from uuid import UUID
+
+import cython
+
+from headrace.wire.errors import MalformedError
+from headrace.wire.table import EPOCH, Timestamp
+
+if not cython.compiled:
+    from headrace.wire.memory import get16, get32
+    from headrace.wire.table import check_utf8
+
+MAP_DEPTH_MAX = 32  # Maps, lists and arrays inside each other; the outermost counts.
+MAP_ENTRIES_MAX = 65536  # Values in one outermost map, list or array, at any depth.
+MAP_BYTES_MAX = 1 << 20  # Octets of one outermost map, list, array or struct32.
+
+_DEPTH_MAX = MAP_DEPTH_MAX
+_ENTRIES_MAX = MAP_ENTRIES_MAX
+_BYTES_MAX = MAP_BYTES_MAX
+_FEW_KEYS = 16  # Up to here keys are compared one with another, beyond in a set.
+
+_U16 = struct.Struct(">H")
+_U32 = struct.Struct(">I")
+_U64 = struct.Struct(">Q")
+_I64 = struct.Struct(">q")
+_F64 = struct.Struct(">d")
+_TAGGED_I32 = struct.Struct(">Bi")
+_TAGGED_I64 = struct.Struct(">Bq")
+_TAGGED_U64 = struct.Struct(">BQ")
+_TAGGED_F64 = struct.Struct(">Bd")
+
+
+# -- Classes of the types that no plain value stands for -------------------------------------------
+
+
+class Int8(int):
+    """A signed whole number of 8 bits."""
+
+    CODE = 0x01
+    __slots__ = ()
+
+
+class UInt8(int):
+    """A whole number of 8 bits."""
+
+    CODE = 0x02
+    __slots__ = ()
+
+
+class Int16(int):
+    """A signed whole number of 16 bits."""
+
+    CODE = 0x11
+    __slots__ = ()
+
+
+class UInt16(int):
+    """A whole number of 16 bits."""
+
+    CODE = 0x12
+    __slots__ = ()
+
+
+class UInt32(int):
+    """A whole number of 32 bits."""
+
+    CODE = 0x22
+    __slots__ = ()
+
+
+class Int64(int):
+    """A signed whole number of 64 bits."""
+
+    CODE = 0x31
+    __slots__ = ()
+
+
+class UInt64(int):
+    """A whole number of 64 bits."""
+
+    CODE = 0x32
+    __slots__ = ()
+
+
+class Float32(float):
+    """A floating point number of 32 bits."""
+
+    CODE = 0x23
+    __slots__ = ()
+
+
+class Char(str):
+    """One character of ISO 8859-15 in one octet."""
+
+    CODE = 0x04
+    __slots__ = ()
+
+
+class CharUtf32(str):
+    """One character in UTF-32."""
+
+    CODE = 0x27
+    __slots__ = ()
+
+
+class Str8(str):
+    """Up to 255 octets of UTF-8."""
+
+    CODE = 0x85
+    __slots__ = ()
+
+
+class Str8Latin(str):
+    """Up to 255 octets of ISO 8859-15."""
+
+    CODE = 0x84
+    __slots__ = ()
+
+
+class Str8Utf16(str):
+    """Up to 255 octets of UTF-16 in network order."""
+
+    CODE = 0x86
+    __slots__ = ()
+
+
+class Str16Latin(str):
+    """Up to 65,535 octets of ISO 8859-15."""
+
+    CODE = 0x94
+    __slots__ = ()
+
+
+class Str16Utf16(str):
+    """Up to 65,535 octets of UTF-16 in network order."""
+
+    CODE = 0x96
+    __slots__ = ()
+
+
+class Bin8(bytes):
+    """One octet."""
+
+    CODE = 0x00
+
+
+class Bin16(bytes):
+    """2 octets."""
+
+    CODE = 0x10
+
+
+class Bin32(bytes):
+    """4 octets."""
+
+    CODE = 0x20
+
+
+class Bin64(bytes):
+    """8 octets."""
+
+    CODE = 0x30
+
+
+class Bin128(bytes):
+    """16 octets."""
+
+    CODE = 0x40
+
+
+class Bin256(bytes):
+    """32 octets."""
+
+    CODE = 0x50
+
+
+class Bin512(bytes):
+    """64 octets."""
+
+    CODE = 0x60
+
+
+class Bin1024(bytes):
+    """128 octets."""
+
+    CODE = 0x70
+
+
+class Bin40(bytes):
+    """5 octets."""
+
+    CODE = 0xC0
+
+
+class Bin72(bytes):
+    """9 octets."""
+
+    CODE = 0xD0
+
+
+class VBin8(bytes):
+    """Up to 255 octets."""
+
+    CODE = 0x80
+
+
+class VBin16(bytes):
+    """Up to 65,535 octets."""
+
+    CODE = 0x90
+
+
+class Dec64(Decimal):
+    """A decimal of at most 255 places and 64 bits of digits."""
+
+    CODE = 0xD8
+
+
+class Bit:
+    """A bit: its presence is its value. `BIT` is the only one."""
+
+    CODE = 0xF1
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "BIT"
+
+
+BIT = Bit()
+
+
+class Array(list["Value"]):
+    """Values of one type; `code` is the code of that type, which an empty array has too."""
+
+    CODE = 0xAA
+
+    def __init__(self, code: int, items: Sequence["Value"] = ()) -> None:
+        super().__init__(items)
+        self.code = code
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Array) and other.code != self.code:
+            return False
+        return list.__eq__(self, other)
+
+    __hash__ = None  # It changes.
+
+    def __repr__(self) -> str:
+        return f"Array(0x{self.code:02x}, {list.__repr__(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct32:
+    """A struct with a size of 32 bits, as octets: packing flags and fields."""
+
+    CODE = 0xAB
+    class_code: int
+    struct_code: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A value whose octets are carried as they are.
+
+    It has a type that the standard does not define, or a string type whose octets are not of its
+    encoding. `payload` is without the size.
+    """
+
+    code: int
+    payload: bytes
+
+
+Value: TypeAlias = (
+    bool
+    | int
+    | float
+    | Decimal
+    | str
+    | bytes
+    | datetime
+    | UUID
+    | Bit
+    | Struct32
+    | Opaque
+    | dict[str, "Value"]
+    | list["Value"]
+    | None
+)
+Map: TypeAlias = dict[str, Value]
+
+_STRINGS: dict[int, tuple[type[str], str]] = {
+    0x84: (Str8Latin, "iso8859-15"),
+    0x85: (Str8, "utf-8"),
+    0x86: (Str8Utf16, "utf-16-be"),
+    0x94: (Str16Latin, "iso8859-15"),
+    0x95: (str, "utf-8"),
+    0x96: (Str16Utf16, "utf-16-be"),
+}
+_STRING_CODES: dict[type, int] = {kind: code for code, (kind, _) in _STRINGS.items()}
+_BINARIES: dict[int, type[bytes]] = {
+    kind.CODE: kind
+    for kind in (
+        Bin8, Bin16, Bin32, Bin64, Bin128, Bin256, Bin512, Bin1024, Bin40, Bin72, VBin8, VBin16
+    )
+}  # fmt: skip
+_NUMBERS: dict[int, tuple[type[int] | type[float], struct.Struct]] = {
+    0x01: (Int8, struct.Struct(">b")),
+    0x02: (UInt8, struct.Struct(">B")),
+    0x11: (Int16, struct.Struct(">h")),
+    0x12: (UInt16, struct.Struct(">H")),
+    0x21: (int, struct.Struct(">i")),
+    0x22: (UInt32, struct.Struct(">I")),
+    0x23: (Float32, struct.Struct(">f")),
+    0x31: (Int64, struct.Struct(">q")),
+    0x32: (UInt64, struct.Struct(">Q")),
+    0x33: (float, struct.Struct(">d")),
+}
+_NUMBER_CODES: dict[type, tuple[int, struct.Struct]] = {
+    kind: (code, packer) for code, (kind, packer) in _NUMBERS.items() if kind not in (int, float)
+}
+_WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # By the upper half of the code.
+
+
+# -- Checking in place, without objects ------------------------------------------------------------
+
+
+def check_map(d: bytes | bytearray, at: int, end: int) -> int:
+    """Return the position after the map at `at` in d[..end], or -1 when it is malformed."""
+    if at < 0 or end - at < 4:
+        return -1
+    size = get32(d, at)
+    if size > _BYTES_MAX or size > end - at - 4:
+        return -1
+    if _check_container(d, at + 4, at + 4 + size, 0xA8, 1, 0) < 0:
+        return -1
+    return at + 4 + size
+
+
+def check_value(d: bytes | bytearray, code: int, at: int, end: int) -> int:
+    """Return the position after the value of type `code` at `at` in d[..end], or -1."""
+    if at < 0 or at > end:
+        return -1
+    size = value_size(d, code, at, end)
+    if size < 0:
+        return -1
+    if code == 0xA8 or code == 0xA9 or code == 0xAA:
+        if size - 4 > _BYTES_MAX or _check_container(d, at + 4, at + size, code, 1, 0) < 0:
+            return -1
+    elif code == 0xAB and size < 6:
+        return -1
+    return at + size
+
+
+def value_size(d: bytes | bytearray, code: int, at: int, end: int) -> int:
+    """Return the octets of a value of type `code` at `at` in d[..end], its size included, or -1."""
+    width = code >> 4
+    if width < 8:
+        size = 1 << width
+    elif width == 8:
+        if at >= end:
+            return -1
+        size = 1 + d[at]
+    elif width == 9:
+        if end - at < 2:
+            return -1
+        size = 2 + get16(d, at)
+    elif width == 10:
+        if end - at < 4:
+            return -1
+        size = get32(d, at)
+        if size > end - at:
+            return -1
+        size += 4
+    elif width == 12:
+        size = 5
+    elif width == 13:
+        size = 9
+    elif width == 15:
+        size = 0
+    else:
+        return -1
+    return size if size <= end - at else -1
+
+
+def _check_container(
+    d: bytes | bytearray, at: int, end: int, kind: int, depth: int, seen: int
+) -> int:
+    """Return how many values were seen so far, or -1. `at` is after the size of the container."""
+    if at == end:
+        return seen  # Some peers send an empty one without its count.
+    if depth > _DEPTH_MAX:
+        return -1
+    code = 0
+    if kind == 0xAA:
+        code = d[at]
+        at += 1
+    if end - at < 4:
+        return -1
+    count = get32(d, at)
+    at += 4
+    if count > _ENTRIES_MAX - seen:
+        return -1
+    seen += count
+    start = at
+    number = 0
+    while number < count:
+        if kind == 0xA8:
+            if at >= end:
+                return -1
+            size = 1 + d[at]
+            if size > end - at or not check_utf8(d, at + 1, at + size):
+                return -1
+            if number < _FEW_KEYS and _has_key(d, start, at, size):
+                return -1
+            at += size
+        if kind != 0xAA:
+            if at >= end:
+                return -1
+            code = d[at]
+            at += 1
+        size = value_size(d, code, at, end)
+        if size < 0:
+            return -1
+        if code == 0xA8 or code == 0xA9 or code == 0xAA:
+            seen = _check_container(d, at + 4, at + size, code, depth + 1, seen)
+            if seen < 0:
+                return -1
+        elif code == 0xAB and size < 6:
+            return -1
+        at += size
+        number += 1
+    if at != end:
+        return -1
+    if kind == 0xA8 and count > _FEW_KEYS and not _distinct(d, start, end):
+        return -1
+    return seen
+
+
+def _has_key(d: bytes | bytearray, at: int, end: int, size: int) -> bool:
+    """Return whether a key before `end` is the one at `end`; `size` includes its size octet."""
+    while at < end:
+        if d[at] == d[end]:
+            place = 1
+            while place < size and d[at + place] == d[end + place]:
+                place += 1
+            if place == size:
+                return True
+        at += 1 + d[at]
+        code = d[at]
+        at += 1
+        at += value_size(d, code, at, end)
+    return False
+
+
+def _distinct(d: bytes | bytearray, at: int, end: int) -> bool:
+    """Return whether all keys of the entries in d[at..end], which are sound, differ."""
+    keys: set[bytes] = set()
+    count = 0
+    while at < end:
+        size = 1 + d[at]
+        keys.add(bytes(d[at : at + size]))
+        count += 1
+        at += size
+        code = d[at]
+        at += 1
+        at += value_size(d, code, at, end)
+    return len(keys) == count
+
+
+# -- Decoding --------------------------------------------------------------------------------------
+
+
+def decode_map(data: bytes, at: int = 0) -> tuple[Map, int]:
+    """Return the map at `at` and the position after it; MalformedError when it is none."""
+    end = check_map(data, at, len(data))
+    if end < 0:
+        raise MalformedError("a map is malformed or beyond the limits")
+    return _decode_entries(data, at + 4, end), end
+
+
+def decode_list(data: bytes, at: int = 0) -> tuple[list[Value], int]:
+    """Return the list at `at` and the position after it; MalformedError when it is none."""
+    end = check_value(data, 0xA9, at, len(data))
+    if end < 0:
+        raise MalformedError("a list is malformed or beyond the limits")
+    return _decode_items(data, at + 4, end), end
+
+
+def decode_array(data: bytes, at: int = 0) -> tuple[Array, int]:
+    """Return the array at `at` and the position after it; MalformedError when it is none."""
+    end = check_value(data, 0xAA, at, len(data))
+    if end < 0:
+        raise MalformedError("an array is malformed or beyond the limits")
+    return _decode_array(data, at + 4, end), end
+
+
+def decode_value(data: bytes, code: int, at: int = 0) -> tuple[Value, int]:
+    """Return the value of type `code` at `at` and the position after it, or MalformedError."""
+    end = check_value(data, code, at, len(data))
+    if end < 0:
+        raise MalformedError(f"a value of type 0x{code:02x} is malformed or beyond the limits")
+    return _decode_value(data, code, at, end), end
+
+
+def decode_struct32(data: bytes, at: int = 0) -> tuple[Struct32, int]:
+    """Return the struct32 at `at` with its fields undecoded, and the position after it."""
+    end = check_value(data, 0xAB, at, len(data))
+    if end < 0:
+        raise MalformedError("a struct is cut off")
+    return Struct32(data[at + 4], data[at + 5], data[at + 6 : end]), end
+
+
+def decode_datetime(seconds: int) -> datetime | Timestamp:
+    """Return a moment in UTC, or the bare number when the calendar does not reach it."""
+    try:
+        return EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return Timestamp(seconds)
+
+
+def _decode_entries(data: bytes, at: int, end: int) -> Map:
+    made: dict[str, Value] = {}
+    at += 4
+    while at < end:
+        start = at + 1
+        at = start + data[at]
+        key = data[start:at].decode()
+        code = data[at]
+        at += 1
+        size = value_size(data, code, at, end)
+        made[key] = _decode_value(data, code, at, at + size)
+        at += size
+    return made
+
+
+def _decode_items(data: bytes, at: int, end: int) -> list[Value]:
+    items: list[Value] = []
+    if at == end:
+        return items
+    count = get32(data, at)
+    at += 4
+    while count > 0:
+        code = data[at]
+        at += 1
+        size = value_size(data, code, at, end)
+        items.append(_decode_value(data, code, at, at + size))
+        at += size
+        count -= 1
+    return items
+
+
+def _decode_array(data: bytes, at: int, end: int) -> Array:
+    if at == end:
+        return Array(0xF0)
+    code = data[at]
+    count = get32(data, at + 1)
+    at += 5
+    items: list[Value] = []
+    while count > 0:
+        size = value_size(data, code, at, end)
+        items.append(_decode_value(data, code, at, at + size))
+        at += size
+        count -= 1
+    return Array(code, items)
+
+
+def _decode_value(data: bytes, code: int, at: int, end: int) -> Value:
+    """Return the value of type `code` in data[at..end], which has been checked."""
+    text = _STRINGS.get(code)
+    if text is not None:
+        kind, encoding = text
+        raw = data[at + (1 if code < 0x90 else 2) : end]
+        try:
+            decoded = raw.decode(encoding)
+        except UnicodeDecodeError:
+            return Opaque(code, raw)
+        return decoded if code == 0x95 else kind(decoded)
+    number = _NUMBERS.get(code)
+    if number is not None:
+        value: int | float = number[1].unpack_from(data, at)[0]
+        if code == 0x21 or code == 0x33:
+            return value
+        if code == 0x31 and not -0x80000000 <= value <= 0x7FFFFFFF:
+            return value
+        if code == 0x32 and value > 0x7FFFFFFFFFFFFFFF:
+            return value
+        return number[0](value)
+    if code == 0x08:
+        return data[at] != 0
+    if code == 0xA8:
+        return _decode_entries(data, at + 4, end)
+    if code == 0xA9:
+        return _decode_items(data, at + 4, end)
+    if code == 0xAA:
+        return _decode_array(data, at + 4, end)
+    if code == 0xA0:
+        return data[at + 4 : end]
+    if code == 0x38:
+        return decode_datetime(_I64.unpack_from(data, at)[0])
+    if code == 0x48:
+        return UUID(bytes=data[at:end])
+    if code == 0xF0:
+        return None
+    if code == 0xF1:
+        return BIT
+    if code == 0xC8:
+        return Decimal(int.from_bytes(data[at + 1 : end], "big", signed=True)).scaleb(-data[at])
+    if code == 0xD8:
+        return _decode_dec64(data, at, end)
+    if code == 0xAB:
+        return Struct32(data[at + 4], data[at + 5], data[at + 6 : end])
+    if code == 0x04:
+        return Char(data[at:end].decode("iso8859-15"))
+    if code == 0x27:
+        try:
+            return CharUtf32(data[at:end].decode("utf-32-be"))
+        except UnicodeDecodeError:
+            return Opaque(code, data[at:end])
+    binary = _BINARIES.get(code)
+    width = code >> 4
+    if width == 8:
+        at += 1
+    elif width == 9:
+        at += 2
+    elif width == 10:
+        at += 4
+    return Opaque(code, data[at:end]) if binary is None else binary(data[at:end])
+
+
+def _decode_dec64(data: bytes, at: int, end: int) -> Decimal:
+    """A plain decimal when only 64 bits hold it."""
+    unscaled = int.from_bytes(data[at + 1 : end], "big", signed=True)
+    value = Decimal(unscaled).scaleb(-data[at])
+    if -0x80000000 <= unscaled <= 0x7FFFFFFF:
+        return Dec64(value)
+    return value
+
+
+# -- Encoding --------------------------------------------------------------------------------------
+
+
+def encode_map(values: Mapping[str, Value]) -> bytes:
+    """Return `values` with size and count before them; ValueError or TypeError when unsendable."""
+    return _within_limits(_encode_map(values, 1))
+
+
+def encode_list(items: Sequence[Value]) -> bytes:
+    """Return a list with size and count before its items; ValueError or TypeError as for a map."""
+    return _within_limits(_encode_list(items, 1))
+
+
+def encode_array(items: Array) -> bytes:
+    """Return an array; ValueError or TypeError when an item is not of its type."""
+    return _within_limits(_encode_array(items, 1))
+
+
+def encode_value(value: Value) -> tuple[int, bytes]:
+    """Return the type code and the octets of a value; ValueError or TypeError when unsendable."""
+    tagged = _encode_value(value, 1)
+    return tagged[0], tagged[1:]
+
+
+def encode_struct32(value: Struct32) -> bytes:
+    """Return a struct32 with its size, class and code before its octets."""
+    size = len(value.payload) + 2
+    if size > MAP_BYTES_MAX:
+        raise ValueError(f"a struct of {size} octets exceeds {MAP_BYTES_MAX}")
+    return _U32.pack(size) + bytes((value.class_code, value.struct_code)) + value.payload
+
+
+def encode_datetime(moment: datetime | int) -> int:
+    """Return whole seconds since 1970, negative before; a moment without a zone is refused."""
+    if not isinstance(moment, datetime):
+        seconds = int(moment)
+    elif moment.tzinfo is None:
+        raise ValueError(f"a datetime needs a time zone: {moment!r}")
+    else:
+        seconds = (moment - EPOCH) // timedelta(seconds=1)
+    if not -(1 << 63) <= seconds < 1 << 63:
+        raise ValueError(f"a datetime is out of range: {moment!r}")
+    return seconds
+
+
+def code_of(value: Value) -> int:
+    """Return the code of the type that `value` is sent as."""
+    return _encode_value(value, 1)[0]
+
+
+def _within_limits(raw: bytes) -> bytes:
+    if len(raw) - 4 > _BYTES_MAX:
+        raise ValueError(f"a map, list or array of {len(raw)} octets exceeds {MAP_BYTES_MAX}")
+    return raw
+
+
+def _deeper(depth: int) -> None:
+    if depth > _DEPTH_MAX:
+        raise ValueError(f"maps, lists and arrays nest deeper than {MAP_DEPTH_MAX}")
+
+
+def _encode_map(values: Mapping[str, Value], depth: int) -> bytes:
+    _deeper(depth)
+    parts: list[bytes] = [b"", _U32.pack(len(values))]
+    for key, value in values.items():
+        raw = key.encode()
+        if len(raw) > 255:
+            raise ValueError(f"the key of a map exceeds 255 octets: {key[:32]!r}…")
+        parts.append(bytes((len(raw),)))
+        parts.append(raw)
+        parts.append(_encode_value(value, depth))
+    body = b"".join(parts)
+    return _U32.pack(len(body)) + body
+
+
+def _encode_list(items: Sequence[Value], depth: int) -> bytes:
+    _deeper(depth)
+    body = _U32.pack(len(items)) + b"".join([_encode_value(item, depth) for item in items])
+    return _U32.pack(len(body)) + body
+
+
+def _encode_array(items: Array, depth: int) -> bytes:
+    _deeper(depth)
+    parts: list[bytes] = [bytes((items.code,)), _U32.pack(len(items))]
+    parts += [_encode_as(items.code, item, depth) for item in items]
+    body = b"".join(parts)
+    return _U32.pack(len(body)) + body
+
+
+def _encode_as(code: int, value: Value, depth: int) -> bytes:
+    """Return the octets of `value` as an item of an array of type `code`."""
+    number = _NUMBERS.get(code)
+    if number is not None and isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return number[1].pack(value)
+        except (struct.error, OverflowError):
+            raise ValueError(f"{value!r} does not fit type 0x{code:02x}") from None
+    text = _STRINGS.get(code)
+    if text is not None and isinstance(value, str) and not isinstance(value, Char | CharUtf32):
+        return _sized(code, value.encode(text[1]))
+    if code == 0xA0 and isinstance(value, bytes):
+        return _sized(code, value)
+    if code == 0xD8 and isinstance(value, Decimal):
+        return _encode_decimal(value, 64)[1:]
+    tagged = _encode_value(value, depth)
+    if tagged[0] != code:
+        raise TypeError(f"an array of type 0x{code:02x} cannot hold {value!r}")
+    return tagged[1:]
+
+
+def _sized(code: int, raw: bytes) -> bytes:
+    """Return `raw` as a value of type `code`: with its size when the type has one."""
+    width = code >> 4
+    if width < 8:
+        fixed = _WIDTHS[width]
+    elif width == 8:
+        if len(raw) > 0xFF:
+            raise ValueError(f"type 0x{code:02x} holds 255 octets, not {len(raw)}")
+        return bytes((len(raw),)) + raw
+    elif width == 9:
+        if len(raw) > 0xFFFF:
+            raise ValueError(f"type 0x{code:02x} holds 65535 octets, not {len(raw)}")
+        return _U16.pack(len(raw)) + raw
+    elif width == 10:
+        return _U32.pack(len(raw)) + raw
+    elif width == 12:
+        fixed = 5
+    elif width == 13:
+        fixed = 9
+    elif width == 15:
+        fixed = 0
+    else:
+        raise ValueError(f"no type has the code 0x{code:02x}")
+    if len(raw) != fixed:
+        raise ValueError(f"type 0x{code:02x} holds {fixed} octets, not {len(raw)}")
+    return raw
+
+
+def _encode_value(value: Value, depth: int) -> bytes:
+    """Return type code and octets."""
+    kind = type(value)
+    if kind is str:
+        return b"\x95" + _sized(0x95, value.encode())  # type: ignore[union-attr]  # It is a str.
+    if kind is int:
+        return _encode_int(value)  # type: ignore[arg-type]  # It is an int.
+    number = _NUMBER_CODES.get(kind)
+    if number is not None:
+        try:
+            return bytes((number[0],)) + number[1].pack(value)
+        except (struct.error, OverflowError):
+            raise ValueError(f"{value!r} does not fit type 0x{number[0]:02x}") from None
+    if value is None:
+        return b"\xf0"
+    if isinstance(value, bool):
+        return b"\x08\x01" if value else b"\x08\x00"
+    if isinstance(value, Timestamp | datetime):
+        return _TAGGED_I64.pack(0x38, encode_datetime(value))
+    if isinstance(value, int):
+        return _encode_int(int(value))
+    if isinstance(value, str):
+        return _encode_str(value)
+    if isinstance(value, float):
+        return _TAGGED_F64.pack(0x33, value)
+    if isinstance(value, dict):
+        return b"\xa8" + _encode_map(value, depth + 1)
+    if isinstance(value, Array):
+        return b"\xaa" + _encode_array(value, depth + 1)
+    if isinstance(value, list | tuple):
+        return b"\xa9" + _encode_list(value, depth + 1)
+    if isinstance(value, bytes | bytearray):
+        code = getattr(value, "CODE", 0xA0)
+        return bytes((code,)) + _sized(code, bytes(value))
+    if isinstance(value, UUID):
+        return b"\x48" + value.bytes
+    if isinstance(value, Dec64):
+        return b"\xd8" + _encode_decimal(value, 64)[1:]
+    if isinstance(value, Decimal):
+        return _encode_decimal(value, 32)
+    if isinstance(value, Bit):
+        return b"\xf1"
+    if isinstance(value, Struct32):
+        return b"\xab" + encode_struct32(value)
+    if isinstance(value, Opaque):
+        return bytes((value.code,)) + _sized(value.code, value.payload)
+    raise TypeError(f"a map cannot hold {kind.__name__}: {value!r}")
+
+
+def _encode_int(value: int) -> bytes:
+    if -0x80000000 <= value <= 0x7FFFFFFF:
+        return _TAGGED_I32.pack(0x21, value)
+    if -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+        return _TAGGED_I64.pack(0x31, value)
+    if 0 <= value <= 0xFFFFFFFFFFFFFFFF:
+        return _TAGGED_U64.pack(0x32, value)
+    raise ValueError(f"a whole number does not fit 64 bits: {value}")
+
+
+def _encode_str(value: str) -> bytes:
+    """A string of a class of its own, or of a subclass of `str` that we do not know."""
+    if isinstance(value, Char):
+        raw = value.encode("iso8859-15")
+        code = 0x04
+    elif isinstance(value, CharUtf32):
+        raw = value.encode("utf-32-be")
+        code = 0x27
+    else:
+        code = _STRING_CODES.get(type(value), 0x95)
+        raw = value.encode(_STRINGS[code][1])
+    return bytes((code,)) + _sized(code, raw)
+
+
+def _encode_decimal(value: Decimal, bits: int) -> bytes:
+    """Return type code, places and digits, in `bits` bits or more."""
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise ValueError(f"a map holds no {value}")
+    places = -exponent if exponent < 0 else 0
+    if places > 255 or exponent > 20:
+        raise ValueError(f"a decimal has too many places: {value}")
+    unscaled = _unscaled(value, exponent)
+    if bits == 32 and -0x80000000 <= unscaled <= 0x7FFFFFFF:
+        return b"\xc8" + bytes((places,)) + unscaled.to_bytes(4, "big", signed=True)
+    if -0x8000000000000000 <= unscaled <= 0x7FFFFFFFFFFFFFFF:
+        return b"\xd8" + bytes((places,)) + unscaled.to_bytes(8, "big", signed=True)
+    raise ValueError(f"a decimal does not fit 64 bits: {value}")
+
+
+def _unscaled(value: Decimal, exponent: int) -> int:
+    """Return the digits as a whole number with the sign, whatever the precision of the context."""
+    sign, digits, _ = value.as_tuple()
+    if len(digits) > 20:
+        raise ValueError(f"a decimal does not fit 64 bits: {value}")
+    number = int("".join(map(str, digits)) or "0")
+    if exponent > 0:
+        number *= 10**exponent
+    return -number if sign else number
