@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from headrace.store.record import PRIME, head_word, intact, next_intact, residue, segment_seed
-from headrace.store.segment import file_name, header, numbered, read_header
+from headrace.store.segment import VERSION, file_name, header, numbered, read_header
 
 
 def expected(start: int, octets: bytes) -> int:
@@ -77,7 +77,7 @@ def test_a_header_tells_what_it_was_given() -> None:
     octets = header(7, 1 << 62, 99, 3, 1234)
     found = read_header(octets)
     assert found is not None
-    assert tuple(found) == (1, 7, 1 << 62, 99, 3, 1234)
+    assert tuple(found) == (VERSION, 7, 1 << 62, 99, 3, 1234)
     bent = bytearray(octets)
     bent[15] ^= 1
     assert read_header(bent) is None

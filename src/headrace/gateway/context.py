@@ -17,6 +17,7 @@ from headrace.gateway.route import Route
 from headrace.model.errors import (
     AccessRefused,
     CommandInvalid,
+    IllegalState,
     InvalidArgument,
     ModelError,
     NotAllowed,
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 CODES: dict[type[ModelError], ReplyCode] = {
     AccessRefused: ReplyCode.ACCESS_REFUSED,
     CommandInvalid: ReplyCode.COMMAND_INVALID,
+    IllegalState: ReplyCode.PRECONDITION_FAILED,
     InvalidArgument: ReplyCode.PRECONDITION_FAILED,
     NotAllowed: ReplyCode.NOT_ALLOWED,
     NotFound: ReplyCode.NOT_FOUND,

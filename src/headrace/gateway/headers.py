@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.model.deadletter import Content, UnreadableError
-from headrace.model.message import KIND_MASK, LARGE, Message, new_message
+from headrace.model.message import KIND_MASK, KIND_TRANSFER, LARGE, Message, new_message
+from headrace.protocol.connection_0_x import framed
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import (
@@ -28,6 +29,7 @@ from headrace.wire.table import decode_table, encode_table
 
 _PERSISTENT_MODE = 2
 _FRAME_HEAD = 7
+BODY = 3  # The type of body frames.
 
 
 class BasicContents:
@@ -52,6 +54,14 @@ class BasicContents:
         start, end = property_range(payload, DELIVERY_MODE)
         persistent = start < end and payload[start] == _PERSISTENT_MODE
         return Content(exchange, routing_key, headers, expiration, persistent)
+
+    def joined(self, message: Message) -> bytes:
+        """Return the data of a message whose body is in parts, with the body."""
+        assert message.data is not None, "the message is paged out"
+        parts = message.parts or ()
+        if message.flags & KIND_MASK == KIND_TRANSFER:
+            return message.data + b"".join(parts)
+        return message.data + b"".join([framed(BODY, 0, part) for part in parts])
 
     def rewrite(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]

@@ -61,6 +61,9 @@ class Contents(Protocol):
             UnreadableError: the headers do not fit.
         """
 
+    def joined(self, message: Message) -> bytes:
+        """Return the data of a message whose body is in parts, with the body."""
+
 
 def copies(headers: Mapping[str, Any]) -> list[str]:
     """The further routing keys of a CC header."""

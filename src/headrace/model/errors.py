@@ -44,3 +44,7 @@ class ResourceError(ModelError):
 
 class NotImplementedHere(ModelError):
     """The request makes sense, but is not served."""
+
+
+class IllegalState(ModelError):
+    """The request is no part of what may happen now, such as ending what was not started."""

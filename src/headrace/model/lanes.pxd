@@ -18,7 +18,10 @@ cdef class FileLane(Lane):
     cpdef hold(self, Message message)
     cpdef int offer(self, Message message) except -1
     cpdef give(self, Consumer consumer, Message message)
+    cpdef admit(self, Message message)
     cpdef restore(self, Message message, long long arrived_ms)
+    cpdef bint restore_held(self, Message message) except -1
+    cpdef bint find_body(self, Message message) except -1
     @cython.locals(data=bytes, there=cython.bint)
     cpdef leave(self, Message message)
     cdef long long weight(self, Message message) except -1

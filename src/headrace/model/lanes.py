@@ -90,8 +90,19 @@ class FileLane(Lane):
         self.hold(message)
         Queue.give(self, consumer, message)
 
+    def admit(self, message: Message) -> None:
+        self.hold(message)
+        Queue.admit(self, message)
+
     def restore(self, message: Message, arrived_ms: int) -> None:
-        """Take back a file that the store recovered, if its body is still there."""
+        if self.find_body(message):
+            Queue.restore(self, message, arrived_ms)
+
+    def restore_held(self, message: Message) -> bool:
+        return self.find_body(message) and Queue.restore_held(self, message)
+
+    def find_body(self, message: Message) -> bool:
+        """Hold the body of a file that the store recovered; forget the file if it is gone."""
         try:
             self.store.load(message)
         except OSError as error:
@@ -99,8 +110,8 @@ class FileLane(Lane):
         if message.data is None or (self.files is not None and not self.files.hold(message.data)):
             log.error("queue %r: the body of file %d is lost", self.name, message.seq)
             self.store.settle(self.id, message.seq, message.position)
-            return
-        Queue.restore(self, message, arrived_ms)
+            return False
+        return True
 
     def leave(self, message: Message) -> None:
         data = message.data

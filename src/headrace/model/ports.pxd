@@ -9,6 +9,7 @@ cdef class Store:
     cdef public bint durable
     cdef public bint full
     cdef public object notify
+    cdef public list kept
 
     cdef unsigned long long publish(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi, unsigned int address_len,
@@ -24,6 +25,8 @@ cdef class Store:
     cpdef drop(self, unsigned int queue_id, unsigned long long upto_seq)
     cpdef begin(self)
     cpdef commit(self)
+    cpdef prepare(self, bytes xid, list publishes, list settles)
+    cpdef decide(self, bytes xid, int status, long long when_ms)
     cpdef bint page_out(self, Message message) except -1
     cpdef load(self, Message message)
     cpdef release(self, Message message)

@@ -7,6 +7,7 @@ for it. ``position`` values name one record and mean nothing to anybody but the 
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import cython
 
@@ -25,6 +26,7 @@ class Store:
         self.wake_fd = -1  # When it becomes readable, :meth:`woken` wants to be called.
         self.full = False  # True while nothing more may be published: disk full or failing.
         self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
+        self.kept: list[Any] = []  # Prepared branches (branch.Kept) that :meth:`recover` found.
 
     def publish(
         self,
@@ -78,6 +80,22 @@ class Store:
 
     def commit(self) -> None:
         """Close the transaction that :meth:`begin` opened."""
+
+    def prepare(
+        self, xid: bytes, publishes: list[int], settles: list[tuple[int, int, int]]
+    ) -> None:
+        """Note, inside a transaction, what a branch holds back from now on.
+
+        ``publishes`` are seqs of messages that were appended in this transaction, ``settles`` are
+        (queue id, seq, outcome). After a restart they come with ``kept``, not as messages.
+        """
+
+    def decide(self, xid: bytes, status: int, when_ms: int) -> None:
+        """Note the outcome of a branch: it holds nothing back any more.
+
+        With ``status`` 0 nothing of it is remembered. What it published and is not settled counts
+        as arrived at ``when_ms``.
+        """
 
     def page_out(self, message: Message) -> bool:
         """Move the message's data out of memory; set PAGED. False when there is nowhere to put it.

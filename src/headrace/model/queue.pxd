@@ -69,6 +69,7 @@ cdef class Queue:
     cdef public long long ready_count
     cdef public long long ready_bytes
     cdef public long long unacked_count
+    cdef public long long held_count
     cdef public unsigned long long published
     cdef public unsigned long long delivered
     cdef public unsigned long long acknowledged
@@ -97,12 +98,15 @@ cdef class Queue:
     cpdef bint refuses(self, unsigned int body_size) except -1
     @cython.locals(consumer=Consumer)
     cpdef int offer(self, Message message) except -1
+    cdef turn_away(self, Message message)
+    cpdef admit(self, Message message)
     cpdef give(self, Consumer consumer, Message message)
     @cython.locals(message=Message)
     cpdef Message get(self, Consumer getter)
     @cython.locals(deadline=cython.longlong)
     cpdef limit_life(self, Message message, long long arrived_ms)
     cpdef restore(self, Message message, long long arrived_ms)
+    cpdef bint restore_held(self, Message message) except -1
     @cython.locals(level=cython.int, ring=Ring)
     cdef int push(self, Message message) except -1
     cdef int page_out(self, Message message) except -1

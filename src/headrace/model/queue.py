@@ -145,6 +145,7 @@ class Queue:
         self.ready_count = 0
         self.ready_bytes = 0
         self.unacked_count = 0
+        self.held_count = 0  # Messages of prepared transactions that are meant for this queue.
         self.published = 0
         self.delivered = 0
         self.acknowledged = 0
@@ -192,10 +193,7 @@ class Queue:
     def offer(self, message: Message) -> int:
         """Take a message that was routed here; 1 when the overflow policy refused it, else 0."""
         if self.limited and self.refuses(message.body_size) and self.taker() is None:
-            if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
-                self.dead_letter(message, "maxlen")
-            if message.position:
-                self.store.settle(self.id, message.seq, message.position)
+            self.turn_away(message)
             return 1
         self.published += 1
         if self.message_ttl_ms >= 0:
@@ -214,6 +212,27 @@ class Queue:
         if self.selective:
             self.drain()
         return 0
+
+    def turn_away(self, message: Message) -> None:
+        """Let go of an arrival that the overflow policy refuses."""
+        if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
+            self.dead_letter(message, "maxlen")
+        if message.position:
+            self.store.settle(self.id, message.seq, message.position)
+
+    def admit(self, message: Message) -> None:
+        """Take an arrival that has a place already, from when its transaction was prepared."""
+        if self.limited and self.refuses(message.body_size) and self.taker() is None:
+            self.turn_away(message)
+            return
+        self.published += 1
+        if self.message_ttl_ms >= 0:
+            self.limit_life(message, self.tally.now_ms)
+        self.tally.memory_used += self.weight(message)
+        self.put_back(message)
+        if message.deadline_ms:
+            self.watch(message)
+        self.drain()
 
     def give(self, consumer: Consumer, message: Message) -> None:
         """Take a message for the consumer that :meth:`taker` named just now."""
@@ -253,6 +272,12 @@ class Queue:
         self.push(message)
         if message.deadline_ms:
             self.watch(message)
+
+    def restore_held(self, message: Message) -> bool:
+        """Take back a recovered message that ``message.consumer`` holds; false if it is lost."""
+        self.tally.memory_used += self.weight(message)
+        self.unacked_count += 1
+        return True
 
     def push(self, message: Message) -> None:
         """Append to the ring of the message's level; page it out when memory is short."""
@@ -908,7 +933,7 @@ class Queue:
         """Drop every ready message; return how many there were."""
         lane: Queue
         count = self.message_count()
-        held = self.unacked_count
+        held = self.unacked_count + self.held_count
         if self.lanes is not None:
             for lane in self.lanes.values():
                 held += lane.unacked_count

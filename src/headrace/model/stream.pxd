@@ -34,6 +34,7 @@ cdef class Stream(Queue):
     cpdef long long message_count(self) except -1
     cpdef Consumer taker(self)
     cpdef int offer(self, Message message) except -1
+    cpdef admit(self, Message message)
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong, offset=cython.ulonglong, message=Message,
                    data=bytes, address_len=Py_ssize_t, body_size=Py_ssize_t)

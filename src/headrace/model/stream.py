@@ -127,6 +127,9 @@ class Stream(Queue):
             self.wake()
         return 0
 
+    def admit(self, message: Message) -> None:
+        self.offer(message)
+
     def check_consumer(self, consumer: Consumer) -> None:
         """Give a consumer its place in the stream.
 

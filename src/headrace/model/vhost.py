@@ -27,6 +27,7 @@ from headrace.model.arguments import (
     queue_type,
 )
 from headrace.model.binding import EXCHANGE, QUEUE, Binding, Destination
+from headrace.model.branch import Branches
 from headrace.model.definitions import (
     BindingRecord,
     Definitions,
@@ -45,7 +46,7 @@ from headrace.model.errors import (
 from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
 from headrace.model.lanes import lane_of
 from headrace.model.limits import apply_arguments
-from headrace.model.message import KIND_FILE, KIND_MASK, PERSISTENT, Message
+from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.ports import Files
 from headrace.model.queue import Queue
 
@@ -118,6 +119,7 @@ class VirtualHost:
         self._delivering = False
         self._cycles: set[tuple[str, str]] = set()  # Reported ones.
         self._deadline_hook = self._on_deadline
+        self.branches = Branches(self)
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
@@ -564,6 +566,8 @@ class VirtualHost:
                 twin.position = position
             else:
                 twin.flags &= ~PERSISTENT
+            if queue.is_stream:
+                self.join(twin)
             self._letters.append((queue, twin))
         if self._delivering:
             return  # A letter that died on arrival: the loop below, further out, sees to it.
@@ -575,6 +579,13 @@ class VirtualHost:
                     lane_of(queue, twin.flags & KIND_MASK).offer(twin)
         finally:
             self._delivering = False
+
+    def join(self, message: Message) -> None:
+        """Put a body that is kept in parts behind the rest, as streams keep it."""
+        if message.parts is not None and self.contents is not None:
+            message.data = self.contents.joined(message)
+            message.parts = None
+            message.flags &= ~LARGE
 
     def _report_cycle(self, dead_in: str, queue: str) -> None:
         if (dead_in, queue) not in self._cycles and len(self._cycles) < 1024:

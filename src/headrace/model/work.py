@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.errors import ResourceError
+from headrace.model.message import KIND_FILE, KIND_MASK
 from headrace.model.queue import Consumer, Queue
 from headrace.model.tally import MESSAGE_OVERHEAD
 
@@ -72,7 +73,11 @@ class Work:
         self._check_room(octets)
         self.octets += octets
         self.vhost.tally.memory_used += octets
-        self.publishes.append(Publish(message, tuple(queues), persistent))
+        kind = message.flags & KIND_MASK
+        if kind == KIND_FILE:
+            self.vhost.files.hold(message.data or b"")
+        routed = [q for q in queues if kind < KIND_FILE or not q.is_stream]
+        self.publishes.append(Publish(message, tuple(routed), persistent))
 
     def settle(self, queue: Queue, message: Message, outcome: int) -> None:
         """Add the outcome of a delivery: ACCEPT, REQUEUE or DISCARD.
@@ -119,14 +124,23 @@ class Work:
             settle_all(settles)
         finally:
             store.commit()
+        self.let_go(publishes)
 
     def forget(self) -> None:
         """Begin anew; what was settled is still its client's."""
-        self.take()
+        self.let_go(self.take()[0])
 
     def undo(self) -> None:
         """Begin anew; what was settled returns to its queues."""
-        self._requeue(self.take()[1])
+        publishes, settles = self.take()
+        self.let_go(publishes)
+        self._requeue(settles)
+
+    def let_go(self, publishes: Iterable[Publish]) -> None:
+        """Publishes that were taken are done with: whoever needs their files holds them."""
+        for message, _, _ in publishes:
+            if message.flags & KIND_MASK == KIND_FILE and message.data is not None:
+                self.vhost.files.release(message.data)
 
     def take(self) -> tuple[list[Publish], list[Settle]]:
         """Begin anew, and return what there was to do."""

@@ -127,6 +127,7 @@ class Storage:
     def rest(self, vhosts: Iterable[VirtualHost]) -> None:
         """Note which messages were delivered before, so that the next start knows exactly."""
         for vhost in vhosts:
+            vhost.branches.close()
             if isinstance(vhost.store, Journal):
                 vhost.store.rest(
                     (queue.id, seq)
@@ -164,6 +165,8 @@ class Storage:
                 store.settle(queue_id, message.seq, message.position)
             else:
                 lane_of(queue, message.flags & KIND_MASK).restore(message, arrived_ms)
+        vhost.branches.restore(store.kept)
+        store.kept = []
         if isinstance(store, Journal):
             self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
 

@@ -5,8 +5,8 @@ from headrace.model.message cimport (
 )
 from headrace.model.ports cimport Store
 from headrace.store.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_DROPPED, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE, C_MESSAGE_HEAD,
-    C_MOVED, C_RESERVED, C_SEALED, C_SETTLED,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE,
+    C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_SEALED, C_SETTLED,
 )
 from headrace.store.record cimport first_word, intact, residue, seal, seal_around
 from headrace.store.scratch cimport Scratch
@@ -34,6 +34,7 @@ cdef class Journal(Store):
     cdef public list spares
     cdef public object open_handles
     cdef public dict reserved
+    cdef public dict prepared
     cdef public bytearray buffer
     cdef public Py_ssize_t capacity
     cdef public object spare_buffer
@@ -99,6 +100,9 @@ cdef class Journal(Store):
     cpdef drop(self, u32 queue_id, u64 upto_seq)
     cpdef begin(self)
     cpdef commit(self)
+    cpdef prepare(self, bytes xid, list publishes, list settles)
+    cpdef keep(self, prepared)
+    cpdef decide(self, bytes xid, int status, long long when_ms)
     cpdef kick(self)
     cpdef hand_over(self)
     @cython.locals(before=u64)

@@ -32,6 +32,7 @@ import cython
 
 from headrace.store.compaction import Compactor
 from headrace.store.disk import Disk
+from headrace.store.prepared import Prepared, decided
 from headrace.store.record import segment_seed
 from headrace.store.recovery import Recovery
 from headrace.store.segment import HEADER, SEAL_ROOM, file_name, header
@@ -48,6 +49,7 @@ if not cython.compiled:
     from headrace.store.record import BEGIN as C_BEGIN
     from headrace.store.record import CLEAN as C_CLEAN
     from headrace.store.record import COMMIT as C_COMMIT
+    from headrace.store.record import DECIDED as C_DECIDED
     from headrace.store.record import DROPPED as C_DROPPED
     from headrace.store.record import GROUP as C_GROUP
     from headrace.store.record import HEAD as C_HEAD
@@ -55,6 +57,7 @@ if not cython.compiled:
     from headrace.store.record import MESSAGE as C_MESSAGE
     from headrace.store.record import MESSAGE_HEAD as C_MESSAGE_HEAD
     from headrace.store.record import MOVED as C_MOVED
+    from headrace.store.record import PREPARED as C_PREPARED
     from headrace.store.record import RESERVED as C_RESERVED
     from headrace.store.record import SEALED as C_SEALED
     from headrace.store.record import SETTLED as C_SETTLED
@@ -175,6 +178,7 @@ class Journal(Store):
         self.spares: list[str] = []
         self.open_handles: deque[Segment] = deque()
         self.reserved: dict[int, int] = {}  # Queue id to seq; what RESERVED records say.
+        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
         self.spare_buffer: bytearray | None = bytearray(BUFFER_SIZE)
@@ -513,6 +517,28 @@ class Journal(Store):
         self.flush_settled()
         self.append(C_COMMIT, b"")
 
+    def prepare(
+        self, xid: bytes, publishes: list[int], settles: list[tuple[int, int, int]]
+    ) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.keep(Prepared(xid, 0, False, publishes, settles))
+
+    def keep(self, prepared: Prepared) -> None:
+        """Append what is known of a branch."""
+        self.append(C_PREPARED, prepared.encode())
+        self.prepared[prepared.xid] = (prepared, self.segment)
+
+    def decide(self, xid: bytes, status: int, when_ms: int) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.append(C_DECIDED, decided(xid, status, when_ms))
+        prepared, segment = self.prepared[xid]
+        if status:
+            self.prepared[xid] = (Prepared(xid, status, prepared.damaged, [], []), segment)
+        else:
+            del self.prepared[xid]
+
     # --- Groups -----------------------------------------------------------------------------
 
     def kick(self) -> None:
@@ -661,6 +687,9 @@ class Journal(Store):
         if segment.marks is not None:
             for runs in segment.marks:
                 self.mark(runs)
+        for prepared, where in list(self.prepared.values()):
+            if where is segment:
+                self.keep(prepared)
 
     def mark(self, runs: bytes) -> None:
         """Append which messages were delivered."""
@@ -842,6 +871,8 @@ class Journal(Store):
                 for queue_id, seq in list(segment.reserved.items()):
                     if self.reserved.get(queue_id) != seq:
                         del segment.reserved[queue_id]
+        self.prepared = dict(recovery.prepared)
+        self.kept = recovery.kept()
         self.recovered = True
         self.emptied = True
         self.writer.look()

@@ -34,7 +34,9 @@ cdef enum:
     C_COMMIT = 9
     C_SEALED = 10
     C_CLEAN = 11
-    C_TYPE_MAX = 11
+    C_PREPARED = 12
+    C_DECIDED = 13
+    C_TYPE_MAX = 13
 
 @cython.locals(
     k3=u128, k4=u128, k5=u128, k6=u128, low=u128,

@@ -39,7 +39,8 @@ other (4). RESERVED is zeros (4), a queue id (4), a seq (8); DROPPED likewise. G
 of a group (8): one stands at the start of every group that is written and synced at once, so a
 GROUP behind a damaged place proves that the place had been synced before. BEGIN and COMMIT enclose
 a transaction, SEALED ends a segment that another one follows, CLEAN a log that was closed in peace;
-these have nothing behind their heads.
+these have nothing behind their heads. PREPARED and DECIDED speak of transaction branches
+(:mod:`headrace.store.prepared`).
 """
 
 import cython
@@ -62,7 +63,9 @@ BEGIN = 8
 COMMIT = 9
 SEALED = 10
 CLEAN = 11
-TYPE_MAX = 11
+PREPARED = 12
+DECIDED = 13
+TYPE_MAX = 13
 
 if not cython.compiled:
     C_HEAD = HEAD

@@ -4,8 +4,8 @@ from headrace.model.message cimport (
     C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
 from headrace.store.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_DROPPED, C_GROUP, C_MARKED, C_MESSAGE, C_MESSAGE_HEAD, C_MOVED,
-    C_RESERVED, C_SEALED, C_SETTLED, intact, next_intact,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_GROUP, C_MARKED, C_MESSAGE, C_MESSAGE_HEAD,
+    C_MOVED, C_PREPARED, C_RESERVED, C_SEALED, C_SETTLED, intact, next_intact,
 )
 from headrace.store.segment cimport Segment
 from headrace.wire.memory cimport copy, get16, get32, get64, put32, put64
@@ -47,6 +47,9 @@ cdef class Recovery:
     cdef public object deferred
     cdef public object begun
     cdef public int quarantined
+    cdef public dict prepared
+    cdef public set held
+    cdef public set locked
 
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, following=Py_ssize_t)
     cpdef Py_ssize_t scan(self, Segment segment, bytearray d, Py_ssize_t size, bint last) except -1

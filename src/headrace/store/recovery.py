@@ -13,7 +13,7 @@ Damage. In that case something that was whole is not any more. The octets up to 
 record are kept in ``quarantine/``, one line is logged, and all the rest is used.
 
 Transactions. What is between BEGIN and COMMIT counts only with the COMMIT; the log is cut back to a
-BEGIN without one.
+BEGIN without one. What a prepared branch holds back is left out of the messages and given apart.
 """
 
 import logging
@@ -24,7 +24,9 @@ from typing import Any
 
 import cython
 
+from headrace.model.branch import Kept
 from headrace.store.errors import StoreError
+from headrace.store.prepared import Prepared, read_decided
 from headrace.store.record import next_group, segment_seed
 from headrace.store.segment import HEADER, VERSION, Header, file_name, numbered, read_header
 
@@ -38,12 +40,14 @@ if not cython.compiled:
     from headrace.store.record import BEGIN as C_BEGIN
     from headrace.store.record import CLEAN as C_CLEAN
     from headrace.store.record import COMMIT as C_COMMIT
+    from headrace.store.record import DECIDED as C_DECIDED
     from headrace.store.record import DROPPED as C_DROPPED
     from headrace.store.record import GROUP as C_GROUP
     from headrace.store.record import MARKED as C_MARKED
     from headrace.store.record import MESSAGE as C_MESSAGE
     from headrace.store.record import MESSAGE_HEAD as C_MESSAGE_HEAD
     from headrace.store.record import MOVED as C_MOVED
+    from headrace.store.record import PREPARED as C_PREPARED
     from headrace.store.record import RESERVED as C_RESERVED
     from headrace.store.record import SEALED as C_SEALED
     from headrace.store.record import SETTLED as C_SETTLED
@@ -97,6 +101,9 @@ class Recovery:
         self.deferred: list[tuple[int, bytes]] | None = None  # In a transaction.
         self.begun: tuple[Segment, int, int, int] | None = None
         self.quarantined = 0
+        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
+        self.held: set[int] = set()  # Rows that prepared branches published.
+        self.locked: set[tuple[int, int]] = set()  # (queue id, seq) that they settled.
 
     # --- Files ------------------------------------------------------------------------------
 
@@ -312,11 +319,11 @@ class Recovery:
             self.reserved.clear()
             self.clean = True
         elif not deferred:
-            self.strike(type, payload)
+            self.strike(segment, type, payload)
             self.clean = False
 
-    def strike(self, type: int, payload: bytes) -> None:
-        """Take in what is not owed any more."""
+    def strike(self, segment: "Segment", type: int, payload: bytes) -> None:
+        """Take in what is not owed any more, or held back."""
         if type == C_SETTLED:
             for at in range(0, len(payload), 16):
                 self.settle_run(get32(payload, at), get64(payload, at + 4), get32(payload, at + 12))
@@ -325,6 +332,26 @@ class Recovery:
             self.drops[queue_id] = (self.row_count, seq)
             if self.reserved.get(queue_id, seq + 1) <= seq:
                 del self.reserved[queue_id]
+        elif type == C_PREPARED:
+            prepared = Prepared.decode(payload)
+            self.prepared[prepared.xid] = (prepared, segment)
+        elif type == C_DECIDED:
+            self.decide(payload)
+
+    def decide(self, payload: bytes) -> None:
+        """Take in the outcome of a branch."""
+        xid, status, when_ms = read_decided(payload)
+        if xid not in self.prepared:
+            return
+        prepared, segment = self.prepared[xid]
+        for seq in prepared.publishes:
+            row = self.find(seq)
+            if row >= 0:
+                put64(self.rows, row * C_ROW + 8, when_ms)
+        if status:
+            self.prepared[xid] = (Prepared(xid, status, prepared.damaged, [], []), segment)
+        else:
+            del self.prepared[xid]
 
     def mark(self, payload: bytes) -> None:
         """Take in which messages were delivered."""
@@ -371,11 +398,10 @@ class Recovery:
 
     def commit(self) -> None:
         """Make a transaction count."""
-        if self.deferred:
-            for type, payload in self.deferred:
-                if type in (C_SETTLED, C_DROPPED):
-                    self.strike(type, payload)
         if self.begun is not None:
+            for type, payload in self.deferred or ():
+                if type not in (C_RESERVED, C_MARKED, C_CLEAN):
+                    self.strike(self.begun[0], type, payload)
             self.clean = False
         self.deferred = None
         self.begun = None
@@ -489,8 +515,43 @@ class Recovery:
         put32(self.rows, row * C_ROW + C_AT_OWED, owed)
         return owed
 
+    def kept(self) -> list[Kept]:
+        """Return the branches that are known still, with what they hold back."""
+        found = []
+        for prepared, _ in self.prepared.values():
+            damaged = prepared.damaged
+            publishes = []
+            for seq in prepared.publishes:
+                row = self.find(seq)
+                if row < 0:
+                    damaged = damaged or self.quarantined > 0
+                    continue
+                self.held.add(row)
+                ids = self.owing(row)
+                if ids:
+                    message = self.make(row * C_ROW, 0)
+                    message.flags &= ~C_REDELIVERED & 0xFF
+                    publishes.append((message, ids))
+            settles = []
+            for queue_id, seq, outcome in prepared.settles:
+                row = self.find(seq)
+                if row < 0:
+                    damaged = damaged or self.quarantined > 0
+                elif queue_id in self.owing(row):
+                    self.locked.add((queue_id, seq))
+                    settles.append((queue_id, self.make(row * C_ROW, queue_id), outcome))
+            found.append(Kept(prepared.xid, prepared.status, damaged, publishes, settles))
+        return found
+
+    def owing(self, row: int) -> list[int]:
+        """Return the queues that owe a message still."""
+        if get32(self.rows, row * C_ROW + C_AT_OWED) == 0:
+            return []
+        settled = self.settled.get(row, ())
+        return [queue_id for queue_id in self.ids(row) if queue_id not in settled]
+
     def messages(self) -> Iterator[tuple[int, Message, int]]:
-        """Give all that is owed, in order of seq."""
+        """Give all that is owed and not held back, in order of seq."""
         order: Iterable[int] = range(self.row_count)
         if self.strays:
             order = sorted(order, key=self.seq_of)
@@ -498,11 +559,12 @@ class Recovery:
             base = row * C_ROW
             if get32(self.rows, base + C_AT_OWED) == 0:
                 continue
+            if self.held and row in self.held:
+                continue
             arrived_ms = get64(self.rows, base + 8)
-            if row in self.queues:
-                settled = self.settled.get(row, ())
-                for queue_id in self.ids(row):
-                    if queue_id not in settled:
+            if self.locked or row in self.queues:
+                for queue_id in self.owing(row):
+                    if (queue_id, get64(self.rows, base)) not in self.locked:
                         yield queue_id, self.make(base, queue_id), arrived_ms
             else:
                 queue_id = get32(self.rows, base + C_AT_QUEUE)

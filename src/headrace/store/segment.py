@@ -30,7 +30,7 @@ if not cython.compiled:
     from headrace.wire.memory import get32, get64, put32, put64
 
 MAGIC = b"HEADRACE"
-VERSION = 1
+VERSION = 2  # 2: records of transaction branches.
 HEADER = 64  # Octets.
 SEAL_ROOM = 16  # Octets that are always left for a SEALED record.
 SEVERAL = 0x80000000  # More than one queue owed the message at first.
