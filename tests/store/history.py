@@ -9,6 +9,7 @@ compared with the history:
 - what was settled durably is not there;
 - nothing is there that was never published, and every octet is as it was;
 - order is kept, and a transaction is there with all its parts or with none;
+- a prepared branch is there with all that it holds back, until its outcome;
 - what may have been delivered says so, and nothing else does.
 """
 
@@ -39,6 +40,10 @@ class Fact:
     settled: int = NEVER  # Gone when the log is durable up to here; NEVER: nobody settled it.
     published_by: int = 0  # The number of the transaction, 0 when none.
     settled_by: int = 0
+    holder: bytes = b""  # The xid of a prepared branch that published or settled it.
+    published_held: bool = False  # It was published by that branch.
+    held: bool = False  # By that branch, still.
+    dropped: bool = False
 
 
 @dataclass
@@ -47,6 +52,17 @@ class Reservation:
 
     seq: int
     durable: int
+
+
+@dataclass
+class Branch:
+    """A prepared branch, and how far the log must be durable for its beginning and its end."""
+
+    xid: bytes
+    prepared: int
+    forgotten: int = NEVER
+    status: int = 0  # What an operator decided,
+    decided: int = NEVER  # and when.
 
 
 @dataclass
@@ -64,6 +80,9 @@ class History:
     transactions: int = 0
     transaction: int = 0
     unflushed: list[Fact] = field(default_factory=list)
+    branches: dict[bytes, Branch] = field(default_factory=dict)
+    xids: int = 0
+    outcomes: int = 0
     lives: int = 0
     full_seen: int = 0
 
@@ -108,6 +127,10 @@ class History:
             self.page_some()
         elif pick < 0.3:
             self.trouble()
+        elif pick < 0.37:
+            self.prepare()
+        elif pick < 0.42 and self.branches:
+            self.decide(self.random.choice(list(self.branches.values())))
         for _ in range(self.random.randrange(6)):
             self.publish()
         for _ in range(self.random.randrange(8)):
@@ -176,7 +199,7 @@ class History:
             )
 
     def owed(self) -> list[Fact]:
-        return [fact for fact in self.facts.values() if fact.settled == NEVER]
+        return [f for f in self.facts.values() if f.settled == NEVER and not f.held]
 
     def settle_one(self) -> None:
         owed = self.owed()
@@ -194,10 +217,7 @@ class History:
         self.unflushed.append(fact)
 
     def in_transaction(self) -> None:
-        self.journal.begin()
-        self.flushed()
-        self.transactions += 1
-        self.transaction = self.transactions
+        self.begin()
         before = set(self.facts)
         for _ in range(self.random.randrange(4)):
             self.publish()
@@ -214,10 +234,70 @@ class History:
 
     def drop(self, queue: int) -> None:
         self.journal.drop(queue, self.next_seq)
-        for fact in self.owed():
-            if fact.queue == queue:
+        for fact in self.facts.values():
+            if fact.queue == queue and fact.settled == NEVER:
+                fact.dropped = True
                 self.journal.forget(queue, fact.message.position)
                 fact.settled = self.journal.appended
+
+    def prepare(self) -> None:
+        """Prepare a branch that publishes a little and settles a little."""
+        if self.journal.full:
+            return
+        self.xids += 1
+        xid = self.xids.to_bytes(self.random.choice((2, 40)), "big")
+        before = set(self.facts)
+        self.begin()
+        for _ in range(self.random.randrange(4)):
+            self.publish()
+        published = [fact for key, fact in self.facts.items() if key not in before]
+        owed = [fact for fact in self.owed() if (fact.queue, fact.seq) in before]
+        settled = self.random.sample(owed, min(len(owed), self.random.randrange(4)))
+        seqs = sorted({fact.seq for fact in published})
+        self.journal.prepare(
+            xid, seqs, [(f.queue, f.seq, self.random.randrange(3)) for f in settled]
+        )
+        self.journal.commit()
+        self.transaction = 0
+        for fact in published + settled:
+            fact.holder, fact.held = xid, True
+        for fact in published:
+            fact.published = self.journal.appended
+            fact.published_held = True
+        self.branches[xid] = Branch(xid, self.journal.appended)
+
+    def begin(self) -> None:
+        self.journal.begin()
+        self.flushed()
+        self.transactions += 1
+        self.transaction = self.transactions
+
+    def decide(self, branch: Branch) -> None:
+        """Commit, roll back or forget a branch; some outcomes are an operator's."""
+        if branch.forgotten != NEVER:
+            return
+        if branch.status:
+            self.journal.decide(branch.xid, 0, 0)
+            branch.forgotten = self.journal.appended
+            return
+        commit = self.random.random() < 0.5
+        status = self.random.choice((0, 0, 5))
+        self.begin()
+        for fact in list(self.facts.values()):
+            if fact.held and fact.holder == branch.xid:
+                fact.held = False
+                if fact.settled == NEVER and fact.published_held != commit:
+                    self.settle(fact)
+        self.journal.decide(branch.xid, status, 4321)
+        self.journal.commit()
+        self.flushed()
+        self.transaction = 0
+        self.outcomes += 1
+        branch.status = status
+        if status:
+            branch.decided = self.journal.appended
+        else:
+            branch.forgotten = self.journal.appended
 
     def deliver(self, queue: int) -> None:
         seq = self.random.randint(max(1, self.next_seq - 10), self.next_seq + 5)
@@ -279,6 +359,10 @@ class History:
         assert len(found) == len(recovered), "a message came back twice"
         seqs = [message.seq for _, message in recovered]
         assert seqs == sorted(seqs), "order was lost"
+        self.compare_marks(found, synced, marks)
+        held = self.compare_branches(synced)
+        assert not held.keys() & found.keys(), "what is held back was given"
+        found |= held
         for key, fact in self.facts.items():
             if fact.published <= synced and fact.settled == NEVER:
                 assert key in found, f"durable message {key} is lost"
@@ -288,13 +372,40 @@ class History:
             assert key in self.facts, f"invented message {key}"
         self.compare_transactions(found, synced)
         assert self.journal.last_seq >= max(seqs, default=0)
-        self.compare_marks(found, synced, marks)
         for (queue, seq), message in found.items():
             fact = self.facts[queue, seq]
             assert message.priority == fact.priority
             assert message.deadline_ms == fact.deadline_ms
             self.check_body(fact, message)
         self.start_again(found)
+
+    def compare_branches(self, synced: int) -> dict[tuple[int, int], Message]:
+        """A prepared branch comes back whole until its outcome; return what it holds back."""
+        held: dict[tuple[int, int], Message] = {}
+        kept = {branch.xid: branch for branch in self.journal.kept}
+        assert kept.keys() <= self.branches.keys(), "an invented branch"
+        for xid, known in self.branches.items():
+            branch = kept.get(xid)
+            if branch is None:
+                lost = known.prepared <= synced and known.forgotten == NEVER
+                assert not lost, f"prepared branch {xid!r} is lost"
+                continue
+            assert known.forgotten > synced, f"ended branch {xid!r} came back"
+            assert not branch.damaged
+            if known.decided <= synced:
+                assert branch.status == known.status
+            parts = {(queue, m.seq): m for m, ids in branch.publishes for queue in ids}
+            parts |= {(queue, m.seq): m for queue, m, _ in branch.settles}
+            whole = {key for key, fact in self.facts.items() if fact.holder == xid}
+            assert parts.keys() <= whole
+            if branch.status:
+                assert branch.status == known.status
+                assert not parts
+            else:
+                missing = [k for k in whole - parts.keys() if not self.facts[k].dropped]
+                assert not missing, f"branch {xid!r} came back in part"
+            held |= parts
+        return held
 
     def compare_transactions(self, found: dict[tuple[int, int], Message], synced: int) -> None:
         """A transaction's publishes are there exactly when what it settled is gone."""
@@ -333,6 +444,18 @@ class History:
                 old.seq, old.queue, old.body, old.priority, old.deadline_ms, message, 0
             )
         self.facts = facts
+        self.branches = {}
+        for branch in self.journal.kept:
+            self.branches[branch.xid] = Branch(branch.xid, 0, status=branch.status)
+            if branch.status:
+                self.branches[branch.xid].decided = 0
+            for published, ids in branch.publishes:
+                for queue in ids:
+                    fact = facts[queue, published.seq]
+                    fact.holder, fact.held, fact.published_held = branch.xid, True, True
+            for queue, settled, _ in branch.settles:
+                fact = facts[queue, settled.seq]
+                fact.holder, fact.held = branch.xid, True
         self.reservations = {
             queue: [Reservation(seq, 0)] for queue, seq in self.journal.reserved.items()
         }

@@ -57,11 +57,12 @@ class BasicContents:
 
     def joined(self, message: Message) -> bytes:
         """Return the data of a message whose body is in parts, with the body."""
-        assert message.data is not None, "the message is paged out"
-        parts = message.parts or ()
+        data: bytes | None = message.data
+        assert data is not None, "the message is paged out"
+        parts: tuple[bytes, ...] = message.parts or ()
         if message.flags & KIND_MASK == KIND_TRANSFER:
-            return message.data + b"".join(parts)
-        return message.data + b"".join([framed(BODY, 0, part) for part in parts])
+            return data + b"".join(parts)
+        return data + b"".join([framed(BODY, 0, part) for part in parts])
 
     def rewrite(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
