@@ -592,6 +592,10 @@ def test_sigterm_tells_the_clients_and_ends_cleanly(tmp_path: Path) -> None:
     with Raw(broker.host, broker.port).opened().channel(1) as polite:
         silent = [Raw(broker.host, broker.port) for _ in range(10)]
         broker.process.send_signal(signal.SIGTERM)
+        for raw in silent:
+            assert raw.hung_up()
+        # Their sockets are let go of at once: the broker waits only for the polite one's answer.
+        assert len(broker.process.net_connections("tcp")) == 1
         closed = polite.closed_connection()
         assert closed.code == 320
         assert closed.text.startswith("CONNECTION_FORCED - broker forced connection closure")

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
 ALARM_S = 0.1  # How often room in memory and on disk is looked at.
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
-STOP_S = 1.0  # How long clients have to answer our close when the broker stops.
+STOP_S = 1.0  # How long clients with an open connection have to answer our close at the end.
 
 
 REFUSALS = (AccountError, DefinitionsError, StoreError)  # Of a data directory.
@@ -378,6 +378,9 @@ class Broker:
         if self.timer is not None:
             self.timer.cancel()
         for transport in list(self.transports):
+            if transport.handshake_ticks and not transport.closing:
+                transport.lost()  # Not open yet: there is nobody to say goodbye to.
+                continue
             transport.connection.farewell()
             transport.close_soon()
         if self.reactor is not None:
