@@ -39,6 +39,30 @@ def test_a_publisher_is_blocked_with_the_reason(broker: ChildBroker) -> None:
     assert reasons == ["low on disk"]
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_cannot_be_kept_does_not_vanish_unsaid(broker: ChildBroker, durable: bool) -> None:
+    other = pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
+    other.queue_declare("q", durable=durable)
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    reasons: list[str] = []
+    connection.add_on_connection_blocked_callback(
+        lambda _, frame: reasons.append(frame.method.reason)
+    )
+    closed: list[tuple[int, str]] = []
+    channel._impl.add_on_close_callback(
+        lambda _, error: closed.append((error.reply_code, error.reply_text))
+    )
+    channel.basic_publish("", "q", b"asked to keep", pika.BasicProperties(delivery_mode=2))
+    deadline = time.monotonic() + 20
+    while not reasons and time.monotonic() < deadline:
+        connection.process_data_events(0.1)
+    assert reasons == ["low on disk"]
+    text = "RESOURCE_ERROR - the disk is full; a persistent message was not taken"
+    assert closed == ([(506, text)] if durable else [])
+    assert other.queue_declare("q", passive=True).method.message_count == (not durable)
+
+
 def test_who_does_not_publish_is_served(broker: ChildBroker) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()

@@ -63,6 +63,7 @@ cdef class Publisher(Peer):
         self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
         unsigned long long body_size, tuple parts
     )
+    cdef refuse(self, Channel channel, Route route)
     cpdef check_user_id(self, str user_id)
     @cython.locals(at=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
     cdef bytes with_reply_to(

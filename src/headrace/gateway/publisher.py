@@ -28,7 +28,7 @@ from headrace.gateway.reply_to import reply_name
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
 from headrace.protocol.connection_0_x import Role, framed
 from headrace.protocol.errors import AmqpError
-from headrace.spec.reply import ReplyCode
+from headrace.spec.reply import ReplyCode, Scope
 
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
@@ -148,11 +148,10 @@ class Publisher(Peer):
             )
         else:
             refused = self.spread(route, d, args, address_len, end, body_size, parts)
-        if channel.confirms:
-            if refused:
-                channel.publish_refused()
-            else:
-                channel.publish_seen()
+        if refused:
+            self.refuse(channel, route)
+        elif channel.confirms:
+            channel.publish_seen()
 
     def spread(
         self,
@@ -296,11 +295,24 @@ class Publisher(Peer):
             body_size,
             parts,
         )
+        if refused:
+            self.refuse(channel, route)
+        elif channel.confirms:
+            channel.publish_seen()
+
+    def refuse(self, channel: Channel, route: Route) -> None:
+        """A publish was turned away: nack it; without confirms, a full disk closes the channel.
+
+        So no persistent message vanishes unsaid; an overflow policy needs no word of ours.
+        """
         if channel.confirms:
-            if refused:
-                channel.publish_refused()
-            else:
-                channel.publish_seen()
+            channel.publish_refused()
+        elif self.mode == 2 and route.durable and self.store.full:
+            raise AmqpError(
+                ReplyCode.RESOURCE_ERROR,
+                "the disk is full; a persistent message was not taken",
+                scope=Scope.CHANNEL,
+            )
 
     def check_user_id(self, user_id: str) -> None:
         """A message may only claim to come from the user who sends it."""
