@@ -270,6 +270,9 @@ class Array(list["Value"]):
             return False
         return list.__eq__(self, other)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     __hash__ = None  # It changes.
 
     def __repr__(self) -> str:
