@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from fuzz_target import Finding, holds, run_stream
 
 from headrace.gateway.amqp_0_x import GatewayConnection
+from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
-from headrace.gateway.headers import BasicContents
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
 from headrace.model.stream import Stream, StreamLog
@@ -112,7 +112,7 @@ class Rig:
             store=self.store,
             tally=self.tally,
             agenda=self.agenda,
-            contents=BasicContents(),
+            contents=Contents(),
             make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
         )
         self.context = Watched(

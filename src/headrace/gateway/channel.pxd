@@ -2,8 +2,9 @@
 import cython
 
 from headrace.gateway.confirm cimport ConfirmLine
+from headrace.gateway.convert cimport Converter
 from headrace.gateway.peer cimport Peer
-from headrace.model.message cimport C_REDELIVERED, Message
+from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
 from headrace.model.queue cimport Consumer, Queue
 from headrace.model.ring cimport Ring
 from headrace.protocol.content cimport Channel as ProtocolChannel
@@ -30,6 +31,7 @@ cdef class Channel(ProtocolChannel):
     cdef public long long consumer_prefetch
     cdef public dict consumers
     cdef public dict getters
+    cdef public Converter converter
     cdef public str last_queue
     cdef public Queue reply_queue
     cdef public bint confirms
@@ -49,7 +51,12 @@ cdef class Channel(ProtocolChannel):
     cdef shorten_ring(self)
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
                    end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)
-    cpdef write_get_ok(self, Message message, long long ready_count)
+    cpdef write_get_ok(self, Message message, long long ready_count, bytes converted)
+    @cython.locals(data=bytes, at=Py_ssize_t)
+    cpdef bytes basic_header(self, Converter converter, Message message)
+    @cython.locals(connection=Peer, data=bytes, at=Py_ssize_t, end=Py_ssize_t, limit=Py_ssize_t,
+                   piece=Py_ssize_t, out="unsigned char*", tail=Py_ssize_t)
+    cdef write_converted(self, bytes header, Message message)
     @cython.locals(connection=Peer, out="unsigned char*", at=Py_ssize_t, size=Py_ssize_t,
                    number=cython.uint)
     cdef write_content(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end)
@@ -89,6 +96,7 @@ cdef class BasicConsumer(Consumer):
     cdef public Channel channel
     cdef public long long prefetch
     cdef public long long unacked
+    cdef public Converter converter
     cdef public bytes prefix
     cdef Py_ssize_t prefix_len
 
@@ -98,6 +106,8 @@ cdef class BasicConsumer(Consumer):
     cpdef int accepts(self, Message message) except -1
     @cython.locals(channel=Channel, redelivered=cython.int, data=bytes)
     cpdef deliver(self, Message message)
+    @cython.locals(channel=Channel, redelivered=cython.int, data=bytes, header=bytes)
+    cdef deliver_transfer(self, Message message)
     cdef int put(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,

@@ -10,10 +10,12 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.convert import Converter
     from headrace.gateway.outcome import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.outcome import SETTLE_ACCEPT as C_ACCEPT
     from headrace.gateway.outcome import SETTLE_REQUEUE as C_REQUEUE
     from headrace.gateway.peer import Peer
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.queue import Consumer, Queue
@@ -21,6 +23,7 @@ if not cython.compiled:
     from headrace.protocol.content import Channel as ProtocolChannel
     from headrace.wire.memory import copy, get32, put16, put32, put64
 
+from headrace.gateway.neutral_values import CannotConvert
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.connection_0_x import framed
 from headrace.wire.properties import with_header_entry, without_header_entry
@@ -46,6 +49,7 @@ class BasicConsumer(Consumer):
         self.prefetch = 0  # Messages; 0 is no limit.
         self.unacked = 0
         raw = tag.encode()
+        self.converter: Converter | None = None  # For messages from 0-10.
         self.prefix = b"\x00\x3c\x00\x3c" + bytes((len(raw),)) + raw
         self.prefix_len = len(self.prefix)
 
@@ -81,6 +85,9 @@ class BasicConsumer(Consumer):
         return 1
 
     def deliver(self, message: Message) -> None:
+        if message.flags & C_KIND_MASK:
+            self.deliver_transfer(message)
+            return
         channel = self.channel
         if self.no_ack:
             channel.skip_tag()
@@ -96,6 +103,26 @@ class BasicConsumer(Consumer):
         else:
             data = message.data
             self.write(data, 0, message.address_len, len(data), redelivered)
+
+    def deliver_transfer(self, message: Message) -> None:
+        """Deliver a message from 0-10, or let the queue know that it cannot be said here."""
+        channel = self.channel
+        if self.converter is None:
+            self.converter = Converter(self.connection.frame_max - 8)
+        try:
+            header = channel.basic_header(self.converter, message)
+        except CannotConvert as error:
+            self.queue.unconvertible(message, self, error.reason)
+            return
+        if self.no_ack:
+            channel.skip_tag()
+        else:
+            channel.remember(message)
+            self.unacked += 1
+        redelivered = 1 if message.flags & C_REDELIVERED else 0
+        data = message.data
+        self.write(data, 0, message.address_len, message.address_len + 2, redelivered)
+        channel.write_converted(header, message)
 
     def put(
         self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
@@ -163,6 +190,7 @@ class Channel(ProtocolChannel):
         self.consumer_prefetch = 0  # Messages, for consumers to come.
         self.consumers: dict[str, BasicConsumer] | None = None
         self.getters: dict[tuple[str, bool], Getter] | None = None
+        self.converter: Converter | None = None  # For what is got and came from 0-10.
         self.last_queue = ""
         self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
         self.confirms = False
@@ -215,13 +243,52 @@ class Channel(ProtocolChannel):
             self.base += 1
             self.trim()
 
-    def write_get_ok(self, message: Message, ready_count: int) -> None:
-        """Write basic.get-ok with its content; the tag is the channel's latest."""
+    def basic_header(self, converter: Converter, message: Message) -> bytes:
+        """Return the payload of a header frame for a message from 0-10.
+
+        Raises:
+            CannotConvert: with the reason.
+        """
+        data = message.data
+        at = message.address_len + 2
+        return converter.header_for_basic(
+            data, message.address_len, at + 4, get32(data, at), message.body_size
+        )
+
+    def write_converted(self, header: bytes, message: Message) -> None:
+        """Write header and body frames of a message from 0-10."""
+        connection = self.connection
+        connection.write_frame(2, self.number, header)
+        data = message.data
+        at = message.address_len + 2
+        at += 4 + get32(data, at)
+        end = len(data)
+        limit = connection.frame_max - 8
+        while at < end:
+            piece = min(limit, end - at)
+            connection.reserve(piece + 8)
+            out = connection.buffer
+            tail = connection.tail
+            out[tail] = 3
+            put16(out, tail + 1, self.number)
+            put32(out, tail + 3, piece)
+            copy(out, tail + 7, data, at, at + piece)
+            out[tail + 7 + piece] = 0xCE
+            connection.tail = tail + 8 + piece
+            at += piece
+        if message.parts is not None:
+            connection.write_parts(self.number, message.parts, connection.frame_max)
+
+    def write_get_ok(self, message: Message, ready_count: int, converted: bytes | None) -> None:
+        """Write basic.get-ok with its content; the tag is the channel's latest.
+
+        ``converted`` is the header of a message from 0-10, else None.
+        """
         connection = self.connection
         data = message.data
         address_len = message.address_len
         content = address_len + 2
-        end = len(data)
+        end = len(data) if converted is None else content
         connection.reserve(25 + address_len + end - content)
         out = connection.buffer
         at = connection.tail
@@ -236,6 +303,9 @@ class Channel(ProtocolChannel):
         put32(out, at, min(ready_count, 0xFFFFFFFF))
         out[at + 4] = 0xCE
         connection.tail = at + 5
+        if converted is not None:
+            self.write_converted(converted, message)
+            return
         self.write_content(data, content, end)
         if message.parts is not None:
             connection.write_parts(self.number, message.parts, connection.frame_max)

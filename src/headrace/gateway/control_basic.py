@@ -6,8 +6,10 @@ from typing import Any
 
 from headrace.gateway import reply_to
 from headrace.gateway.channel import BasicConsumer, Channel, Getter
+from headrace.gateway.convert import CannotConvert, Converter
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.model.errors import AccessRefused, PreconditionFailed
+from headrace.model.message import KIND_MASK, Message
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -188,17 +190,36 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
         if len(getters) > 1024:
             getters.clear()
         getter = getters[key] = Getter(queue, "", method.no_ack)
-    message = queue.get(getter)
-    if message is None:
-        return BasicGetEmpty()
+    while True:
+        message = queue.get(getter)
+        if message is None:
+            return BasicGetEmpty()
+        try:
+            converted = converted_header(connection, channel, message)
+            break
+        except CannotConvert as error:
+            queue.unconvertible(message, getter, error.reason)
     if method.no_ack:
         channel.skip_tag()
     else:
         channel.remember(message)
-    channel.write_get_ok(message, queue.ready_count)
+    channel.write_get_ok(message, queue.ready_count, converted)
     if method.no_ack:
         queue.leave(message)
     return None
+
+
+def converted_header(connection: Any, channel: Channel, message: Message) -> bytes | None:
+    """Return the header of a message from 0-10 for a 0-x client; None when it is of 0-x itself.
+
+    Raises:
+        CannotConvert: with the reason.
+    """
+    if not message.flags & KIND_MASK:
+        return None
+    if channel.converter is None:
+        channel.converter = Converter(connection.frame_max - 8)
+    return channel.basic_header(channel.converter, message)
 
 
 def ack(connection: Any, channel: Channel, method: BasicAck) -> None:

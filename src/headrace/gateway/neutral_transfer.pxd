@@ -3,7 +3,7 @@ import cython
 
 from headrace.gateway.neutral cimport Properties
 from headrace.wire.memory cimport get16, get32, get64
-from headrace.wire.table cimport check_table, check_utf8
+from headrace.wire.table cimport check_table
 
 @cython.locals(p=Properties)
 cpdef Properties read_transfer(bytes payload)
@@ -14,7 +14,6 @@ cdef int _flags(bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int known) exce
 @cython.locals(flags=cython.uint, fixed=Py_ssize_t)
 cdef _read_delivery(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
 cdef Py_ssize_t _skip_text(bytes d, Py_ssize_t at, Py_ssize_t end) except -1
-@cython.locals(stop=Py_ssize_t)
 cdef bytes _text(bytes d, Py_ssize_t at, Py_ssize_t end)
 cdef bytes _octets(bytes d, Py_ssize_t at, Py_ssize_t end)
 @cython.locals(flags=cython.uint, size=Py_ssize_t, stop=Py_ssize_t)

@@ -40,7 +40,6 @@ from headrace.gateway.neutral_values import (
     CannotConvert,
     Entry,
     Value,
-    check_limits,
     entries_of_map,
     entries_of_table,
     find,
@@ -52,7 +51,7 @@ from headrace.gateway.neutral_values import (
 
 if not cython.compiled:
     from headrace.wire.memory import get16, get32, get64
-    from headrace.wire.table import check_table, check_utf8
+    from headrace.wire.table import check_table
 
 DELIVERY_PROPERTIES = b"\x04\x01"
 MESSAGE_PROPERTIES = b"\x04\x03"
@@ -156,10 +155,7 @@ def _skip_text(d: bytes, at: int, end: int) -> int:
 
 def _text(d: bytes, at: int, end: int) -> bytes:
     """Return the str8 at ``at``."""
-    stop = _skip_text(d, at, end)
-    if not check_utf8(d, at + 1, stop):
-        raise CannotConvert("a text of a header segment is not UTF-8")
-    return d[at + 1 : stop]
+    return d[at + 1 : _skip_text(d, at, end)]
 
 
 def _octets(d: bytes, at: int, end: int) -> bytes:
@@ -226,7 +222,7 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
     carrier = find(headers, CARRIER_0_X)
     carried: dict[bytes, Value] = {}
     if carrier is not None and carrier[0] == MAP:
-        carried = dict(carrier[1])
+        carried = dict(entries_of_map(carrier[1], 0, len(carrier[1])))
         raw = _of(carried, b"headers", VBIN32) or b""
         table = len(raw).to_bytes(4, "big") + raw
         if check_table(table, 0, len(table)) < 0:
@@ -411,7 +407,7 @@ def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
         added.append((CARRIER_0_X, (MAP, tuple(carried))))
     if headers is None and not added:
         return None
-    return check_limits(map_of_entries([*(headers or ()), *added]))
+    return map_of_entries([*(headers or ()), *added])
 
 
 def _is_type(value: Value) -> bool:

@@ -3,7 +3,8 @@
 
 A value of a header is a pair of a type code and its octets. The codes are those of 0-10, which has
 nearly every type of the 0-x field tables with the same octets; the two that it lacks have codes of
-our own above 255. A map is its code and a tuple of entries (key, value), a list a tuple of values.
+our own above 255. A map is its code and a tuple of entries (key, value), a list a tuple of values;
+those that come from 0-10 are octets until somebody has to look inside.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ _FIXED = {
 _TAGS = {code: bytes((tag,)) for tag, (code, _) in _FIXED.items()}
 _TEXTS = (STR16, STR8, LONG_TEXT)
 _OCTETS = (VBIN16, VBIN32)
+_CONTAINERS = (MAP, LIST, ARRAY)
 _FIXED_WIDTHS = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 128, 0xC: 5, 0xD: 9, 0xF: 0}
 
 
@@ -127,11 +129,15 @@ def _value_of_tag(d: bytes, at: int, depth: int) -> tuple[Value, int]:
     return (LIST, tuple(items)), end
 
 
-def table_of_entries(entries: list[Entry]) -> bytes:
-    """Encode the entries of a field table, without its size; what 0-x cannot say is left out."""
+def table_of_entries(entries: list[Entry], depth: int = 1) -> bytes:
+    """Encode the entries of a field table, without its size; what 0-x cannot say is left out.
+
+    Raises:
+        CannotConvert: a value from 0-10 is malformed or nests too deep.
+    """
     parts: list[bytes] = []
     for key, value in entries:
-        raw = tagged(value)
+        raw = tagged(value, depth)
         if raw is not None:
             parts.append(bytes((len(key),)))
             parts.append(key)
@@ -139,9 +145,15 @@ def table_of_entries(entries: list[Entry]) -> bytes:
     return b"".join(parts)
 
 
-def tagged(value: Value) -> bytes | None:
-    """Encode a value with its tag, in the nearest type of a field table; None when none is."""
+def tagged(value: Value, depth: int = 1) -> bytes | None:
+    """Encode a value with its tag, in the nearest type of a field table; None when none is.
+
+    Raises:
+        CannotConvert: it is malformed or nests too deep.
+    """
     code = value[0]
+    if code in _CONTAINERS:
+        return _tagged_container(value, depth)
     raw: bytes = value[1]
     tag = _TAGS.get(code)
     if tag is not None:
@@ -150,13 +162,20 @@ def tagged(value: Value) -> bytes | None:
         return b"S" + len(raw).to_bytes(4, "big") + raw
     if code in _OCTETS:
         return b"x" + len(raw).to_bytes(4, "big") + raw
-    if code == MAP:
-        body = table_of_entries(list(value[1]))
-        return b"F" + len(body).to_bytes(4, "big") + body
-    if code == LIST:
-        body = b"".join([one for one in map(tagged, value[1]) if one is not None])
-        return b"A" + len(body).to_bytes(4, "big") + body
     return _nearest(code, raw)
+
+
+def _tagged_container(value: Value, depth: int) -> bytes:
+    if depth >= DEPTH_MAX:
+        raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
+    code = value[0]
+    if code == MAP:
+        body = table_of_entries(list(inside(value)), depth + 1)
+        return b"F" + len(body).to_bytes(4, "big") + body
+    items = items_of_array(value[1]) if code == ARRAY else inside(value)
+    found = [tagged(item, depth + 1) for item in items]
+    body = b"".join([raw for raw in found if raw is not None])
+    return b"A" + len(body).to_bytes(4, "big") + body
 
 
 def _nearest(code: int, raw: bytes) -> bytes | None:
@@ -173,8 +192,6 @@ def _nearest(code: int, raw: bytes) -> bytes | None:
     text = _text_of(code, raw)
     if text is not None:
         return b"S" + len(text).to_bytes(4, "big") + text
-    if code == ARRAY:
-        return tagged((LIST, items_of_array(raw)))
     return b"x" + len(raw).to_bytes(4, "big") + raw
 
 
@@ -200,11 +217,11 @@ def _text_of(code: int, raw: bytes) -> bytes | None:
         return None
 
 
-def entries_of_map(d: bytes, at: int, end: int, depth: int = 1) -> list[Entry]:
-    """Read the entries of a 0-10 map from behind its size.
+def entries_of_map(d: bytes, at: int, end: int) -> list[Entry]:
+    """Read the entries of a 0-10 map from behind its size; maps and lists inside stay octets.
 
     Raises:
-        CannotConvert: it is malformed or nests too deep.
+        CannotConvert: it is malformed.
     """
     if at == end:  # The field's short form of an empty map.
         return []
@@ -212,28 +229,46 @@ def entries_of_map(d: bytes, at: int, end: int, depth: int = 1) -> list[Entry]:
         raise CannotConvert("a map is cut off")
     count = get32(d, at)
     at += 4
-    if count > ENTRIES_MAX:
-        raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
     entries: list[Entry] = []
     while at < end:
         size = d[at]
         at += 1
-        if size >= end - at or not check_utf8(d, at, at + size):
-            raise CannotConvert("the key of a map is malformed")
+        if size >= end - at:
+            raise CannotConvert("the key of a map is cut off")
         key = d[at : at + size]
-        value, at = _value_of_code(d, at + size, end, depth)
+        at += size
+        value, at = _value_of(d[at], d, at + 1, end)
         entries.append((key, value))
+        if len(entries) > ENTRIES_MAX:
+            raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
     if len(entries) != count:
         raise CannotConvert("the count of a map is wrong")
     return entries
 
 
-def _value_of_code(d: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
-    code = d[at]
-    return _value_of(code, d, at + 1, end, depth)
+def items_of_list(d: bytes) -> tuple[Value, ...]:
+    """Read the values of a 0-10 list from behind its size.
+
+    Raises:
+        CannotConvert: it is malformed.
+    """
+    if not d:
+        return ()
+    if len(d) < 4:
+        raise CannotConvert("a list is cut off")
+    count, at, end = get32(d, 0), 4, len(d)
+    items: list[Value] = []
+    while at < end:
+        value, at = _value_of(d[at], d, at + 1, end)
+        items.append(value)
+        if len(items) > ENTRIES_MAX:
+            raise CannotConvert(f"a list has more than {ENTRIES_MAX} values")
+    if len(items) != count:
+        raise CannotConvert("the count of a list is wrong")
+    return tuple(items)
 
 
-def _value_of(code: int, d: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
+def _value_of(code: int, d: bytes, at: int, end: int) -> tuple[Value, int]:
     """Read a value of a known code at ``at``."""
     width = code >> 4
     if width == 8:
@@ -251,26 +286,21 @@ def _value_of(code: int, d: bytes, at: int, end: int, depth: int) -> tuple[Value
         size = _FIXED_WIDTHS[width]
     if size > end - at:
         raise CannotConvert("a value of a map is cut off")
-    stop = at + size
-    if code != MAP and code != LIST:
-        return (code, d[at:stop]), stop
-    if depth >= DEPTH_MAX:
-        raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
+    return (code, d[at : at + size]), at + size
+
+
+def inside(value: Value) -> tuple[Any, ...]:
+    """Return the entries of a map or the values of a list.
+
+    Raises:
+        CannotConvert: it came from 0-10 and is malformed.
+    """
+    code, raw = value
+    if isinstance(raw, tuple):
+        return raw
     if code == MAP:
-        return (MAP, tuple(entries_of_map(d, at, stop, depth + 1))), stop
-    if size == 0:
-        return (LIST, ()), stop
-    if size < 4:
-        raise CannotConvert("a list is cut off")
-    count = get32(d, at)
-    at += 4
-    items: list[Value] = []
-    while at < stop:
-        value, at = _value_of_code(d, at, stop, depth + 1)
-        items.append(value)
-    if len(items) != count:
-        raise CannotConvert("the count of a list is wrong")
-    return (LIST, tuple(items)), stop
+        return tuple(entries_of_map(raw, 0, len(raw)))
+    return items_of_list(raw)
 
 
 def items_of_array(raw: bytes) -> tuple[Value, ...]:
@@ -284,7 +314,7 @@ def items_of_array(raw: bytes) -> tuple[Value, ...]:
         raise CannotConvert(f"an array has more than {ENTRIES_MAX} values")
     items: list[Value] = []
     while len(items) < count:
-        value, at = _value_of(code, raw, at, end, DEPTH_MAX - 1)
+        value, at = _value_of(code, raw, at, end)
         items.append(value)
     if at != end:
         raise CannotConvert("the count of an array is wrong")
@@ -311,10 +341,11 @@ def coded(value: Value) -> bytes:
         return b"\x31" + raw
     if code == LONG_TEXT:
         code = VBIN16 if len(raw) <= LONG_MAX else VBIN32
-    elif code == MAP:
-        raw = map_of_entries(list(value[1]))
-    elif code == LIST:
-        raw = len(raw).to_bytes(4, "big") + b"".join(map(coded, value[1]))
+    elif isinstance(value[1], tuple):
+        if code == MAP:
+            raw = map_of_entries(list(value[1]))
+        else:
+            raw = len(raw).to_bytes(4, "big") + b"".join(map(coded, value[1]))
     width = code >> 4
     head = bytes((code,))
     if width == 8:
@@ -329,24 +360,25 @@ def coded(value: Value) -> bytes:
 def is_exact_in_0_10(value: Value) -> bool:
     """Tell whether a value keeps its type in a 0-10 map."""
     code, raw = value
-    if code == MAP:
-        return all(is_exact_in_0_10(one) for _, one in raw)
-    if code == LIST:
+    if isinstance(raw, tuple):
+        if code == MAP:
+            return all(is_exact_in_0_10(one) for _, one in raw)
         return all(map(is_exact_in_0_10, raw))
     return code < 0x100
 
 
 def is_exact_in_0_x(value: Value) -> bool:
     """Tell whether a value keeps its type in a field table."""
-    code, raw = value
+    code = value[0]
+    if code == MAP:
+        return all(is_exact_in_0_x(one) for _, one in inside(value))
+    if code == LIST:
+        return all(map(is_exact_in_0_x, inside(value)))
+    raw: bytes = value[1]
     if code == STR16:
         return check_utf8(raw, 0, len(raw))
     if code == VBIN32:
         return len(raw) > LONG_MAX
-    if code == MAP:
-        return all(is_exact_in_0_x(one) for _, one in raw)
-    if code == LIST:
-        return all(map(is_exact_in_0_x, raw))
     return code in (VBIN16, LONG_TEXT) or code in _TAGS
 
 

@@ -21,8 +21,10 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 MAXLEN = "maxlen"
 DELIVERY_LIMIT = "delivery_limit"
+UNCONVERTIBLE = "unconvertible"  # It cannot be said in the version of a consumer.
 ORPHANED = "orphaned"  # Its queue was deleted: no death, but a reason to go elsewhere.
 
+CONVERSION_ERROR = "x-conversion-error"  # The header that says why.
 X_DEATH = "x-death"
 DEATHS_MAX = 128  # Entries of x-death; the oldest are forgotten.
 ROUTING_KEYS_MAX = 256  # Of one CC header; what comes behind is not followed.
@@ -74,10 +76,15 @@ def copies(headers: Mapping[str, Any]) -> list[str]:
 
 
 def with_death(
-    content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool
+    content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
 ) -> dict[str, Any]:
-    """Return the headers after one more death; ``rerouted`` tells that CC no longer counts."""
+    """Return the headers after one more death; ``rerouted`` tells that CC no longer counts.
+
+    ``detail`` says why a message could not be converted.
+    """
     headers = dict(content.headers)
+    if detail:
+        headers[CONVERSION_ERROR] = detail
     deaths = headers.get(X_DEATH)
     known = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
     same = [d for d in known if d.get("queue") == queue and d.get("reason") == reason]

@@ -141,6 +141,7 @@ cdef class Queue:
     @cython.locals(entry=tuple)
     cdef put_back(self, Message message)
     cpdef discard(self, Message message)
+    cpdef unconvertible(self, Message message, Consumer consumer, str text)
     cdef dead_letter(self, Message message, str reason)
     cpdef leave(self, Message message)
     @cython.locals(cursor=Cursor)

@@ -465,7 +465,7 @@ class Queue:
         self.unacked_count += 1
         message.consumer = consumer
         consumer.deliver(message)
-        if self.tally.memory_used > self.tally.memory_max:
+        if self.tally.memory_used > self.tally.memory_max and message.consumer is not None:
             self.page_out(message)
 
     def reserve(self, seq: int) -> None:
@@ -593,6 +593,21 @@ class Queue:
         message.consumer = None
         if not self.deleted:
             self.dead_letter(message, "rejected")
+        self.leave(message)
+
+    def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
+        """A consumer cannot say a message in its version: dead-letter it with the reason.
+
+        Called from :meth:`Consumer.deliver`; a browser passes such a message over.
+        """
+        log.warning("queue %r: message %d is not delivered: %s", self.name, message.seq, text)
+        if consumer.browses:
+            return
+        if message.consumer is not None:
+            self.unacked_count -= 1
+            message.consumer = None
+        if self.vhost is not None and not self.deleted:
+            self.vhost.dead_letter(message, self, "unconvertible", text)
         self.leave(message)
 
     def dead_letter(self, message: Message, reason: str) -> None:

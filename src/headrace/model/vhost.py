@@ -474,21 +474,26 @@ class VirtualHost:
 
     # --- Dead letters -------------------------------------------------------------------------
 
-    def dead_letter(self, message: Message, queue: Queue, reason: str) -> None:
-        """Send a message that died in a queue to where that queue's dead letters go."""
+    def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> None:
+        """Send a message that died in a queue to where that queue's dead letters go.
+
+        ``detail`` says why a message could not be converted.
+        """
         if self.contents is None:
             return
         if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
             self._reroute(message, queue, queue.alternate_exchange, self.contents)
             return
         name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
+        if name is None and reason == deadletter.UNCONVERTIBLE:
+            name = queue.alternate_exchange
         if name is None or reason == deadletter.ORPHANED:
             return
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
         try:
-            self._dead_letter(message, queue, reason, exchange, key, self.contents)
+            self._dead_letter(message, queue, reason, exchange, key, self.contents, detail)
         except deadletter.UnreadableError as error:
             log.warning("vhost %r: a dead letter of %r is dropped: %s", self.name, queue, error)
 
@@ -525,10 +530,16 @@ class VirtualHost:
         exchange: Exchange,
         key: str | None,
         contents: deadletter.Contents,
+        detail: str,
     ) -> None:
         content = contents.read(message)
         headers = deadletter.with_death(
-            content, queue.name, reason, self.tally.now_ms, rerouted=key is not None
+            content,
+            queue.name,
+            reason,
+            self.tally.now_ms,
+            rerouted=key is not None,
+            detail=detail,
         )
         if key is None:
             keys = [content.routing_key, *deadletter.copies(content.headers)]

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from headrace.gateway.access import Access, LoginRefused
+from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
-from headrace.gateway.headers import BasicContents
 from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
@@ -142,7 +142,7 @@ class Broker:
             tally=self.tally,
             definitions=self.storage.definitions,
             agenda=self.agenda,
-            contents=BasicContents(),
+            contents=Contents(),
             make_stream=partial(self.storage.make_stream, name),
         )
         vhost.load()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker without sockets and files, and clients that talk to it at once: every answer is there
+when a call returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from headrace.gateway.amqp_0_x import GatewayConnection
+from headrace.gateway.contents import Contents
+from headrace.gateway.context import Context
+from headrace.model.agenda import Agenda
+from headrace.model.ports import Store
+from headrace.model.stream import Stream, StreamLog
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import (
+    ChannelOpen,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    MethodBase,
+)
+from headrace.protocol.connection_0_x import Connection, Role
+from headrace.protocol.events import ContentReceived, Event, Failed, MethodReceived
+from headrace.spec.tables import V0_9_1, Version
+
+BODY_MAX = 8 << 20
+M = TypeVar("M", bound=MethodBase)
+
+
+class Everybody:
+    """Everything is allowed."""
+
+    def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
+        return True
+
+    def vhost_exists(self, name: str) -> bool:
+        return name == "/"
+
+
+class User:
+    name = "guest"
+
+    def may_open(self, vhost: str) -> bool:
+        return True
+
+
+def let_in(connection: Any, mechanism: str, response: bytes) -> None:
+    connection.logged_in(User())
+
+
+class Rig:
+    """The broker."""
+
+    def __init__(self, **options: Any) -> None:
+        self.tally = Tally(now_ms=1_700_000_000_000)
+        self.store = Store()
+        self.agenda = Agenda()
+        self.vhost = VirtualHost(
+            "/",
+            store=self.store,
+            tally=self.tally,
+            agenda=self.agenda,
+            contents=Contents(),
+            make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
+        )
+        self.context = Context(
+            access=Everybody(),
+            vhosts={"/": self.vhost},
+            stores={"/": self.store},
+            tally=self.tally,
+            authenticate=let_in,
+            frame_max=131072,
+            channel_max=2047,
+            body_max=BODY_MAX,
+            **options,
+        )
+        self.number = 0
+
+    def turn(self) -> None:
+        """What the event loop does when octets were handled."""
+        self.store.kick()
+        waking = self.tally.waking
+        while waking:
+            waking.pop().drain()
+        self.context.line("/").advance()
+        self.context.pool.dirty.clear()
+
+    def pass_time(self, ms: int) -> None:
+        """Let time go by."""
+        self.tally.now_ms += ms
+        self.agenda.run(self.tally.now_ms)
+
+    def client(self, version: Version = V0_9_1, *, frame_max: int = 131072) -> Client:
+        """A client with channel 1 open."""
+        self.number += 1
+        return Client(self, self.number, version, frame_max)
+
+
+class Client:
+    """A client of 0-8, 0-9 or 0-9-1."""
+
+    def __init__(self, rig: Rig, number: int, version: Version, frame_max: int) -> None:
+        self.rig = rig
+        self.version = version
+        self.here = Connection(Role.CLIENT, version=version, frame_max=frame_max, body_max=BODY_MAX)
+        self.there = GatewayConnection(rig.context, number, True)
+        rig.context.connections[number] = self.there
+        self.events: list[Event] = []
+        self.pump()
+        self.send(ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest"), 0)
+        self.send(ConnectionTuneOk(channel_max=64, frame_max=frame_max), 0)
+        self.send(ConnectionOpen(virtual_host="/"), 0)
+        self.send(ChannelOpen())
+        self.events.clear()
+
+    def pump(self) -> None:
+        """Let both talk until neither has anything to say."""
+        while True:
+            asked, said = self.here.data_to_send(), self.there.data_to_send()
+            if not asked and not said:
+                return
+            self.there.receive(asked)
+            self.rig.turn()
+            self.events += self.here.receive(said)
+
+    def send(self, method: MethodBase, channel: int = 1) -> None:
+        """Send a method and hear what it brings about."""
+        self.here.send_method(channel, method)
+        self.pump()
+
+    def send_content(
+        self, method: MethodBase, header: bytes, body: bytes, channel: int = 1
+    ) -> None:
+        """Send a method with content; ``header`` is an encoded content header."""
+        self.here.send_content(channel, method, header, body)
+        self.pump()
+
+    def heard(self) -> list[MethodBase]:
+        """All methods since the last call, those with content included."""
+        self.pump()
+        events, self.events = self.events, []
+        for event in events:
+            assert not isinstance(event, Failed), event
+        return [
+            event.method for event in events if isinstance(event, MethodReceived | ContentReceived)
+        ]
+
+    def contents(self) -> list[ContentReceived]:
+        """All contents since the last call; there must be nothing else."""
+        self.pump()
+        events, self.events = self.events, []
+        contents = [event for event in events if isinstance(event, ContentReceived)]
+        assert len(contents) == len(events), events
+        return contents
+
+    def call(self, method: MethodBase, answer: type[M], channel: int = 1) -> M:
+        """Send a method; the first thing that comes is its answer."""
+        assert not self.events, self.events
+        self.send(method, channel)
+        event = self.events.pop(0)
+        assert isinstance(event, MethodReceived | ContentReceived), event
+        assert isinstance(event.method, answer), event
+        return event.method
+
+    def end(self) -> None:
+        """The connection is lost."""
+        self.there.end()
+        self.rig.turn()
