@@ -36,6 +36,9 @@ cdef class Output:
     cpdef write_frame(self, unsigned int kind, unsigned int number, bytes payload)
     @cython.locals(limit=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, to=Py_ssize_t, part=bytes)
     cpdef write_parts(self, unsigned int number, tuple parts, Py_ssize_t frame_max)
+    @cython.locals(limit=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, to=Py_ssize_t, part=bytes,
+                   flags=cython.int, last=Py_ssize_t, place=Py_ssize_t)
+    cpdef write_parts_0_10(self, unsigned int number, tuple parts, Py_ssize_t frame_max)
     cdef seal(self)
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int, frame=bytearray)
     cpdef tuple front(self)

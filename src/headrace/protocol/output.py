@@ -51,7 +51,7 @@ class Output:
         self.head = 0  # Where the unsent part of ``buffer`` begins.
         self.tail = 0  # Where it ends, and where the next octet goes.
         self.capacity = 0
-        self.chain: Any = None  # deque of (octets, from, to, channel or -1), once needed.
+        self.chain: Any = None  # deque of (octets, from, to, how to frame them), once needed.
         self.chained = 0  # Octets in the chain.
         self.dirty = False
 
@@ -114,6 +114,27 @@ class Output:
                 self.chained += to - at + 8
                 at = to
 
+    def write_parts_0_10(self, number: int, parts: tuple[bytes, ...], frame_max: int) -> None:
+        """Append a body as a body segment of AMQP 0-10, without copying it; it is not empty."""
+        if self.chain is None:
+            self.chain = deque()
+        self.seal()
+        limit = frame_max - 12
+        flags = 6  # Last segment, first frame.
+        last = len(parts) - 1
+        for place in range(last + 1):
+            part = parts[place]
+            size = len(part)
+            at = 0
+            while at < size:
+                to = min(size, at + limit)
+                if place == last and to == size:
+                    flags |= 1  # Last frame.
+                self.chain.append((part, at, to, -2 - (flags << 16 | number)))
+                self.chained += to - at + 12
+                flags = 4
+                at = to
+
     def seal(self) -> None:
         """Move what the buffer holds into the chain."""
         if self.tail > self.head:
@@ -135,6 +156,17 @@ class Output:
                 put32(frame, 3, hi - lo)
                 copy(frame, 7, source, lo, hi)
                 frame[7 + hi - lo] = FRAME_END
+                self.chain[0] = (frame, 0, len(frame), -1)
+                return frame, 0, len(frame)
+            if number < -1:  # One of AMQP 0-10.
+                number = -2 - number
+                frame = bytearray(hi - lo + 12)
+                frame[0] = number >> 16
+                frame[1] = FRAME_BODY
+                put16(frame, 2, hi - lo + 12)
+                frame[5] = 1  # Track.
+                put16(frame, 6, number)
+                copy(frame, 12, source, lo, hi)
                 self.chain[0] = (frame, 0, len(frame), -1)
                 return frame, 0, len(frame)
             return source, lo, hi

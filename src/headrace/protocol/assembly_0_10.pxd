@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.wire.memory cimport cut
+
+cdef enum:
+    C_FIRST_SEGMENT = 8
+    C_LAST_SEGMENT = 4
+    C_FIRST_FRAME = 2
+    C_LAST_FRAME = 1
+    C_COMMAND = 1
+    C_HEADER = 2
+    C_BODY = 3
+
+cdef int FIRST_SEGMENT
+cdef int LAST_SEGMENT
+cdef int FIRST_FRAME
+cdef int LAST_FRAME
+cdef int COMMAND
+cdef int HEADER
+cdef int BODY
+cdef Py_ssize_t EMPTY_FRAMES_MAX
+cdef Py_ssize_t PART_MIN
+cdef Py_ssize_t PART_MAX
+
+@cython.final
+cdef class Assembly:
+    cdef public bint active
+    cdef public bint discarding
+    cdef public int kind
+    cdef public bint inside
+    cdef public bint last_segment
+    cdef public Py_ssize_t empty
+    cdef public unsigned long long octets
+    cdef public bytes command
+    cdef public bytes header
+    cdef public unsigned long long body_size
+    cdef public list parts
+    cdef bytearray gathered
+
+    cpdef clear(self)
+    cpdef begin(self, bint discarding)
+    cpdef follow(self)
+    cdef bint add(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1
+    cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef tuple body(self)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command that is being put together from frames (AMQP 0-10, assemblies, segments and frames).
+
+An assembly is a command segment, at most one header segment and at most one body segment, in that
+order. Each segment is one or more frames. What a frame's flags say must fit to what came before it,
+or nothing that follows can be trusted.
+"""
+
+import cython
+
+if not cython.compiled:
+    from headrace.wire.memory import cut
+
+from headrace.protocol.errors_0_10 import CloseError
+from headrace.spec.reply_0_10 import CloseCode
+
+FIRST_SEGMENT = 8
+LAST_SEGMENT = 4
+FIRST_FRAME = 2
+LAST_FRAME = 1
+
+COMMAND = 1
+HEADER = 2
+BODY = 3
+
+EMPTY_FRAMES_MAX = 64  # Frames of one assembly that bring nothing and end nothing.
+PART_MIN = 32768  # Octets; smaller pieces of a body are gathered.
+PART_MAX = 131072
+
+
+class Assembly:
+    """The segments of one command, as far as they came."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.discarding = False  # It is followed to its end, but not kept.
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.active = False
+        self.discarding = False
+        self.kind = 0  # Of the segment that came last; 0 when not known.
+        self.inside = False  # That segment's last frame has not come.
+        self.last_segment = False
+        self.empty = 0
+        self.octets = 0  # Of all segments' payloads.
+        self.command = b""
+        self.header = b""
+        self.body_size = 0
+        self.parts: list[bytes] = []
+        self.gathered: bytearray | None = None
+
+    def begin(self, discarding: bool) -> None:
+        """A command's first frame follows."""
+        self.clear()
+        self.active = True
+        self.discarding = discarding
+
+    def follow(self) -> None:
+        """The rest of a command follows that we need not know: its beginning was lost."""
+        self.clear()
+        self.active = True
+        self.discarding = True
+        self.inside = True
+
+    def add(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> bool:
+        """Take a frame's payload ``d[lo:hi]``; tell whether the segment is complete.
+
+        Raises:
+            CloseError: the flags do not fit.
+        """
+        if self.inside and self.kind == 0:  # Somewhere within a command whose beginning we lost.
+            if flags & 10 == 10:
+                raise framing("a command begins where the rest of one is due")
+            self.kind = kind
+        elif self.inside:
+            if (
+                kind != self.kind
+                or flags & FIRST_FRAME
+                or bool(flags & LAST_SEGMENT) != self.last_segment
+                or bool(flags & FIRST_SEGMENT) != (kind == COMMAND)
+            ):
+                raise framing("a frame does not continue its segment")
+        elif (
+            kind <= self.kind
+            or not flags & FIRST_FRAME
+            or bool(flags & FIRST_SEGMENT) != (kind == COMMAND)
+            or (self.kind == 0) != (kind == COMMAND)
+        ):
+            raise framing("a frame does not begin the next segment")
+        self.kind = kind
+        self.last_segment = flags & LAST_SEGMENT != 0
+        self.inside = flags & LAST_FRAME == 0
+        if hi == lo and self.inside:
+            self.empty += 1
+            if self.empty > EMPTY_FRAMES_MAX:
+                raise framing(f"more than {EMPTY_FRAMES_MAX} empty frames in one command")
+        self.octets += hi - lo
+        if not self.discarding:
+            if kind == BODY:
+                self.add_body(d, lo, hi)
+            elif kind == COMMAND:
+                self.command = self.command + cut(d, lo, hi) if self.command else cut(d, lo, hi)
+            else:
+                self.header = self.header + cut(d, lo, hi) if self.header else cut(d, lo, hi)
+        return not self.inside
+
+    def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """Keep a piece of the body; small ones are gathered."""
+        self.body_size += hi - lo
+        if self.gathered is None and hi - lo >= PART_MIN:
+            self.parts.append(cut(d, lo, hi))
+            return
+        if self.gathered is None:
+            self.gathered = bytearray()
+        self.gathered += cut(d, lo, hi)
+        if len(self.gathered) >= PART_MAX:
+            self.parts.append(bytes(self.gathered))
+            self.gathered = None
+
+    def body(self) -> tuple[bytes, ...]:
+        """The body's parts; none when it is empty."""
+        if self.gathered:
+            self.parts.append(bytes(self.gathered))
+            self.gathered = None
+        return tuple(self.parts)
+
+
+def framing(text: str) -> CloseError:
+    """Frames cannot be told apart any more."""
+    return CloseError(CloseCode.FRAMING_ERROR, text)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that a protocol machine of AMQP 0-10 can report to its owner."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.protocol.errors_0_10 import CloseError
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the peer did."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlReceived(Event):
+    """A control of the connection class (channel 0, or the one that it names), or an answer."""
+
+    channel: int
+    control: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Attached(Event):
+    """A session is attached to a channel: by the peer, or as we asked."""
+
+    session: bytes
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Detached(Event):
+    """A session left its channel; ``code`` is a session.detach-code."""
+
+    session: bytes
+    channel: int
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReceived(Event):
+    """A message.transfer: ``header`` is the payload of its header segment, not decoded."""
+
+    session: bytes
+    command_id: int
+    sync: bool
+    command: Any
+    header: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReceived(Event):
+    """Another command, with the payload of its header segment and its body."""
+
+    session: bytes
+    command_id: int
+    sync: bool
+    command: Any
+    header: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Completed(Event):
+    """The peer completed our commands from ``lo`` to ``hi``, both included."""
+
+    session: bytes
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReceived(Event):
+    """What a command of ours resulted in."""
+
+    session: bytes
+    command_id: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFailed(Event):
+    """A session ends: ``error`` is our ExecutionError, or the peer's execution.exception."""
+
+    session: bytes
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Event):
+    """A session is attached again; ``kept`` tells whether the peer knew it."""
+
+    session: bytes
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRejected(Event):
+    """The peer answered our protocol header with the one that it would rather speak."""
+
+    header: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReceived(Event):
+    """The peer is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """The peer broke a rule and was sent a connection.close."""
+
+    error: CloseError

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which command ids of one direction of a session are done (AMQP 0-10, session class).
+
+Ids are serial numbers of 32 bits. A ledger counts them on without wrapping, as numbers of 64 bits,
+and turns an id into such a number by what lies nearest to the first id that is not done.
+"""
+
+RANGES_MAX = 65536  # Ranges of ids done out of order.
+
+
+class Ledger:
+    """All ids below ``low``, and ranges of ids above it. Ids are unwrapped: see :meth:`near`."""
+
+    def __init__(self, start: int) -> None:
+        self.low = start  # The first id that is not done.
+        self.los: list[int] = []  # Ranges above it, both ends included; none touches another.
+        self.his: list[int] = []
+
+    def near(self, number: int) -> int:
+        """Return the unwrapped id of a serial number less than half a circle from ``low``."""
+        distance = (number - self.low) & 0xFFFFFFFF
+        return self.low + distance - (distance >> 31 << 32)
+
+    def has(self, number: int) -> bool:
+        """Tell whether an unwrapped id is done."""
+        if number < self.low:
+            return True
+        place = after(self.his, number)
+        return place < len(self.los) and self.los[place] <= number
+
+    def add(self, lo: int, hi: int) -> None:
+        """The ids from ``lo`` to ``hi`` are done, again or for the first time.
+
+        Raises ValueError when that would need more than ``RANGES_MAX`` ranges.
+        """
+        if lo <= self.low:
+            if hi < self.low:
+                return
+            self.low = hi + 1
+            if self.los:
+                self.absorb()
+            return
+        los = self.los
+        his = self.his
+        count = len(los)
+        if count == 0 or lo > self.his[count - 1] + 1:
+            if count >= RANGES_MAX:
+                raise ValueError(f"more than {RANGES_MAX} ranges of commands done out of order")
+            los.append(lo)
+            his.append(hi)
+            return
+        first = after(his, lo - 1)  # The first range that may touch.
+        end = first
+        while end < count and los[end] <= hi + 1:
+            end += 1
+        if first == end:
+            if count >= RANGES_MAX:
+                raise ValueError(f"more than {RANGES_MAX} ranges of commands done out of order")
+        else:
+            lo = min(lo, los[first])
+            hi = max(hi, his[end - 1])
+        los[first:end] = [lo]
+        his[first:end] = [hi]
+
+    def absorb(self) -> None:
+        """``low`` has moved: let it pass over the ranges that it reached."""
+        count = 0
+        while count < len(self.los) and self.los[count] <= self.low:
+            self.low = max(self.low, self.his[count] + 1)
+            count += 1
+        del self.los[:count]
+        del self.his[:count]
+
+    def missing(self, lo: int, hi: int) -> list[tuple[int, int]]:
+        """Return the ranges between ``lo`` and ``hi`` that are not done."""
+        found = []
+        lo = max(lo, self.low)
+        place = after(self.his, lo)
+        while lo <= hi and place < len(self.los) and self.los[place] <= hi:
+            if lo < self.los[place]:
+                found.append((lo, self.los[place] - 1))
+            lo = self.his[place] + 1
+            place += 1
+        if lo <= hi:
+            found.append((lo, hi))
+        return found
+
+
+def after(ends: list[int], number: int) -> int:
+    """Return the place of the first of the ascending ``ends`` that is not less than ``number``."""
+    low = 0
+    high = len(ends)
+    while low < high:
+        middle = (low + high) >> 1
+        if ends[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low
