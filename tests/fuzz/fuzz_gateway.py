@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from fuzz_journal import run_journal
 from fuzz_target import Finding, holds, run_stream
 
 from headrace.gateway.amqp_0_x import GatewayConnection
@@ -266,5 +267,5 @@ def run_gateway(data: bytes) -> str:
 
 def run_all(data: bytes) -> str:
     """Every target on one input; return a digest of all that happened."""
-    said = run_stream(data) + run_gateway(data)
+    said = run_stream(data) + run_gateway(data) + run_journal(data)
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()

@@ -8,13 +8,33 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from fuzz_gateway import Rig, run_all, run_gateway
+from fuzz_journal import run_journal, sound
 from fuzz_mutate import Mutator, frames_of
 from fuzz_target import Finding, Server, feed, run_machine, run_stream
 
 from headrace.protocol.events import Event, HeaderRejected
+from headrace.store.journal import Journal
+from headrace.store.record import (
+    BEGIN,
+    CLEAN,
+    COMMIT,
+    DECIDED,
+    DROPPED,
+    GROUP,
+    MARKED,
+    MESSAGE,
+    PREPARED,
+    RESERVED,
+    SEALED,
+    SETTLED,
+)
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -96,6 +116,46 @@ def test_the_fuzzer_sees_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Rig, "__init__", with_a_bug)
     with pytest.raises(Finding, match=r"broken on purpose|internal error"):
         run_gateway((HERE / "corpus" / "pika-client.bin").read_bytes())
+
+
+@pytest.mark.parametrize("peaceful", [False, True])
+def test_the_fuzzed_journal_has_everything_in_it(peaceful: bool) -> None:
+    whole = sound(peaceful)
+    wanted = {MESSAGE, SETTLED, RESERVED, DROPPED, GROUP, BEGIN, COMMIT, SEALED, PREPARED, DECIDED}
+    assert {one.type for one in whole.records} >= wanted | ({MARKED, CLEAN} if peaceful else set())
+    assert whole.owed.keys() < whole.published.keys()
+    assert {key: whole.published[key] for key in whole.owed} == whole.owed
+
+
+@pytest.mark.parametrize(
+    ("seq", "text"), [(0, "is lost, its record sound"), (1, "is another one|never published")]
+)
+def test_the_fuzzer_sees_a_journal_that_loses_or_invents(
+    monkeypatch: pytest.MonkeyPatch, seq: int, text: str
+) -> None:
+    sound(False), sound(True)  # Before the bug.
+
+    class Broken(Journal):
+        def recover(self) -> list[tuple[int, Message, int]]:
+            found = list(Journal.recover(self))
+            if seq == 0:
+                return found[: len(found) // 2]
+            for _, message, _ in found:
+                message.priority += 1
+            return found
+
+    def run() -> None:
+        for number in range(20):
+            run_journal(b"%d" % number)
+
+    monkeypatch.setattr("fuzz_journal.Journal", Broken)
+    with pytest.raises(Finding, match=text):
+        run()
+
+
+def test_bent_journals_give_back_what_is_sound() -> None:
+    for number in range(150):
+        run_journal(b"%d" % number + bytes(range(256)))
 
 
 @pytest.mark.slow

@@ -865,6 +865,8 @@ class Journal(Store):
         self.begin_segment(max(number, recovery.next_number), self.segment_size)
         self.begin_group()
         self.floor = self.at
+        if recovery.quarantined:  # Proof for the next start that the log went on behind the damage.
+            self.append(C_MARKED, b"")
         self.reserved = dict(recovery.reserved)
         for segment in recovery.segments:
             if segment.reserved is not None:
