@@ -233,7 +233,7 @@ class History:
         self.transaction = 0
 
     def drop(self, queue: int) -> None:
-        self.journal.drop(queue, self.next_seq)
+        self.journal.drop(queue, self.next_seq - 1)
         for fact in self.facts.values():
             if fact.queue == queue and fact.settled == NEVER:
                 fact.dropped = True

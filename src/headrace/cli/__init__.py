@@ -16,6 +16,7 @@ COMMANDS = {
     "publish": ("headrace.cli.messages", "publish"),
     "serve": ("headrace.cli.serve", "serve"),
     "soak": ("headrace.testing.soak", "soak"),
+    "transaction": ("headrace.cli.transactions", "transaction"),
     "user": ("headrace.cli.accounts", "user"),
     "version": ("headrace.cli", "version"),
     "vhost": ("headrace.cli.accounts", "vhost"),

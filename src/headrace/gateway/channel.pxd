@@ -37,12 +37,14 @@ cdef class Channel(ProtocolChannel):
     cdef public bint confirms
     cdef public bint unflushed
     cdef public bint tx
+    cdef public bint dtx
     cdef public unsigned long long seq
     cdef public unsigned long long confirmed
     cdef public unsigned long long queued
     cdef public list tx_publishes
     cdef public dict tx_settles
     cdef public long long tx_octets
+    cdef public object work
 
     cpdef skip_tag(self)
     @cython.locals(ring=Ring)

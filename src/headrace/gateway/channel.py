@@ -202,6 +202,8 @@ class Channel(ProtocolChannel):
         self.tx_publishes: list[Any] | None = None
         self.tx_settles: dict[int, int] | None = None
         self.tx_octets = 0
+        self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.
+        self.work: Any = None  # Of the transaction branch that the channel works for.
 
     # --- Deliveries ---------------------------------------------------------------------------
 
@@ -456,7 +458,9 @@ class Channel(ProtocolChannel):
         if isinstance(consumer, BasicConsumer):
             self.release_credit(consumer)
         queue = consumer.queue
-        if outcome == C_ACCEPT:
+        if self.work is not None:
+            self.work.settle(queue, message, outcome)
+        elif outcome == C_ACCEPT:
             queue.settle(message)
         elif outcome == C_REQUEUE:
             queue.requeue(message)
@@ -483,6 +487,13 @@ class Channel(ProtocolChannel):
 
     def note_settles(self, tag: int, multiple: bool, outcome: int) -> None:
         """In a transaction: remember the outcome until the commit."""
+        if self.dtx:
+            check_branch(self).require(self.unacked)
+            if multiple:
+                self.settle_range(tag, outcome)
+            else:
+                self.settle_one(tag, outcome)
+            return
         if self.tx_settles is None:
             self.tx_settles = {}
         if not multiple:
@@ -559,6 +570,17 @@ class Channel(ProtocolChannel):
     def released(self, token: int) -> None:
         """What the channel joined the confirm line for is durable."""
         self.connection.answer(self, token)
+
+
+def check_branch(channel: Any) -> Any:
+    """Return the work of the branch that a channel in dtx mode works for.
+
+    Raises:
+        PreconditionFailed: it works for none.
+    """
+    if channel.work is None:
+        raise PreconditionFailed("no transaction was started on this channel")
+    return channel.work
 
 
 def with_offset(data: bytes, address_len: int, offset: int, arrived_ms: int) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from headrace.gateway import (
     control_basic,
     control_connection,
+    control_dtx,
     control_exchange,
     control_queue,
     early,
@@ -56,6 +57,7 @@ HANDLERS: dict[str, Handler] = {
     **control_exchange.HANDLERS,
     **control_queue.HANDLERS,
     **control_basic.HANDLERS,
+    **control_dtx.HANDLERS,
 }
 
 ContentHandler = Callable[[Any, Any, Any, bytes, bytes], MethodBase | None]

@@ -307,6 +307,8 @@ def tx_select(connection: Any, channel: Channel, method: TxSelect) -> MethodBase
     """Put the channel in transaction mode."""
     if channel.confirms:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.dtx:
+        raise PreconditionFailed("cannot switch from dtx to tx mode")
     channel.tx = True
     return TxSelectOk()
 
@@ -328,7 +330,7 @@ def tx_rollback(connection: Any, channel: Channel, method: TxRollback) -> Method
 
 def check_tx(channel: Channel) -> None:
     """Refuse to end a transaction where none can be."""
-    if not channel.tx:
+    if not channel.tx or channel.dtx:
         raise PreconditionFailed("channel is not transactional")
 
 
@@ -339,6 +341,8 @@ def end_channel(connection: Any, channel: Channel) -> None:
     channel.getters = None
     channel.tx_publishes = None
     channel.tx_settles = None
+    if channel.dtx:
+        connection.vhost.branches.worker_gone(channel)
     if consumers:
         for consumer in consumers.values():
             consumer.queue.remove_consumer(consumer)

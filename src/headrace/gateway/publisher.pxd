@@ -88,6 +88,11 @@ cdef class Publisher(Peer):
         self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t end,
         Py_ssize_t address_len, Py_ssize_t header, unsigned long long body_size, tuple parts
     )
+    @cython.locals(route=Route, queue=Queue, message=Message, bits=cython.uint, size=Py_ssize_t)
+    cdef publish_in_branch(
+        self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
+        unsigned long long body_size, tuple parts
+    )
     @cython.locals(store=Store)
     cpdef commit(self, Channel channel)
     @cython.locals(route=Route, bits=cython.uint)

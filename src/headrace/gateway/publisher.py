@@ -22,6 +22,7 @@ if not cython.compiled:
     from headrace.wire.memory import cut, get16, get32, same
     from headrace.wire.properties import BasicScan, scan_basic
 
+from headrace.gateway.channel import check_branch
 from headrace.gateway.context import Context
 from headrace.gateway.copies import route_copies, take_copies
 from headrace.gateway.reply_to import reply_name
@@ -421,6 +422,10 @@ class Publisher(Peer):
         parts: tuple[bytes, ...] | None,
     ) -> None:
         """In a transaction: keep the publish for the commit."""
+        if channel.dtx:
+            data = cut(d, args, end)
+            self.publish_in_branch(channel, data, address_len, header - args, body_size, parts)
+            return
         channel.tx_octets += body_size + end - args
         if channel.tx_octets > TX_OCTETS_MAX:
             raise AmqpError(
@@ -441,6 +446,53 @@ class Publisher(Peer):
                 self.copies,
             )
         )
+
+    def publish_in_branch(
+        self,
+        channel: Channel,
+        data: bytes,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> None:
+        """Route a publish now, and leave it to the channel's transaction branch."""
+        work = check_branch(channel)
+        size = get32(data, header + 3)
+        if self.copies is None:
+            route = self.find_route(data[:address_len], data, header + 7, size)
+        else:
+            payload = data[header + 7 : header + 7 + size]
+            route = route_copies(self, data[:address_len], self.copies, payload)
+        bits = data[address_len]
+        queues = route.queues
+        if bits & 2:
+            queues = tuple([queue for queue in queues if queue.taker() is not None])
+        if queues:
+            message = new_message(data, address_len, body_size)
+            message.publisher = self.number
+            message.priority = self.priority
+            message.deadline_ms = self.deadline_ms
+            if parts is not None:
+                message.flags = C_LARGE
+                message.parts = parts
+            work.publish(message, queues, self.mode == 2)
+        elif bits & 1 and route.count == 0:
+            self.send_back(
+                channel, NO_ROUTE, "NO_ROUTE", data, 0, address_len, header, len(data), parts
+            )
+        elif bits & 2:
+            self.send_back(
+                channel,
+                NO_CONSUMERS,
+                "NO_CONSUMERS",
+                data,
+                0,
+                address_len,
+                header,
+                len(data),
+                parts,
+            )
 
     def commit(self, channel: Channel) -> None:
         """Make a transaction happen, and answer once it is durable."""

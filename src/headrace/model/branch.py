@@ -245,6 +245,10 @@ class Branches:
             self._fail(branch, Status.RBROLLBACK)
         return branch.failed
 
+    def current(self, worker: Worker) -> Branch | None:
+        """Return the branch that a session works for at the moment."""
+        return next((b for b in self._of.get(worker, ()) if worker in b.workers), None)
+
     def worker_gone(self, worker: Worker) -> None:
         """A session is over: the branches that it worked for can only be rolled back."""
         for branch in list(self._of.get(worker, ())):

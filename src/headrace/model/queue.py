@@ -954,7 +954,7 @@ class Queue:
                 held += lane.unacked_count
         dropped = held == 0 and self.durable and count > 0
         if dropped:
-            self.store.drop(self.id, self.tally.next_seq)
+            self.store.drop(self.id, self.tally.next_seq - 1)
         self.forget_ready(not dropped)
         self.release_waiters()
         if self.lanes is not None:
@@ -1012,7 +1012,7 @@ class Queue:
         if self.alternate_exchange is not None:
             self.orphan_ready()
         if self.durable:
-            self.store.drop(self.id, self.tally.next_seq)
+            self.store.drop(self.id, self.tally.next_seq - 1)
         self.deleted = True
         if self.lanes is not None:
             for lane in self.lanes.values():

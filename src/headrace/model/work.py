@@ -95,6 +95,15 @@ class Work:
         elif self.owns:
             self._requeue([settle])
 
+    def require(self, settles: int) -> None:
+        """Make sure that so many settlements have room.
+
+        Raises:
+            ResourceError: they have not.
+        """
+        if len(self.publishes) + len(self.settles) + settles > ITEMS_MAX:
+            raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
+
     def holder(self, queue: Queue) -> Consumer:
         """Return what stands in ``Message.consumer`` of messages of a queue that the work owns."""
         holder = self._holders.get(queue)

@@ -15,6 +15,7 @@ from typing import Any
 from headrace.gateway.access import Access, LoginRefused
 from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
+from headrace.gateway.coordinator import Coordinator
 from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
@@ -148,6 +149,7 @@ class Broker:
         vhost.load()
         self.storage.recover(vhost)
         self.vhosts[name] = vhost
+        Coordinator(self.context, vhost)
         self.reactor.stores.append(store)
         store.notify = partial(self.stored, name)
         if store.wake_fd >= 0:

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace transaction``: see distributed transactions, and decide them.
+
+The command talks to a running broker as any client does: with a message to its queue
+``amq.headrace.transactions`` (see :mod:`headrace.gateway.coordinator`).
+"""
+
+import json
+from typing import Any
+
+import click
+
+from headrace.cli.messages import broker_option, open_channel
+from headrace.client import Message
+from headrace.client.errors import ClientError
+
+QUEUE = "amq.headrace.transactions"
+REPLY_TO = "amq.rabbitmq.reply-to"
+ANSWER_S = 30.0
+
+
+def ask(url: str, **request: Any) -> dict[str, Any]:
+    """Send a request to the broker and return its answer; an error ends the command."""
+    with open_channel(url) as channel, channel.consume(REPLY_TO, no_ack=True) as answers:
+        body = json.dumps(request).encode()
+        question = Message(body, reply_to=REPLY_TO, correlation_id="1", persistent=False)
+        try:
+            channel.publish(question, QUEUE, mandatory=True)
+            answer = answers.receive(ANSWER_S)
+        except TimeoutError:
+            raise click.ClickException("the broker does not answer") from None
+        except ClientError as error:
+            raise click.ClickException(f"the broker decides no transactions: {error}") from None
+    found: dict[str, Any] = json.loads(answer.body)
+    if "error" in found:
+        raise click.ClickException(str(found["error"]))
+    return found
+
+
+@click.group()
+def transaction() -> None:
+    """Distributed transactions of a virtual host: see them, decide them."""
+
+
+@transaction.command("list")
+@broker_option
+def list_transactions(url: str) -> None:
+    """Print id, state, since when, publishes, acks and sessions at work, of each transaction."""
+    for found in ask(url, do="list")["transactions"]:
+        fields = ("xid", "state", "since", "publishes", "settles", "sessions")
+        click.echo("\t".join(str(found[field]) for field in fields))
+
+
+HEURISTIC = click.option(
+    "--heuristic",
+    is_flag=True,
+    help="Decide in place of the coordinator, which will be told so until someone says forget.",
+)
+
+
+@transaction.command()
+@broker_option
+@click.argument("xid")
+def prepare(url: str, xid: str) -> None:
+    """Write the transaction XID to disk, to be committed or rolled back later."""
+    click.echo(ask(url, do="prepare", xid=xid)["status"])
+
+
+@transaction.command()
+@broker_option
+@HEURISTIC
+@click.argument("xid")
+def commit(url: str, heuristic: bool, xid: str) -> None:
+    """Make the transaction XID happen, in one phase if it is not prepared."""
+    click.echo(ask(url, do="commit", xid=xid, heuristic=heuristic)["status"])
+
+
+@transaction.command()
+@broker_option
+@HEURISTIC
+@click.argument("xid")
+def rollback(url: str, heuristic: bool, xid: str) -> None:
+    """Undo the transaction XID."""
+    click.echo(ask(url, do="rollback", xid=xid, heuristic=heuristic)["status"])
+
+
+@transaction.command()
+@broker_option
+@click.argument("xid")
+def forget(url: str, xid: str) -> None:
+    """Forget the transaction XID, which an operator has decided."""
+    ask(url, do="forget", xid=xid)
