@@ -53,6 +53,10 @@ class Contents:
             return self._transfer.rewrite(message, exchange, routing_key, headers)
         return self._basic.rewrite(message, exchange, routing_key, headers)
 
+    def joined(self, message: Message) -> bytes:
+        """Return the data of a message whose body is in parts, with the body."""
+        return self._basic.joined(message)
+
 
 class TransferContents:
     """Contents of 0-10 transfers. Headers are told as those of a 0-x message are."""
