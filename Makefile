@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# make venv | build | test | lint | bench | demo | fuzz. Every target but `clean` makes .venv first.
+# make venv | build | test | lint | bench | demo | fuzz | conformance. All but `clean` make .venv first.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -7,7 +7,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: venv build sanitized interop test test-pure test-compiled lint bench demo fuzz docs clean
+.PHONY: venv build sanitized interop test test-pure test-compiled lint bench demo fuzz docs \
+	conformance clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -61,6 +62,8 @@ lint: $(STAMP)
 	@echo "== generated files"
 	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
 	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py --check
+	@echo "== conformance"
+	@PYTHONPATH=src $(BIN)/python tools/conformance.py --check
 
 bench: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench --serve $(BENCH)
@@ -73,6 +76,9 @@ fuzz: $(STAMP)
 
 docs: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py
+
+conformance: $(STAMP)
+	@PYTHONPATH=src $(BIN)/python tools/conformance.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

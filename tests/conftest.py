@@ -2,6 +2,7 @@
 """All tests may use the fixtures that the package ships, and know which build they test."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,17 @@ def pytest_configure() -> None:
     wanted = os.environ.get("HEADRACE_BUILD")
     if wanted and (wanted == "compiled") is not COMPILED:
         raise pytest.UsageError(f"HEADRACE_BUILD={wanted}, but {pytest_report_header()}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that proves a rule may not be skipped, unless it is somebody else's broker's turn."""
+    report = yield
+    if report.skipped and "HEADRACE_INTEROP_URL" not in os.environ:
+        rules = [str(rule) for mark in item.iter_markers("rule") for rule in mark.args]
+        if rules:
+            report.outcome = "failed"
+            report.longrepr = f"skipped, though it proves {', '.join(rules)}: {report.longrepr}"
+    return report

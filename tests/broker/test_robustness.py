@@ -203,7 +203,6 @@ def beating(broker: Served, heartbeat_s: int) -> Raw:
     return raw.channel(1)
 
 
-@pytest.mark.rule("0-9-1/4.2.7")
 def test_a_client_without_heartbeats_is_dropped_and_its_messages_return(
     served: Served, channel: BlockingChannel, name: str
 ) -> None:
@@ -224,7 +223,6 @@ def test_a_client_without_heartbeats_is_dropped_and_its_messages_return(
     channel.queue_delete(name)
 
 
-@pytest.mark.rule("0-9-1/4.2.7")
 def test_a_quiet_client_that_sends_heartbeats_is_kept_and_hears_some(served: Served) -> None:
     with beating(served, 1) as quiet:
         for _ in range(6):
@@ -510,7 +508,6 @@ def test_a_body_of_128_mib_is_held_once(
     connection.close()
 
 
-@pytest.mark.rule("0-9-1/content-too-large")
 def test_a_body_beyond_the_limit_is_refused_by_its_header(
     start: Callable[..., Served], name: str
 ) -> None:

@@ -145,7 +145,6 @@ async def test_headers_exchange_and_binding_arguments(url: str, name: Name) -> N
             await channel.publish(b"", exchange=exchange, mandatory=True)
 
 
-@pytest.mark.rule("0-9-1/basic.return")
 async def test_a_message_that_no_queue_gets_is_returned(url: str, name: Name) -> None:
     async with connect(url) as connection, connection.channel() as channel:
         with pytest.raises(Returned) as caught:
@@ -264,7 +263,6 @@ async def test_consume(url: str, name: Name) -> None:
         assert (await channel.declare_queue(queue, passive=True)).consumer_count == 0
 
 
-@pytest.mark.rule("0-9-1/basic.qos")
 async def test_prefetch_bounds_what_is_unsettled(url: str, name: Name) -> None:
     queue = name("q")
     async with connect(url) as connection, connection.channel() as channel:
@@ -363,7 +361,6 @@ async def test_qos_of_the_channel(url: str, name: Name) -> None:
         assert state.consumer_count == 2
 
 
-@pytest.mark.rule("0-9-1/extension.consumer-cancel-notify")
 async def test_a_consumer_learns_that_its_queue_is_gone(url: str, name: Name) -> None:
     queue = name("q")
     async with connect(url) as connection, connection.channel() as channel:
@@ -397,7 +394,6 @@ async def test_exclusive_consumer(url: str, name: Name) -> None:
                 await other.consume(queue).start()
 
 
-@pytest.mark.rule("0-9-1/tx.commit")
 async def test_transactions(url: str, name: Name) -> None:
     queue, target = name("q"), name("target")
     async with connect(url) as connection, connection.channel() as observer:

@@ -119,7 +119,6 @@ async def test_the_handshake_says_who_we_are(name: Name) -> None:
     assert opened.virtual_host == "v/1"
 
 
-@pytest.mark.rule("0-9-1/connection.tune")
 @pytest.mark.parametrize(
     ("query", "offered", "agreed"),
     [
@@ -198,7 +197,6 @@ async def test_attempts_and_several_brokers() -> None:
         await connect([])
 
 
-@pytest.mark.rule("0-9-1/4.2.7")
 async def test_heartbeats_are_sent() -> None:
     done = asyncio.Event()
 
@@ -211,7 +209,6 @@ async def test_heartbeats_are_sent() -> None:
         await done.wait()
 
 
-@pytest.mark.rule("0-9-1/4.2.7")
 async def test_a_silent_broker_is_given_up_after_two_heartbeats() -> None:
     async def script(peer: Peer) -> None:
         await peer.handshake(heartbeat=1)
@@ -226,7 +223,6 @@ async def _open(connection: object) -> object:
     return await connection.channel()  # type: ignore[attr-defined]
 
 
-@pytest.mark.rule("0-9-1/extension.connection-blocked")
 async def test_blocked_is_visible() -> None:
     events = Events()
 
@@ -245,7 +241,6 @@ async def test_blocked_is_visible() -> None:
         assert connection.blocked is None
 
 
-@pytest.mark.rule("0-9-1/extension.connection-blocked")
 async def test_a_broker_short_of_memory_blocks_and_goes_on(name: Name) -> None:
     events = Events()
     with LocalBroker(memory_max=1 << 20) as broker:
@@ -312,7 +307,6 @@ async def test_both_sides_close_a_channel_at_once() -> None:
         await channel.close()
 
 
-@pytest.mark.rule("0-9-1/channel.flow")
 async def test_flow_pauses_publishing() -> None:
     resumed = False
 

@@ -96,7 +96,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.rule("0-9-1/4.10")
 @pytest.mark.parametrize("what", BROKEN)
 async def test_a_broken_rule_ends_the_connection(what: str) -> None:
     async def script(peer: Peer) -> None:
@@ -182,7 +181,6 @@ def test_whatever_comes_every_call_ends(chunks: list[bytes]) -> None:
     asyncio.run(bounded())
 
 
-@pytest.mark.rule("0-9-1/4.2.3")
 async def test_the_broker_is_told_what_it_did_wrong() -> None:
     told: asyncio.Future[ConnectionClose] = asyncio.get_running_loop().create_future()
 
@@ -298,7 +296,6 @@ async def test_closing_does_not_wait_behind_what_nobody_takes(first: str) -> Non
             await connection.close()
 
 
-@pytest.mark.rule("0-9-1/4.2.2")
 @pytest.mark.parametrize("answer", [b"AMQP\x01\x01\x00\x0a", b"AMQP\x03\x01\x00\x00"])
 async def test_a_broker_of_another_protocol(answer: bytes) -> None:
     async def script(peer: Peer) -> None:
