@@ -28,7 +28,7 @@ from headrace.client.errors import (
 )
 from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
 from headrace.client.intake import HELD_MAX, HIGH_WATER, Intake
-from headrace.client.link import Link
+from headrace.client.links import open_link
 from headrace.client.opening import Opening
 from headrace.client.reconnect import Reconnect, Topology
 from headrace.client.stream import Stream
@@ -36,6 +36,7 @@ from headrace.client.url import Settings, parse_url
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
+    from headrace.client.link import Link
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.protocol.errors import AmqpError
     from headrace.wire.table import Value
@@ -120,12 +121,12 @@ class Connection:
     @property
     def frame_max(self) -> int:
         """The negotiated size of a frame in octets."""
-        return int(self._link.machine.frame_max) if self._link else self._settings[0].frame_max
+        return self._link.frame_max if self._link else self._settings[0].frame_max
 
     @property
     def channel_max(self) -> int:
         """The negotiated number of channels."""
-        return int(self._link.machine.channel_max) if self._link else self._settings[0].channel_max
+        return self._link.channel_max if self._link else self._settings[0].channel_max
 
     @property
     def heartbeat_s(self) -> int:
@@ -150,7 +151,7 @@ class Connection:
             link = await self._ready_link()
             channel = Channel(
                 self,
-                self._free_number(link),
+                link.free_number(self._channels),
                 confirm=confirm,
                 unconfirmed_max=unconfirmed_max,
                 retry_lost=retry_lost,
@@ -252,7 +253,7 @@ class Connection:
                 await asyncio.sleep(self._settings[0].retry_delay_s)
             for settings in self._settings:
                 try:
-                    self._adopt(await Link.open(settings, self, self._ssl_context))
+                    self._adopt(await open_link(settings, self, self._ssl_context))
                 except AuthenticationFailed:
                     raise
                 except ConnectFailed as error:
@@ -276,13 +277,6 @@ class Connection:
                 raise fresh(self._error)
             if self._link is not None:
                 return self._link
-
-    def _free_number(self, link: Link) -> int:
-        taken = link.machine.channels
-        for number in range(1, link.machine.channel_max + 1):
-            if number not in self._channels and number not in taken:
-                return number
-        raise UsageError(f"all {link.machine.channel_max} channels of the connection are in use")
 
     def _tell(self, event: Event) -> None:
         log.info("%s: %s", self.address, event)
@@ -316,7 +310,7 @@ class Connection:
             for attempt, delay_s in enumerate(reconnect.delays()):
                 await asyncio.sleep(delay_s)
                 try:
-                    link = await Link.open(hosts[attempt % len(hosts)], self, self._ssl_context)
+                    link = await open_link(hosts[attempt % len(hosts)], self, self._ssl_context)
                     self._adopt(link)
                     renamed = await self._restore(
                         link, topology=reconnect.topology, patient=attempt < LOCKED_ATTEMPTS
@@ -353,7 +347,8 @@ class Connection:
             scratch: Channel | None = None
             for name, method in self.topology.records():
                 if scratch is None:
-                    scratch = Channel(self, self._free_number(link), confirm=False)
+                    number = link.free_number(self._channels)
+                    scratch = Channel(self, number, confirm=False)
                     self._channels[scratch.number] = scratch
                     await scratch.open(link)
                 try:

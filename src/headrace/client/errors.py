@@ -41,6 +41,7 @@ class ConnectFailed(ClientError):
         self.message = message
         self.code = code
         self.text = text
+        self.redirected: tuple[str, ...] = ()  # Where the broker would rather have us go.
 
     def __str__(self) -> str:
         return self.message

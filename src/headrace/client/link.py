@@ -12,8 +12,8 @@ import asyncio
 import logging
 import platform
 import ssl
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, Protocol
 
 from headrace.client.errors import (
     AuthenticationFailed,
@@ -22,6 +22,7 @@ from headrace.client.errors import (
     ConnectionClosed,
     ConnectionLost,
     ProtocolViolation,
+    UsageError,
 )
 from headrace.client.url import FRAME_MIN_SIZE, Settings
 from headrace.protocol.codec_0_x import (
@@ -30,6 +31,7 @@ from headrace.protocol.codec_0_x import (
     ConnectionCloseOk,
     ConnectionOpen,
     ConnectionOpenOk,
+    ConnectionRedirect,
     ConnectionSecure,
     ConnectionStart,
     ConnectionStartOk,
@@ -47,6 +49,7 @@ from headrace.wire.table import Value, encode_table
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0  # How long the broker may take to answer connection.close.
+REDIRECT_HOSTS_MAX = 16  # Of those that a broker names.
 WRITE_SIZE_MAX = 65536  # Octets gathered before they are written in the same turn of the loop.
 
 CAPABILITIES: dict[str, Value] = {
@@ -85,9 +88,9 @@ class Link(asyncio.Protocol):
     def __init__(self, settings: Settings, owner: Owner) -> None:
         self.settings = settings
         self.server_properties: Mapping[str, Value] = {}
-        self.machine = Machine(
-            Role.CLIENT, frame_max=settings.frame_max, channel_max=settings.channel_max
-        )
+        # Typed by the subclass that makes it: the machines of two families share what is used here.
+        self.machine: Any = self._make_machine(settings)
+        self.redirected: tuple[str, ...] = ()  # Where the broker sends us instead, best first.
         self.can_write = asyncio.Event()
         self.can_write.set()
         self._owner = owner
@@ -102,6 +105,15 @@ class Link(asyncio.Protocol):
         self._reading = True
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
+
+    def _make_machine(self, settings: Settings) -> Any:
+        """The protocol's side of the connection."""
+        return Machine(
+            Role.CLIENT,
+            settings.version,
+            frame_max=settings.frame_max,
+            channel_max=settings.channel_max,
+        )
 
     @classmethod
     async def open(
@@ -129,6 +141,9 @@ class Link(asyncio.Protocol):
                 await link._opened
                 if link._error is not None:  # It ended before anybody knew that it was open.
                     raise _while_opening(link._error, link.machine.state)
+        except ConnectFailed as error:
+            error.redirected = link.redirected
+            raise
         except TimeoutError:
             raise ConnectFailed(
                 f"no connection to {settings.address} within {settings.connection_timeout_s} s"
@@ -175,7 +190,7 @@ class Link(asyncio.Protocol):
             return
         self._closing = True
         if self.is_open:
-            self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
+            self._say_goodbye()
             self.flush()
             self.resume_reading()  # The answer comes behind what nobody wants any more.
             try:
@@ -184,6 +199,27 @@ class Link(asyncio.Protocol):
             except TimeoutError:
                 log.warning("%s did not answer connection.close", self.settings.address)
         self.abort()
+
+    def _say_goodbye(self) -> None:
+        self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
+
+    def free_number(self, taken: Container[int]) -> int:
+        """The number of a channel that can be opened; UsageError when there is none."""
+        used = self.machine.channels
+        for number in range(1, self.machine.channel_max + 1):
+            if number not in taken and number not in used:
+                return number
+        raise UsageError(f"all {self.machine.channel_max} channels of the connection are in use")
+
+    @property
+    def frame_max(self) -> int:
+        """The negotiated size of a frame in octets."""
+        return int(self.machine.frame_max)
+
+    @property
+    def channel_max(self) -> int:
+        """The negotiated number of channels."""
+        return int(self.machine.channel_max)
 
     def abort(self) -> None:
         """Hang up at once."""
@@ -309,7 +345,8 @@ class Link(asyncio.Protocol):
             case Failed():
                 self._owner.link_channel_failed(event.channel, event.error)
             case HeaderRejected():
-                text = f"{self.settings.address} does not speak AMQP 0-9-1: {event.header!r}"
+                label = self.settings.version.label
+                text = f"{self.settings.address} does not speak AMQP {label}: {event.header!r}"
                 self.fail(ConnectFailed(text))
 
     def _connection_method(self, method: MethodBase) -> None:
@@ -320,6 +357,9 @@ class Link(asyncio.Protocol):
                 self.fail(AuthenticationFailed("the broker asks for more than a password"))
             case ConnectionTune():
                 self._tune(method)
+            case ConnectionRedirect():
+                hosts = [method.host, *method.known_hosts.split(",")]
+                self.redirect([host.strip() for host in hosts if host.strip()])
             case ConnectionOpenOk():
                 self._received_at = self._loop.time()
                 if not self._opened.done():
@@ -340,6 +380,11 @@ class Link(asyncio.Protocol):
                 )
             case ConnectionCloseOk():
                 self._hang_up()
+
+    def redirect(self, hosts: Sequence[str]) -> None:
+        """The broker sends us to one of `hosts` ("host:port"), instead of opening."""
+        self.redirected = tuple(hosts[:REDIRECT_HOSTS_MAX])
+        self.fail(ConnectFailed(f"{self.settings.address} redirects to {', '.join(hosts)}"))
 
     def _hang_up(self) -> None:
         """Close once everything is written, or soon even if the broker does not read it."""
@@ -385,7 +430,9 @@ class Link(asyncio.Protocol):
                 heartbeat=heartbeat_s,
             ),
         )
-        self.machine.send_method(0, ConnectionOpen(virtual_host=settings.vhost))
+        self.machine.send_method(
+            0, ConnectionOpen(virtual_host=settings.vhost, insist=settings.insist)
+        )
 
     def _beat(self) -> None:
         """Send a heartbeat if nothing else was sent; hang up after two silent intervals."""

@@ -109,7 +109,7 @@ def encode_header(message: Message) -> bytes:
         priority=message.priority,
         correlation_id=message.correlation_id,
         reply_to=message.reply_to,
-        expiration=None if message.expiration is None else _milliseconds(message.expiration),
+        expiration=None if message.expiration is None else milliseconds(message.expiration),
         message_id=message.message_id,
         timestamp=message.timestamp,
         type=message.type,
@@ -154,7 +154,7 @@ def message_fields(properties: BasicProperties) -> dict[str, Any]:
     }
 
 
-def _milliseconds(expiration: timedelta) -> str:
+def milliseconds(expiration: timedelta) -> str:
     """The time to live as the wire has it, rounded up so that it never becomes 0 by rounding."""
     ms = -(-expiration // _MILLISECOND)
     if not 0 <= ms <= _EXPIRATION_MS_MAX:

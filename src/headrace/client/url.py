@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.client.errors import InvalidUrl
+from headrace.spec.tables import V0_9_1, Version
 
 PORT = 5672
 PORT_TLS = 5671
@@ -16,6 +17,7 @@ FRAME_MIN_SIZE = 4096  # 0-9-1 section 4.2.3: what every peer must accept.
 FRAME_MAX = 131072
 CHANNEL_MAX = 2047
 HEARTBEAT_S = 60
+MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL", "ANONYMOUS")
 
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
@@ -52,6 +54,8 @@ class Settings:
     connection_timeout_s: float = 10.0
     name: str = ""
     mechanism: str = ""  # "" takes PLAIN when offered, else AMQPLAIN.
+    version: Version = V0_9_1
+    insist: bool = False  # On this broker: it must not redirect us.
     cacertfile: str = ""
     certfile: str = ""
     keyfile: str = ""
@@ -116,10 +120,12 @@ def parse_url(url: str) -> Settings:
         certfile=values.get("certfile", ""),
         keyfile=values.get("keyfile", ""),
         server_name=values.get("server_name_indication", ""),
+        version=_version(values.get("version", V0_9_1.label)),
+        insist=_boolean(values, "insist"),
     )
-    if settings.mechanism not in ("", "PLAIN", "AMQPLAIN", "EXTERNAL"):
+    if settings.mechanism not in ("", *MECHANISMS):
         raise InvalidUrl(
-            f"auth_mechanism {settings.mechanism!r} is not PLAIN, AMQPLAIN or EXTERNAL"
+            f"auth_mechanism {settings.mechanism!r} is not one of {', '.join(MECHANISMS)}"
         )
     if not tls and any(values.get(key) for key in _TLS_PARAMETERS):
         raise InvalidUrl("TLS parameters need an amqps:// URL")
@@ -140,8 +146,25 @@ _PARAMETERS = {
     "connection_timeout",
     "name",
     "auth_mechanism",
+    "version",
+    "insist",
     *_TLS_PARAMETERS,
 }
+
+
+def _version(label: str) -> Version:
+    for version in Version:
+        if version.label == label:
+            return version
+    known = ", ".join(version.label for version in Version)
+    raise InvalidUrl(f"version={label!r} is none of {known}")
+
+
+def _boolean(values: dict[str, str], key: str) -> bool:
+    text = values.get(key, "0").lower()
+    if text not in ("0", "1", "false", "true"):
+        raise InvalidUrl(f"{key}={text!r} is neither 0 nor 1")
+    return text in ("1", "true")
 
 
 def _decode(text: str, what: str) -> str:

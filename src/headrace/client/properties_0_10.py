@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a message says of itself, between the client's `Message` and the structs of AMQP 0-10.
+
+What 0-10 has no field for goes the way that the broker converts messages (docs/client.md): the type
+in the header `x-jms-type`, other things in the map `x-headrace-0-x` among the headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from headrace.protocol.codec_0_10 import (
+    DeliveryProperties,
+    MessageProperties,
+    ReplyTo,
+    Struct,
+)
+from headrace.spec.reply_0_10 import DeliveryMode
+from headrace.wire.types_0_10 import Bit, Opaque, Struct32
+
+if TYPE_CHECKING:
+    from headrace.client.message import Message
+    from headrace.wire.types_0_10 import Value
+
+TYPE_KEY = "x-jms-type"
+CARRIER_KEY = "x-headrace-0-x"
+
+_EXCHANGE_KINDS = {"amq.topic": "topic", "amq.fanout": "fanout", "amq.match": "headers"}
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def structs_of(
+    message: Message,
+    exchange: str,
+    routing_key: str,
+    *,
+    discard_unroutable: bool = True,
+    immediate: bool = False,
+) -> list[Struct]:
+    """The structs of the header segment that says what `message` does."""
+    delivery = DeliveryProperties(
+        discard_unroutable=discard_unroutable,
+        immediate=immediate,
+        priority=message.priority,
+        delivery_mode=DeliveryMode.PERSISTENT if message.persistent else None,
+        ttl=None if message.expiration is None else -(-message.expiration // _MILLISECOND),
+        timestamp=message.timestamp,
+        exchange=exchange,
+        routing_key=routing_key,
+    )
+    headers: dict[str, Any] = dict(message.headers)
+    carried: dict[str, Value] = {}
+    if message.type is not None:
+        headers[TYPE_KEY] = message.type
+    message_id = _uuid(message.message_id)
+    if message.message_id is not None and str(message_id) != message.message_id:
+        carried["message-id"] = message.message_id
+    if message.cluster_id is not None:
+        carried["cluster-id"] = message.cluster_id
+    if carried:
+        headers[CARRIER_KEY] = carried
+    properties = MessageProperties(
+        content_length=len(message.body),
+        message_id=message_id,
+        correlation_id=_octets(message.correlation_id),
+        reply_to=None if message.reply_to is None else reply_to_of(message.reply_to),
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        user_id=_octets(message.user_id),
+        app_id=_octets(message.app_id),
+        application_headers=headers or None,
+    )
+    return [delivery, properties]
+
+
+# The values are passed on to `Message`, which gives each its type.
+def fields_of(structs: list[Struct]) -> dict[str, Any]:
+    """The keyword arguments of `Message` that say what a header segment's structs do."""
+    delivery = DeliveryProperties()
+    properties = MessageProperties()
+    for each in structs:
+        if isinstance(each, DeliveryProperties):
+            delivery = each
+        elif isinstance(each, MessageProperties):
+            properties = each
+    headers: dict[str, Any] = dict(properties.application_headers or {})
+    carried = headers.pop(CARRIER_KEY, None)
+    carried = carried if isinstance(carried, dict) else {}
+    kind = headers.pop(TYPE_KEY, None)
+    message_id = None if properties.message_id is None else str(properties.message_id)
+    return {
+        "headers": headers,
+        "persistent": delivery.delivery_mode == DeliveryMode.PERSISTENT,
+        "content_type": properties.content_type,
+        "content_encoding": properties.content_encoding,
+        "priority": delivery.priority,
+        "correlation_id": _text(properties.correlation_id),
+        "reply_to": None if properties.reply_to is None else reply_to_text(properties.reply_to),
+        "expiration": _ttl(delivery.ttl),
+        "message_id": message_id or _string(carried.get("message-id")),
+        "timestamp": _moment(delivery.timestamp),
+        "type": _string(kind),
+        "user_id": _text(properties.user_id),
+        "app_id": _text(properties.app_id),
+        "cluster_id": _string(carried.get("cluster-id")),
+    }
+
+
+def as_table(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The headers with values that a field table of 0-9-1 can hold as well."""
+    return {key: _plain(value) for key, value in headers.items()}
+
+
+def reply_to_of(text: str) -> ReplyTo:
+    """A reply-to as 0-10 has it: a queue's name, or `direct://exchange//?routingkey='key'`."""
+    kind, separator, rest = text.partition("://")
+    if not separator or not kind.isalpha():
+        return ReplyTo(exchange="", routing_key=text)
+    path, _, options = rest.partition("?")
+    parts = path.split("/")
+    _, found, tail = options.partition("routingkey='")
+    if found:
+        return ReplyTo(exchange=parts[0], routing_key=tail.partition("'")[0])
+    return ReplyTo(exchange=parts[0], routing_key="/".join(parts[2:]) or "".join(parts[1:2]))
+
+
+def reply_to_text(reply_to: ReplyTo) -> str:
+    """A reply-to as text, the other way round."""
+    exchange, key = reply_to.exchange or "", reply_to.routing_key or ""
+    if not exchange and "://" not in key:
+        return key
+    return f"{_EXCHANGE_KINDS.get(exchange, 'direct')}://{exchange}//?routingkey='{key}'"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Bit):
+        return True
+    if isinstance(value, Struct32 | Opaque):
+        return value.payload
+    if isinstance(value, dict):
+        return as_table(value)
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return None if text is None or len(text) != 36 else UUID(text)
+    except ValueError:
+        return None
+
+
+def _octets(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _text(octets: bytes | None) -> str | None:
+    return None if octets is None else octets.decode("utf-8", "backslashreplace")
+
+
+def _string(value: object) -> str | None:
+    return str(value) if isinstance(value, str) else None
+
+
+def _ttl(ms: int | None) -> timedelta | None:
+    """The time to live; None for what is longer than a `timedelta` can say."""
+    return None if ms is None or ms > 86400_000 * 999_999_999 else timedelta(milliseconds=ms)
+
+
+def _moment(value: datetime | int | None) -> datetime | int | None:
+    """Before 1970 there is no timestamp in 0-9-1."""
+    if isinstance(value, datetime):
+        return value if value.timestamp() >= 0 else None
+    return value if value is None or value >= 0 else None
