@@ -16,7 +16,8 @@ cdef enum:
 cdef class GatewayConnection(Publisher):
     cdef public bint loopback
     cdef public str mechanism
-    cdef public bint speaks_more
+    cdef public dict tickets
+    cdef public unsigned int last_ticket
     cdef public dict capabilities
     cdef public dict client_properties
 
@@ -31,6 +32,8 @@ cdef class GatewayConnection(Publisher):
     cpdef on_header(self)
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
     cpdef object explain(self, error)
+    cpdef on_ticket(self, ProtocolChannel channel, unsigned int ticket, bytes address)
+    cpdef inject(self, bytes octets)
     cpdef reply(self, unsigned int number, object method)
     cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)
     cpdef on_heartbeat(self)

@@ -36,7 +36,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
 from headrace.spec.reply import ReplyCode
-from headrace.spec.tables import V0_10
+from headrace.spec.tables import V0_9, V0_10
 
 
 class GatewayConnection(Publisher):
@@ -46,7 +46,11 @@ class GatewayConnection(Publisher):
         Publisher.__init__(self, context, number)
         self.loopback = loopback
         self.mechanism = ""
-        self.speaks_more = False  # 0-8 or 0-9 with the methods and types that the field added.
+        self.speaks_more = False
+        self.plain_from = None
+        self.plain_to = b""
+        self.tickets: dict[int, Any] = {}  # Access tickets of all its channels, by number.
+        self.last_ticket = 0  # The number that was last given.
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
 
@@ -103,6 +107,13 @@ class GatewayConnection(Publisher):
         self.tail = at + 21
         channel.confirmed = seq
 
+    def on_ticket(self, channel: Any, ticket: int, address: bytes) -> None:
+        if ticket != channel.ticket or address != channel.ticket_address:
+            exchange = address[1 : 1 + address[0]].decode("utf-8", "replace")
+            self.context.check_publish(self, channel, ticket, exchange)
+            channel.ticket = ticket
+            channel.ticket_address = address
+
     # --- Control --------------------------------------------------------------------------------
 
     def accept_header(self, header: bytes) -> None:
@@ -133,6 +144,10 @@ class GatewayConnection(Publisher):
         if isinstance(error, ModelError):
             return self.context.translate(error)
         return Connection.explain(self, error)
+
+    def inject(self, octets: bytes) -> None:
+        """Handle frames as if the client had sent them now."""
+        self.feed(octets, len(octets))
 
     def reply(self, number: int, method: MethodBase) -> None:
         """Send a method."""
@@ -233,8 +248,10 @@ class GatewayConnection(Publisher):
         if self.ended:
             return
         self.ended = True
+        lost = self.state_number == 8 and self.version is V0_9  # Nobody closed it.
         for channel in list(self.channels.values()):
-            self.context.end_channel(self, channel)
+            if not lost or not self.context.suspensions.suspend(self, channel):
+                self.context.end_channel(self, channel)
         self.starving = None
         self.routes = {}
         self.route = None

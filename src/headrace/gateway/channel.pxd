@@ -8,7 +8,7 @@ from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
 from headrace.model.queue cimport Consumer, Queue
 from headrace.model.ring cimport Ring
 from headrace.protocol.content cimport Channel as ProtocolChannel
-from headrace.wire.memory cimport copy, get16, get32, put16, put32, put64
+from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64
 
 cdef enum:
     C_ACCEPT = 0
@@ -16,6 +16,7 @@ cdef enum:
     C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.
 
 cdef Py_ssize_t RING_SLACK
+cdef unsigned int HEADERS
 
 cdef class Channel(ProtocolChannel):
     cdef public Peer connection
@@ -33,6 +34,9 @@ cdef class Channel(ProtocolChannel):
     cdef public dict getters
     cdef public Converter converter
     cdef public str last_queue
+    cdef public bytes id
+    cdef public unsigned int ticket
+    cdef public bytes ticket_address
     cdef public Queue reply_queue
     cdef public bint confirms
     cdef public bint unflushed
@@ -59,9 +63,15 @@ cdef class Channel(ProtocolChannel):
     @cython.locals(connection=Peer, data=bytes, at=Py_ssize_t, end=Py_ssize_t, limit=Py_ssize_t,
                    piece=Py_ssize_t, out="unsigned char*", tail=Py_ssize_t)
     cdef write_converted(self, bytes header, Message message)
+    @cython.locals(connection=Peer)
+    cdef write_content(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end)
     @cython.locals(connection=Peer, out="unsigned char*", at=Py_ssize_t, size=Py_ssize_t,
                    number=cython.uint)
-    cdef write_content(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end)
+    cdef write_frames(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end)
+    @cython.locals(connection=Peer)
+    cdef bytes plain(self, bytes payload)
+    @cython.locals(connection=Peer, size=Py_ssize_t, header=bytes)
+    cdef write_plain(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end)
     @cython.locals(size=Py_ssize_t)
     cdef bint must_split(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end) except -1
     @cython.locals(connection=Peer, limit=Py_ssize_t, kind=cython.uint, size=Py_ssize_t,

@@ -21,13 +21,15 @@ if not cython.compiled:
     from headrace.model.queue import Consumer, Queue
     from headrace.model.ring import Ring
     from headrace.protocol.content import Channel as ProtocolChannel
-    from headrace.wire.memory import copy, get32, put16, put32, put64
+    from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64
 
 from headrace.gateway.neutral_values import CannotConvert
+from headrace.gateway.plain import plain_header
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.connection_0_x import framed
 from headrace.wire.properties import with_header_entry, without_header_entry
 
+HEADERS = 0x2000  # The property flag.
 RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
 
 
@@ -192,6 +194,9 @@ class Channel(ProtocolChannel):
         self.getters: dict[tuple[str, bool], Getter] | None = None
         self.converter: Converter | None = None  # For what is got and came from 0-10.
         self.last_queue = ""
+        self.id: bytes | None = None  # What channel.resume of 0-9 knows it by.
+        self.ticket = 0  # The access ticket of the last publish with one,
+        self.ticket_address: bytes | None = None  # and where that went.
         self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
         self.confirms = False
         self.seq = 0  # Publishes seen in confirm mode.
@@ -260,6 +265,8 @@ class Channel(ProtocolChannel):
     def write_converted(self, header: bytes, message: Message) -> None:
         """Write header and body frames of a message from 0-10."""
         connection = self.connection
+        if connection.early and get16(header, 12) & HEADERS and not connection.speaks_more:
+            header = self.plain(header)
         connection.write_frame(2, self.number, header)
         data = message.data
         at = message.address_len + 2
@@ -318,6 +325,14 @@ class Channel(ProtocolChannel):
         Room for them is reserved unless a frame must be split for a peer with smaller frames.
         """
         connection = self.connection
+        if connection.early and get16(d, lo + 19) & HEADERS and not connection.speaks_more:
+            self.write_plain(d, lo, end)
+            return
+        self.write_frames(d, lo, end)
+
+    def write_frames(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write frames as they are, renumbered."""
+        connection = self.connection
         number = self.number
         if end - lo > connection.frame_max and self.must_split(d, lo, end):
             self.write_split(d, lo, end)
@@ -331,6 +346,25 @@ class Channel(ProtocolChannel):
             size = get32(d, lo + 3) + 8
             lo += size
             at += size
+
+    def write_plain(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write header and body frames for a client that knows few types of header values."""
+        connection = self.connection
+        size = get32(d, lo + 3)
+        header = self.plain(cut(d, lo + 7, lo + 7 + size))
+        connection.write_frame(2, self.number, header)
+        lo += 8 + size
+        if lo < end:
+            connection.reserve(end - lo)
+            self.write_frames(d, lo, end)
+
+    def plain(self, payload: bytes) -> bytes:
+        """Return a content header with plain types; the last one is remembered."""
+        connection = self.connection
+        if payload != connection.plain_from:
+            connection.plain_to = plain_header(payload)
+            connection.plain_from = payload
+        return connection.plain_to
 
     def must_split(self, d: bytes | bytearray, lo: int, end: int) -> bool:
         """Tell whether a frame is larger than the peer takes."""

@@ -6,15 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from headrace.gateway import (
+    control_access,
     control_basic,
     control_connection,
     control_dtx,
     control_exchange,
     control_queue,
+    control_test,
+    control_tunnel,
     early,
 )
 from headrace.gateway.confirm import ConfirmLine
+from headrace.gateway.offers import Offers
+from headrace.gateway.resume import Suspensions
 from headrace.gateway.route import Route
+from headrace.gateway.tickets import WRITE, Tickets
 from headrace.model.errors import (
     AccessRefused,
     CommandInvalid,
@@ -53,18 +59,24 @@ CODES: dict[type[ModelError], ReplyCode] = {
 Handler = Callable[[Any, Any, Any], MethodBase | None]
 
 HANDLERS: dict[str, Handler] = {
+    **control_access.HANDLERS,
     **control_connection.HANDLERS,
     **control_exchange.HANDLERS,
     **control_queue.HANDLERS,
     **control_basic.HANDLERS,
     **control_dtx.HANDLERS,
+    **control_test.HANDLERS,
 }
+DECLARATIONS = {"exchange.declare": "exchanges", "queue.declare": "queues"}
 
 ContentHandler = Callable[[Any, Any, Any, bytes, bytes], MethodBase | None]
 
 # Methods with content but for basic.publish, which takes a way of its own. A handler is given
 # connection, channel, method, the payload of the header frame, undecoded, and the body.
-CONTENT_HANDLERS: dict[str, ContentHandler] = {}
+CONTENT_HANDLERS: dict[str, ContentHandler] = {
+    **control_test.CONTENT_HANDLERS,
+    **control_tunnel.CONTENT_HANDLERS,
+}
 
 
 class Access(Protocol):
@@ -96,6 +108,7 @@ class Context:
         server_properties: Mapping[str, Any] | None = None,
         mechanisms: bytes = b"PLAIN AMQPLAIN",
         specification_qos: bool = False,
+        offers: Offers | None = None,
     ) -> None:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
 
@@ -121,6 +134,9 @@ class Context:
         self.mechanisms = mechanisms
         self.specification_qos = specification_qos
         self.make_0_10: Any = None  # (context, number, loopback) -> a connection of AMQP 0-10.
+        self.offers = Offers() if offers is None else offers
+        self.tickets = Tickets(self.offers.realms)
+        self.suspensions = Suspensions(self.offers.resume_ms)
         self.connections: dict[int, Any] = {}
         self.next_number = 1
 
@@ -146,10 +162,31 @@ class Context:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
         if connection.early:
             try:
-                return handler(connection, channel, method)
+                return self.control_early(connection, channel, method, handler)
             except (AmqpError, ModelError) as error:
                 raise early.refusal(self, method, error) from error
         return handler(connection, channel, method)
+
+    def control_early(
+        self, connection: Any, channel: Any, method: Any, handler: Handler
+    ) -> MethodBase | None:
+        """Handle a method of 0-8 or 0-9, which may come with an access ticket."""
+        self.tickets.check_method(connection, channel, method)
+        things = DECLARATIONS.get(method.NAME)
+        if things is None:
+            return handler(connection, channel, method)
+        name = method.exchange if things == "exchanges" else method.queue
+        known = name in getattr(connection.vhost, things)
+        reply = handler(connection, channel, method)
+        self.tickets.own(connection, channel, method, known)
+        return reply
+
+    def check_publish(self, connection: Any, channel: Any, number: int, exchange: str) -> None:
+        """Refuse a publish whose ticket does not allow it."""
+        try:
+            self.tickets.check(connection, channel, number, WRITE, "exchange", exchange)
+        except ModelError as error:
+            raise self.translate(error) from None
 
     def content(
         self, connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
@@ -158,6 +195,7 @@ class Context:
         handler = CONTENT_HANDLERS.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        self.tickets.check_method(connection, channel, method)
         return handler(connection, channel, method, header, body)
 
     def translate(self, error: ModelError) -> AmqpError:
@@ -203,6 +241,8 @@ class Context:
 
     def end_channel(self, connection: Any, channel: Any) -> None:
         """A channel is over: its consumers go, what it held returns to its queues."""
+        if connection.tickets:
+            self.tickets.end_channel(connection, channel)
         control_basic.end_channel(connection, channel)
 
     def end_connection(self, connection: Any) -> None:

@@ -5,16 +5,22 @@ import logging
 from typing import Any
 
 from headrace.gateway import early
+from headrace.gateway.resume import restart, resume
 from headrace.protocol.codec_0_x import (
     ChannelCloseOk,
     ChannelFlow,
     ChannelFlowOk,
+    ChannelOk,
     ChannelOpen,
     ChannelOpenOk,
+    ChannelPing,
+    ChannelPong,
+    ChannelResume,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
     ConnectionOpenOk,
+    ConnectionRedirect,
     ConnectionSecure,
     ConnectionSecureOk,
     ConnectionStart,
@@ -151,13 +157,23 @@ def tune_ok(connection: Any, channel: None, method: ConnectionTuneOk) -> None:
         connection.transport.set_heartbeat(method.heartbeat)
 
 
-def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> MethodBase:
-    """The client names its virtual host."""
+def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> MethodBase | None:
+    """The client names its virtual host.
+
+    In 0-8 and 0-9 it may be sent to another host, unless it insists, and hears of others.
+    """
     context = connection.context
     name = method.virtual_host
     user = connection.user
+    offers = context.offers
+    if connection.early and not method.insist and name in offers.redirect:
+        host, _, others = offers.redirect[name].partition(",")
+        connection.send_method(0, ConnectionRedirect(host=host, known_hosts=others))
+        connection.on_closed()
+        return None
     if name not in context.vhosts or not context.access.vhost_exists(name):
-        raise AmqpError(ReplyCode.NOT_ALLOWED, f"vhost {name} not found")
+        code = ReplyCode.INVALID_PATH if connection.early else ReplyCode.NOT_ALLOWED
+        raise AmqpError(code, f"vhost {name} not found")
     if not user.may_open(name):
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'"
@@ -167,7 +183,9 @@ def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> Method
     connection.line = context.line(name)
     if connection.transport is not None:
         connection.transport.opened()
-    return ConnectionOpenOk()
+    return ConnectionOpenOk(
+        known_hosts=offers.known_hosts.get(name, "") if connection.early else ""
+    )
 
 
 def close(connection: Any, channel: None, method: ConnectionClose) -> None:
@@ -184,8 +202,34 @@ def update_secret(connection: Any, channel: None, method: ConnectionUpdateSecret
 
 
 def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:
-    """The machine has opened the channel."""
+    """The machine has opened the channel. In 0-9 it gets an id to resume it by."""
+    if connection.version is V0_9:
+        channel.id = connection.context.suspensions.fresh_id()
+        return ChannelOpenOk(channel_id=channel.id)
     return ChannelOpenOk()
+
+
+def channel_resume(connection: Any, channel: Any, method: ChannelResume) -> None:
+    """The client goes on with a channel of a connection that was lost."""
+    suspended = connection.context.suspensions.take(connection, as_bytes(method.channel_id))
+    resumed = resume(connection, channel, suspended)
+    connection.reply(resumed.number, ChannelOk())
+    restart(resumed)
+
+
+def ping(connection: Any, channel: Any, method: ChannelPing) -> None:
+    """The client wants a sign of life: agree, and send a pong, which it answers."""
+    connection.reply(channel.number, ChannelOk())
+    connection.reply(channel.number, ChannelPong())
+
+
+def pong(connection: Any, channel: Any, method: ChannelPong) -> MethodBase:
+    """A sign of life of the client."""
+    return ChannelOk()
+
+
+def ok(connection: Any, channel: Any, method: ChannelOk) -> None:
+    """The client got our pong."""
 
 
 def channel_close(connection: Any, channel: Any, method: MethodBase) -> None:
@@ -218,6 +262,10 @@ HANDLERS: dict[str, Any] = {
     "connection.close-ok": close_ok,
     "connection.update-secret": update_secret,
     "channel.open": channel_open,
+    "channel.resume": channel_resume,
+    "channel.ping": ping,
+    "channel.pong": pong,
+    "channel.ok": ok,
     "channel.close": channel_close,
     "channel.close-ok": channel_close_ok,
     "channel.flow": flow,

@@ -10,6 +10,9 @@ cdef class Peer(Connection):
     cdef public long long prefetch
     cdef public ConfirmLine line
     cdef public list unflushed
+    cdef public bint speaks_more
+    cdef public bytes plain_from
+    cdef public bytes plain_to
 
     cpdef starve(self, Queue queue)
     cpdef refresh_all(self)

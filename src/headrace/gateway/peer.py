@@ -17,6 +17,9 @@ class Peer(Connection):
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
     line: Any  # The ConfirmLine of its virtual host's store.
     unflushed: list[Any]  # Channels with publishes of this read.
+    speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
+    plain_from: bytes | None  # The content header that was last made plain,
+    plain_to: bytes  # and what became of it.
 
     def starve(self, queue: Queue) -> None:
         """The client does not read: ``queue`` has to be drained once it does."""

@@ -53,6 +53,7 @@ class Exchange:
         self.alternate = alternate if isinstance(alternate, str) else None
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
         self.deleted = False
+        self.realm = ""  # The access realm of the ticket that it was made with.
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} bindings={len(self.bindings)}>"

@@ -52,6 +52,7 @@ cdef class Queue:
     cdef public bint durable
     cdef public bint auto_delete
     cdef public bint deleted
+    cdef public str realm
     cdef public bint is_stream
     cdef public bint limited
     cdef public bint ranked

@@ -129,6 +129,7 @@ class Queue:
         self.exclusive_owner = exclusive_owner
         self.arguments = arguments if arguments is not None else {}
         self.deleted = False
+        self.realm = ""  # The access realm of the ticket that it was made with.
         self.is_stream = False
         # Limits; the virtual host fills them in from the arguments.
         self.max_length = -1

@@ -16,6 +16,7 @@ from headrace.gateway.access import Access, LoginRefused
 from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
 from headrace.gateway.coordinator import Coordinator
+from headrace.gateway.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
@@ -122,6 +123,7 @@ class Broker:
             output_max=settings.output_size_max,
             server_properties=self.introduction(settings.product, settings.product_version),
             specification_qos=settings.specification_qos,
+            offers=self.offers(),
         )
         self.reactor = Reactor(
             asyncio.get_running_loop(),
@@ -131,6 +133,26 @@ class Broker:
             settings.frame_max,
         )
         self.reactor.definitions = self.storage.definitions
+
+    def offers(self) -> Offers:
+        """What is configured for clients of 0-8 and 0-9.
+
+        Raises:
+            StartError: one of the settings cannot be used.
+        """
+        settings = self.settings
+        values: dict[str, Any] = {}
+        for name, key, read in (
+            ("known_hosts", "known_hosts", hosts_of),
+            ("redirect", "redirect", hosts_of),
+            ("realms", "realms", realms_of),
+            ("tunnel_proxies", "proxies", pairs),
+        ):
+            try:
+                values[key] = read(getattr(settings, name))
+            except OfferError as error:
+                raise StartError(f"setting {name}: {error}") from None
+        return Offers(**values, resume_ms=int(settings.channel_resume_s * 1000))
 
     def add_vhost(self, name: str, number: int) -> None:
         """Bring a virtual host up with all that was kept of it."""

@@ -127,6 +127,29 @@ class Settings:
     tls_product: str = setting("", "Product name on the TLS port; empty: as on the other port.")
     tls_product_version: str = setting("", "Version on the TLS port; empty: as on the other port.")
 
+    known_hosts: str = setting(
+        "",
+        "Other hosts of each virtual host, told to clients of 0-8 and 0-9: "
+        "`/=host:port,host:port`, separated by spaces.",
+    )
+    redirect: str = setting(
+        "", "Where clients of 0-8 and 0-9 are sent that do not insist, in the same form."
+    )
+    realms: str = setting(
+        "/data=.* /admin=.*",
+        "Access realms for tickets of 0-8 and 0-9: `realm=pattern of the names in it`.",
+    )
+    tunnel_proxies: str = setting(
+        "", "Queues that take blocks of the tunnel class: `proxy=queue`, separated by spaces."
+    )
+    channel_resume_s: float = setting(
+        30.0,
+        "How long the channels of a lost 0-9 connection can be resumed.",
+        unit="seconds",
+        low=0,
+        high=3600,
+    )
+
     guest_loopback_only: bool = setting(True, "The user guest may log in over loopback only.")
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test class of 0-8: a peer shows that it reads integers, strings, tables and contents right.
+
+The standard names the operations but gives them no numbers; they are counted from 1 in the order in
+which it names them, and 0, which a client that fills in nothing sends, is the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from headrace.protocol.codec_0_x import (
+    MethodBase,
+    TestContent,
+    TestContentOk,
+    TestInteger,
+    TestIntegerOk,
+    TestString,
+    TestStringOk,
+    TestTable,
+    TestTableOk,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+ADD, MIN, MAX = 1, 2, 3
+U32 = 0xFFFFFFFF
+U64 = 0xFFFFFFFFFFFFFFFF
+
+
+def integer(connection: Any, channel: Any, method: TestInteger) -> MethodBase:
+    """Add four integers, or find the lowest or highest."""
+    values = (method.integer_1, method.integer_2, method.integer_3, method.integer_4)
+    return TestIntegerOk(result=of_integers(values, method.operation))
+
+
+def string(connection: Any, channel: Any, method: TestString) -> MethodBase:
+    """Join two strings, or find the shorter or longer."""
+    values = (method.string_1.encode(), as_bytes(method.string_2))
+    return TestStringOk(result=of_strings(values, method.operation))
+
+
+def table(connection: Any, channel: Any, method: TestTable) -> MethodBase:
+    """Do it with the numbers and with the strings of a table."""
+    values = method.table.values()
+    numbers = [int(v) for v in values if isinstance(v, int | Decimal) and not isinstance(v, bool)]
+    strings = [as_bytes(v) for v in values if isinstance(v, str | bytes)]
+    return TestTableOk(
+        integer_result=of_integers(numbers, method.integer_op),
+        string_result=of_strings(strings, method.string_op),
+    )
+
+
+def content(connection: Any, channel: Any, method: TestContent, header: bytes, body: bytes) -> None:
+    """Echo a content with the sum of its octets."""
+    connection.send_content(
+        channel.number, TestContentOk(content_checksum=sum(body) & U32), header, body
+    )
+
+
+def unasked(connection: Any, channel: Any, method: MethodBase) -> None:
+    """An answer to what we never ask."""
+    raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
+
+
+def content_unasked(
+    connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
+) -> None:
+    """Likewise, with content."""
+    unasked(connection, channel, method)
+
+
+def of_integers(values: Sequence[int], operation: int) -> int:
+    """The result of an operation on integers, as 64 bits."""
+    if not values:
+        return 0
+    if known(operation) == ADD:
+        return sum(values) & U64
+    return (min(values) if operation == MIN else max(values)) & U64
+
+
+def of_strings(values: Sequence[bytes], operation: int) -> bytes:
+    """The result of an operation on strings."""
+    if not values:
+        return b""
+    if known(operation) == ADD:
+        return b"".join(values)
+    return min(values, key=len) if operation == MIN else max(values, key=len)
+
+
+def known(operation: int) -> int:
+    """Refuse operations that the standard does not name."""
+    if operation > MAX:
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown operation {operation}")
+    return operation or ADD
+
+
+def as_bytes(value: bytes | str) -> bytes:
+    """A string as octets."""
+    return value.encode() if isinstance(value, str) else value
+
+
+HANDLERS: dict[str, Any] = {
+    "test.integer": integer,
+    "test.integer-ok": unasked,
+    "test.string": string,
+    "test.string-ok": unasked,
+    "test.table": table,
+    "test.table-ok": unasked,
+}
+CONTENT_HANDLERS: dict[str, Any] = {
+    "test.content": content,
+    "test.content-ok": content_unasked,
+}

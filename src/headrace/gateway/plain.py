@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers for clients that know no more types than 0-8 and 0-9 have: S, I, D, T and F.
+
+Whatever a producer or the broker put into a message's headers, such a client can read the rest of
+the content only if it can read these. Messages are kept as they came; this is done on their way
+out, and only for headers that hold other types::
+
+    t b B s u i l L  I when it fits into 32 bits, else S in decimal
+    f d              S in decimal
+    x                S
+    A                F with the keys "1", "2" ...
+    V                left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from headrace.wire.table import Timestamp, decode_table, encode_entry, encode_timestamp
+
+FLAGS_AT = 12
+PROPERTIES_AT = 14
+HEADERS_FLAG = 0x2000
+BEFORE_HEADERS = (0x8000, 0x4000)  # Content type and encoding, in every class that has headers.
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+TIME_MAX = 2**64 - 1
+
+
+def plain_header(payload: bytes) -> bytes:
+    """Return the payload of a content header frame with plain types in its headers."""
+    flags = int.from_bytes(payload[FLAGS_AT:PROPERTIES_AT], "big")
+    at = PROPERTIES_AT
+    for flag in BEFORE_HEADERS:
+        if flags & flag:
+            at += 1 + payload[at]
+    table, end = decode_table(payload, at)
+    return payload[:at] + plain_table(table) + payload[end:]
+
+
+def plain_table(table: Mapping[str, Any]) -> bytes:
+    """Encode a table with plain types only."""
+    entries = b"".join(
+        len(raw := key.encode()).to_bytes(1, "big") + raw + plain_value(value)
+        for key, value in table.items()
+        if value is not None
+    )
+    return len(entries).to_bytes(4, "big") + entries
+
+
+def plain_value(value: Any) -> bytes:
+    """Encode a value with its tag."""
+    if isinstance(value, Mapping):
+        return b"F" + plain_table(value)
+    if isinstance(value, list | tuple):
+        return b"F" + plain_table({str(n): item for n, item in enumerate(value, 1)})
+    if isinstance(value, Timestamp | datetime):
+        return b"T" + encode_timestamp(value).to_bytes(8, "big")
+    if isinstance(value, int) and INT_MIN <= value <= INT_MAX:
+        return b"I" + int(value).to_bytes(4, "big", signed=True)
+    if isinstance(value, Decimal):
+        return encode_entry("", value)[1:]
+    raw = value if isinstance(value, bytes) else text_of(value).encode()
+    return b"S" + len(raw).to_bytes(4, "big") + raw
+
+
+def text_of(value: Any) -> str:
+    """What a client reads in place of a value that it has no type for."""
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels of 0-9 that outlive a lost connection for a while: channel.resume.
+
+``channel.open-ok`` gives every channel an id. When the connection is lost, without a close from
+either side, its channels are kept: what they hold stays unsettled, their transactions stay open,
+their consumers wait. Within the time that is set, a connection of the same user to the same virtual
+host may take one over with ``channel.resume`` in place of ``channel.open``; its consumers go on and
+delivery tags keep their meaning. Whatever is not taken over in time ends as any channel does.
+
+Exclusive queues belong to the connection, not the channel, and go with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any, NamedTuple
+
+from headrace.model.errors import NotFound
+
+log = logging.getLogger(__name__)
+
+SUSPENDED_MAX = 4096  # Channels of one broker; beyond it channels end with their connection.
+ID_OCTETS = 16
+
+
+class Suspended(NamedTuple):
+    """A channel that waits to be resumed."""
+
+    channel: Any
+    connection: Any  # The one that was lost.
+
+
+class Suspensions:
+    """The channels of one broker that wait to be resumed."""
+
+    def __init__(self, keep_ms: int) -> None:
+        """Channels are kept for ``keep_ms`` milliseconds; 0 keeps none."""
+        self.keep_ms = keep_ms
+        self.waiting: dict[bytes, Suspended] = {}
+
+    def fresh_id(self) -> bytes:
+        """Return an id that nobody can guess."""
+        return secrets.token_hex(ID_OCTETS).encode()
+
+    def suspend(self, connection: Any, channel: Any) -> bool:
+        """Keep a channel whose connection is lost; tell whether it is kept."""
+        if not self.keep_ms or not channel.id or len(self.waiting) >= SUSPENDED_MAX:
+            return False
+        channel.abandon()
+        self.waiting[channel.id] = Suspended(channel, connection)
+        for consumer in list((channel.consumers or {}).values()):
+            consumer.queue.remove_consumer(consumer)
+        connection.vhost.agenda.put(
+            ("resume", channel.id),
+            connection.tally.now_ms + self.keep_ms,
+            lambda _: self.expire(channel.id),
+        )
+        return True
+
+    def expire(self, channel_id: bytes) -> int:
+        """Nobody came for a channel."""
+        suspended = self.waiting.pop(channel_id, None)
+        if suspended is not None:
+            log.info("connection %d: a channel was not resumed", suspended.connection.number)
+            suspended.connection.context.end_channel(suspended.connection, suspended.channel)
+        return 0
+
+    def take(self, connection: Any, channel_id: bytes) -> Suspended:
+        """Return what waits under an id, for this connection to go on with.
+
+        Raises:
+            NotFound: there is nothing, or it is another user's.
+        """
+        suspended = self.waiting.get(channel_id)
+        if (
+            suspended is None
+            or suspended.connection.vhost is not connection.vhost
+            or suspended.connection.user.name != connection.user.name
+        ):
+            raise NotFound("no channel of that id waits to be resumed")
+        del self.waiting[channel_id]
+        connection.vhost.agenda.remove(("resume", channel_id))
+        return suspended
+
+
+def resume(connection: Any, fresh: Any, suspended: Suspended) -> Any:
+    """Put a suspended channel in the place of the one just opened; its consumers still wait."""
+    channel = suspended.channel
+    number = fresh.number
+    channel.number = number
+    channel.connection = connection
+    channel.state = fresh.state
+    connection.channels[number] = channel
+    connection.last = None
+    connection.unacked += channel.unacked
+    for consumer in list((channel.consumers or {}).values()):
+        consumer.connection = connection
+        consumer.publisher = connection.number
+        if consumer.queue.deleted:
+            del channel.consumers[consumer.tag]
+    return channel
+
+
+def restart(channel: Any) -> None:
+    """Let the consumers of a resumed channel go on."""
+    for consumer in list((channel.consumers or {}).values()):
+        queue = consumer.queue
+        consumer.parked = False
+        queue.add_consumer(consumer)
+        queue.drain()
