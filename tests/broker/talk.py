@@ -45,6 +45,14 @@ class Talk:
         self.version = version
         self.raw = Raw(host, port, version).opened().channel(1)
 
+    @classmethod
+    def of(cls, raw: Raw) -> Talk:
+        """A client around a connection with a channel open already."""
+        talk = cls.__new__(cls)
+        talk.version = raw.version
+        talk.raw = raw
+        return talk
+
     def close(self) -> None:
         self.raw._socket.close()
 

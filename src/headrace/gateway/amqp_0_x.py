@@ -246,8 +246,12 @@ class GatewayConnection(Publisher):
     def end(self) -> None:
         """The connection is over, however it came to that: give everything back."""
         if self.ended:
+            if self.state_number == 9 and not self.deaf:
+                self.context.log_loss(self)
             return
         self.ended = True
+        if self.state_number == 8:
+            self.context.log_loss(self)
         lost = self.state_number == 8 and self.version is V0_9  # Nobody closed it.
         for channel in list(self.channels.values()):
             if not lost or not self.context.suspensions.suspend(self, channel):

@@ -37,11 +37,15 @@ from headrace.model.errors import (
 from headrace.model.ports import Store
 from headrace.model.tally import Tally
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
+from headrace.protocol.connection_0_x import State
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import BufferPool
 from headrace.spec.reply import ReplyCode
 
 log = logging.getLogger(__name__)
+
+OPEN = State.OPEN.value
+CHANNEL_CLOSING = 2  # As headrace.protocol.content.CLOSING.
 
 CODES: dict[type[ModelError], ReplyCode] = {
     AccessRefused: ReplyCode.ACCESS_REFUSED,
@@ -238,6 +242,17 @@ class Context:
     def log_failure(self, connection: Any, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""
         log.warning("connection %d: %s", connection.number, error)
+
+    def log_loss(self, connection: Any) -> None:
+        """Tell the operator what was closed by the socket alone, where a method was due."""
+        number = connection.number
+        if connection.state_number == OPEN:
+            log.warning("connection %d: lost without a close", number)
+        else:
+            log.warning("connection %d: no close-ok came before the end", number)
+        for channel in connection.channels.values():
+            if channel.state == CHANNEL_CLOSING:
+                log.warning("connection %d, channel %d: no close-ok came", number, channel.number)
 
     def end_channel(self, connection: Any, channel: Any) -> None:
         """A channel is over: its consumers go, what it held returns to its queues."""

@@ -15,7 +15,7 @@ import re2
 
 HOSTS_BYTES_MAX = 255  # They travel as one short string.
 REALMS = "/data=.* /admin=.*"  # The realms that clients ask for by custom; all resources in each.
-RESUME_S = 30.0
+RESUME_S = 10.0
 
 Pattern = Callable[[str], object]
 

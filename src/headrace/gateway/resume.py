@@ -45,7 +45,9 @@ class Suspensions:
 
     def suspend(self, connection: Any, channel: Any) -> bool:
         """Keep a channel whose connection is lost; tell whether it is kept."""
-        if not self.keep_ms or not channel.id or len(self.waiting) >= SUSPENDED_MAX:
+        if not self.keep_ms or not channel.id or connection.speaks_more:
+            return False  # Qpid's clients never resume: they want their messages back at once.
+        if len(self.waiting) >= SUSPENDED_MAX:
             return False
         channel.abandon()
         self.waiting[channel.id] = Suspended(channel, connection)

@@ -598,6 +598,7 @@ class Connection(Endpoint):
             channel = self.make_channel(number)
             channel.state = C_OPEN
             self.channels[number] = channel
+            self.last = channel
         elif isinstance(method, ChannelOpenOk):
             if channel.state != 0:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.open-ok without an open")

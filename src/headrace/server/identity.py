@@ -24,6 +24,7 @@ CAPABILITIES = {
 def server_properties(product: str, version: str, *, per_consumer_qos: bool) -> dict[str, Any]:
     """The server properties; an empty version is the real one."""
     return {
+        "host": platform.node(),
         "product": product,
         "version": version or __version__,
         "platform": f"Python {platform.python_version()}",

@@ -143,7 +143,7 @@ class Settings:
         "", "Queues that take blocks of the tunnel class: `proxy=queue`, separated by spaces."
     )
     channel_resume_s: float = setting(
-        30.0,
+        10.0,
         "How long the channels of a lost 0-9 connection can be resumed.",
         unit="seconds",
         low=0,
