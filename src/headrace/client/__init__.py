@@ -32,6 +32,7 @@ from headrace.client.errors import (
 from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
 from headrace.client.message import Message, Received
 from headrace.client.reconnect import Reconnect
+from headrace.client.session import Session, Subscription, Transfer
 from headrace.client.stream import Record, Stream
 from headrace.client.url import Settings, parse_url
 
@@ -69,9 +70,12 @@ __all__ = [
     "Recovered",
     "ResourceLocked",
     "Returned",
+    "Session",
     "Settings",
     "Stream",
+    "Subscription",
     "Transaction",
+    "Transfer",
     "Unblocked",
     "UsageError",
     "connect",

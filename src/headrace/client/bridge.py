@@ -24,11 +24,10 @@ from headrace.client.message import (
     message_fields,
     milliseconds,
 )
-from headrace.client.properties_0_10 import as_table, fields_of, structs_of
+from headrace.client.properties_0_10 import as_table, fields_of, place_of, structs_of
 from headrace.protocol import codec_0_x as old
 from headrace.protocol.codec_0_10 import (
     Command,
-    DeliveryProperties,
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
@@ -389,7 +388,7 @@ class Bridge:
             self.owner.link_method(self.number, old.ChannelClose(reply_code=code, reply_text=text))
         self._over = True
 
-    def transfer(self, number: int, command: Any, header: bytes, body: bytes) -> None:
+    def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
         """A message came."""
         tag = command.destination or ""
         fetch = self._fetches.get(tag)
@@ -444,6 +443,9 @@ class Bridge:
 
     def granted(self, timeout_s: int | None) -> None:
         """Never asked for."""
+
+    def given_up(self, low: int, high: int) -> None:
+        """Never: nothing is kept for another attachment."""
 
     def lost(self, error: ClientError) -> None:
         """The owner is told by the link."""
@@ -517,7 +519,7 @@ class Bridge:
         except ExecutionError as error:
             self.link.violated(str(error))
             structs = []
-        redelivered, exchange, routing_key = placed(structs)
+        redelivered, exchange, routing_key = place_of(structs)
         fields = fields_of(structs)
         self._delivered += 1
         if no_ack:
@@ -595,14 +597,6 @@ class Bridge:
                 self.owner.link_method(self.number, old.BasicAck(delivery_tag=tag))
             else:
                 self.owner.link_method(self.number, old.BasicNack(delivery_tag=tag))
-
-
-def placed(structs: list[Struct]) -> tuple[bool, str, str]:
-    """Whether a message comes again, its exchange and its routing key."""
-    for each in structs:
-        if isinstance(each, DeliveryProperties):
-            return each.redelivered, each.exchange or "", each.routing_key or ""
-    return False, "", ""
 
 
 # The values came from `fields_of`.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -28,9 +28,11 @@ from headrace.client.errors import (
 )
 from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
 from headrace.client.intake import HELD_MAX, HIGH_WATER, Intake
+from headrace.client.link_0_10 import Link010
 from headrace.client.links import open_link
 from headrace.client.opening import Opening
 from headrace.client.reconnect import Reconnect, Topology
+from headrace.client.session import Session
 from headrace.client.stream import Stream
 from headrace.client.url import Settings, parse_url
 from headrace.spec.reply import ReplyCode
@@ -167,6 +169,22 @@ class Connection:
 
         return Opening(open_channel)
 
+    def session(
+        self, name: str | bytes = "", *, timeout_s: int | None = 0, force: bool = False
+    ) -> Opening[Session]:
+        """A session of AMQP 0-10, attached: `await` it, or use it with `async with`.
+
+        The broker keeps it for `timeout_s` (None: for good) when its connection is lost. `force`
+        takes it away from the connection that it is attached to.
+        """
+
+        async def open_session() -> Session:
+            session = Session(self, name, timeout_s)
+            await session.attach(self, force=force)
+            return session
+
+        return Opening(open_session)
+
     def stream(self, name: str) -> Stream:
         """A stream, to be read by offset."""
         return Stream(self, name)
@@ -187,6 +205,18 @@ class Connection:
     async def ready(self) -> None:
         """Wait until the connection is usable, or closed for good."""
         await self._settled.wait()
+
+    async def session_link(self) -> Link010:
+        """The link, for a session; UsageError when it does not speak AMQP 0-10."""
+        link = await self._ready_link()
+        if not isinstance(link, Link010):
+            raise UsageError(f"sessions need version=0-10 in the URL of {self.address}")
+        return link
+
+    @property
+    def channel_numbers(self) -> Container[int]:
+        """The numbers of the channels that are in use."""
+        return self._channels
 
     # --- For channels -------------------------------------------------------------------------
 

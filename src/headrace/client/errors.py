@@ -71,6 +71,7 @@ class Closed(ClientError):
         self.code = code
         self.text = text
         self.method = method
+        self.field_index: int | None = None  # In 0-10: of the field at fault, from 0.
 
     def __str__(self) -> str:
         return f"{self.code} {self.text}"

@@ -65,7 +65,7 @@ class User(Protocol):
     def detached(self, code: int) -> None:
         """The session left its channel; `code` is 0 or a session.detach-code."""
 
-    def transfer(self, number: int, command: Any, header: bytes, body: bytes) -> None:
+    def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
         """A message came; complete `number` when it is done with."""
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
@@ -85,6 +85,9 @@ class User(Protocol):
 
     def granted(self, timeout_s: int | None) -> None:
         """How long the broker keeps the session when it is detached."""
+
+    def given_up(self, low: int, high: int) -> None:
+        """These commands of yours were lost with an attachment."""
 
     def lost(self, error: ClientError) -> None:
         """The link is gone."""
@@ -145,7 +148,7 @@ class ClientMachine(Machine):
         _, command = decode_command(bytes(start[:args_end]))
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         user = self._user(session)
-        self._tell(user.transfer, session.command_id, command, start[header:header_end], body)
+        self._tell(user.transferred, session.command_id, command, start[header:header_end], body)
 
     def on_command(
         self, session: Session, command: Command, header: bytes, parts: tuple[bytes, ...]
@@ -169,6 +172,9 @@ class ClientMachine(Machine):
 
     def on_resumed(self, session: Session, kept: bool) -> None:
         self._tell(self._user(session).resumed, kept)
+
+    def on_given_up(self, session: Session, lo: int, hi: int) -> None:
+        self._tell(self._user(session).given_up, lo, hi)
 
     def on_session_failed(self, session: Session, error: ExecutionError) -> None:
         log.warning("%s broke a rule in a session: %s", self.link.settings.address, error)

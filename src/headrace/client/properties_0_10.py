@@ -109,6 +109,14 @@ def fields_of(structs: list[Struct]) -> dict[str, Any]:
     }
 
 
+def place_of(structs: list[Struct]) -> tuple[bool, str, str]:
+    """Whether a message comes again, its exchange and its routing key."""
+    for each in structs:
+        if isinstance(each, DeliveryProperties):
+            return each.redelivered, each.exchange or "", each.routing_key or ""
+    return False, "", ""
+
+
 def as_table(headers: Mapping[str, Any]) -> dict[str, Any]:
     """The headers with values that a field table of 0-9-1 can hold as well."""
     return {key: _plain(value) for key, value in headers.items()}
