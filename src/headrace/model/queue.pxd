@@ -24,6 +24,7 @@ cdef class Consumer:
     cdef public bint parked
     cdef public bint browses
     cdef public int priority
+    cdef public int family
     cdef public unsigned int publisher
     cdef public dict arguments
 

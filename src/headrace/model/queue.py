@@ -64,6 +64,7 @@ class Consumer:
         self.no_local = False
         self.selective = False  # Ask ``accepts`` before each message: no-local or prefetch-size.
         self.priority = 0
+        self.family = 0  # The kind of content that its ``put`` wants: see model/message.py.
         self.publisher = 0  # The number of its connection, as in Message.publisher.
         self.parked = False  # Out of the queue's round, waiting for room.
         self.browses = False  # Is shown messages without taking them.
@@ -86,7 +87,10 @@ class Consumer:
     def put(
         self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
     ) -> int:
-        """Take a message straight from a buffer, laid out as in Message.data; only with no_ack."""
+        """Take a message of class basic straight from a buffer, laid out as in Message.data.
+
+        Only with no_ack.
+        """
         return 0
 
     def cancelled(self) -> None:
@@ -694,13 +698,16 @@ class Queue:
                 self.ready_bytes -= message.body_size
                 self.shells += 1
                 continue
+            if consumer.selective and consumer.accepts(message) == 2:
+                return  # There will be room for it.
+            cursor.seen[self.level(message.priority)] = message.seq
             self.delivered += 1
             consumer.deliver(message)
             if self.tally.memory_used > self.tally.memory_max:
                 self.page_out(message)
 
     def following(self, cursor: Cursor) -> Message | None:
-        """Return the next ready message that a browser has not seen, and move its cursor."""
+        """Return the next ready message that a browser has not seen."""
         ahead = cursor.ahead
         level = len(cursor.seen)
         while level:
@@ -730,7 +737,6 @@ class Queue:
                     break
                 heappop(ahead)
             if found is not None:
-                cursor.seen[level] = found.seq
                 return found
             cursor.seen[level] = seen
         return None

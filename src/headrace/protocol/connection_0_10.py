@@ -49,7 +49,7 @@ from headrace.protocol.codec_0_10 import (
     decode_control,
     encode_control,
 )
-from headrace.protocol.connection_0_x import HANDSHAKE_OCTETS_MAX, Role, State
+from headrace.protocol.connection_0_x import Role, State
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.events_0_10 import (
     Attached,
@@ -66,6 +66,7 @@ from headrace.wire.errors import MalformedError
 log = logging.getLogger(__name__)
 
 FRAME_HEAD = 12  # Octets.
+HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
 MAX_FRAME_MIN = 4096  # Octets; what both peers must accept before they agreed on more.
 MAX_FRAME_MAX = 65535
 CONTROL_OCTETS_MAX = 262144  # Octets of unfinished controls, on all channels.

@@ -13,7 +13,7 @@ HEADERS: dict[bytes, Version] = {
     b"AMQP\x01\x01\x09\x01": V0_8,
 }
 
-SERVED: dict[Version, bool] = {V0_8: True, V0_9: True, V0_9_1: True, V0_10: False}
+SERVED: dict[Version, bool] = {V0_8: True, V0_9: True, V0_9_1: True, V0_10: True}
 
 # An unknown header is answered with the best version that we serve,
 BEST = V0_9_1

@@ -15,6 +15,7 @@ from typing import Any
 from headrace.gateway.access import Access, LoginRefused
 from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
+from headrace.gateway.context_0_10 import Context010
 from headrace.gateway.coordinator import Coordinator
 from headrace.gateway.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
@@ -61,6 +62,7 @@ class Broker:
         self.addresses: dict[str, str] = {}
         self.reactor: Reactor | None = None
         self.context: Context | None = None
+        self.shared_0_10: Context010 | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
         self.logins: set[asyncio.Task[None]] = set()
@@ -125,6 +127,14 @@ class Broker:
             specification_qos=settings.specification_qos,
             offers=self.offers(),
         )
+        self.shared_0_10 = Context010(
+            self.context,
+            default_vhost=settings.default_vhost,
+            session_timeout_s=settings.session_timeout_s,
+            detached_max=settings.sessions_detached_max,
+            strict_arguments=settings.specification_arguments,
+        )
+        self.context.make_0_10 = self.shared_0_10.connect
         self.reactor = Reactor(
             asyncio.get_running_loop(),
             self.context.pool,
@@ -186,6 +196,8 @@ class Broker:
         for transport in list(self.transports):
             if transport.connection.vhost is vhost:
                 transport.connection.force_close(f"vhost '{name}' was deleted")
+        assert self.shared_0_10 is not None
+        self.shared_0_10.drop_vhost(vhost)
         self.context.lines.pop(name, None)
         store = self.storage.stores[name]
         self.reactor.stores.remove(store)
@@ -296,6 +308,8 @@ class Broker:
             transport.tick()
             if transport.closed:
                 self.transports.discard(transport)
+        if self.shared_0_10 is not None:
+            self.shared_0_10.sessions.expire()
         self.reactor.turn()
 
     def wake_at(self, when_ms: int) -> None:
@@ -417,6 +431,8 @@ class Broker:
         for transport in list(self.transports):
             transport.lost()
         self.transports.clear()
+        if self.shared_0_10 is not None:
+            self.shared_0_10.sessions.end_all()
         if self.access is not None:
             self.access.close()
         if self.storage is not None:

@@ -122,6 +122,20 @@ class Settings:
         "Read basic.qos as the standard says (channel, or connection with global) instead of as "
         "clients expect (each consumer, or channel with global).",
     )
+    specification_arguments: bool = setting(
+        True,
+        "Refuse 0-10 declarations with arguments that are not understood, as the standard says.",
+    )
+    session_timeout_s: int = setting(
+        3600,
+        "Longest time that a 0-10 session without a connection is kept.",
+        unit="seconds",
+        low=0,
+        high=1 << 31,
+    )
+    sessions_detached_max: int = setting(
+        1024, "0-10 sessions that are kept without a connection.", low=0, high=1 << 20
+    )
     product: str = setting("Headrace", "Product name in the server properties.")
     product_version: str = setting("", "Version in the server properties; empty: the real one.")
     tls_product: str = setting("", "Product name on the TLS port; empty: as on the other port.")

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a 0-10 client is told of a command that cannot be done: the code, and the field to blame."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from headrace.model.errors import (
+    AccessRefused,
+    CommandInvalid,
+    InvalidArgument,
+    ModelError,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    ResourceError,
+    ResourceLocked,
+)
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+
+if TYPE_CHECKING:
+    from headrace.protocol.codec_0_10 import Command
+
+CODES: dict[type[ModelError], ExecutionCode] = {
+    AccessRefused: ExecutionCode.UNAUTHORIZED_ACCESS,
+    CommandInvalid: ExecutionCode.COMMAND_INVALID,
+    InvalidArgument: ExecutionCode.INVALID_ARGUMENT,
+    NotAllowed: ExecutionCode.NOT_ALLOWED,
+    NotFound: ExecutionCode.NOT_FOUND,
+    NotImplementedHere: ExecutionCode.NOT_IMPLEMENTED,
+    PreconditionFailed: ExecutionCode.PRECONDITION_FAILED,
+    ResourceError: ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
+    ResourceLocked: ExecutionCode.RESOURCE_LOCKED,
+}
+
+
+def fault(code: ExecutionCode, text: str, command: Command, field: str) -> ExecutionError:
+    """Return the error that blames one field of a command."""
+    return ExecutionError(code, text, places(command)[field])
+
+
+def translate(error: ModelError, command: Command | None = None, field: str = "") -> ExecutionError:
+    """Return what a refusal of the model is in 0-10; ``field`` is to blame, if it is given."""
+    index = places(command)[field] if command is not None and field else None
+    for kind in type(error).__mro__:
+        code = CODES.get(kind)
+        if code is not None:
+            return ExecutionError(code, error.text, index)
+    return ExecutionError(ExecutionCode.INTERNAL_ERROR, "internal error")
+
+
+def places(command: Command) -> dict[str, int]:
+    """The fields of a command by name, counted from 0."""
+    return {field.name: index for index, field in enumerate(fields(command))}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header segment of a message.transfer that a client publishes: read, checked, written anew.
+
+What a broker has to say is put in: the exchange, the time of arrival where the client gave none,
+and the expiration that follows from a ttl. What belongs to the transfer alone (fragments,
+resume-id) is taken out. The delivery properties come first, whatever the client's order, so that a
+delivery can set ``redelivered`` in place; all else stays octet for octet, structs that nobody knows
+included.
+"""
+
+import cython
+
+if not cython.compiled:
+    from headrace.wire.memory import get16, get32, get64
+
+from headrace.protocol.codec_0_10 import decode_headers
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.wire.errors import MalformedError
+
+DISCARD_UNROUTABLE = 0x001
+IMMEDIATE = 0x002
+REDELIVERED = 0x004
+PRIORITY = 0x008
+DELIVERY_MODE = 0x010
+TTL = 0x020
+TIMESTAMP = 0x040
+EXPIRATION = 0x080
+EXCHANGE = 0x100
+ROUTING_KEY = 0x200
+RESUME_ID = 0x400
+RESUME_TTL = 0x800
+TTL_MS_MAX = 1 << 50  # Some 35,000 years; what lives longer lives so long.
+
+
+class TransferHeader:
+    """What matters to the broker in one header segment."""
+
+    def __init__(self) -> None:
+        self.flags = 0  # Of the delivery properties.
+        self.priority = 0
+        self.delivery_mode = 0
+        self.ttl_ms = 0
+        self.timestamp_s = 0
+        self.expiration_s = 0
+        self.routing_key = b""
+        self.resume_id = b""
+        self.resume_ttl_ms = 0
+        self.user_id: bytes | None = None
+        self.has_headers = False  # There are application headers.
+        self.first = True  # The fragment is a message's first,
+        self.last = True  # and its last.
+        self.rest = b""  # The structs but for delivery and fragment properties.
+
+    def read(self, d: bytes) -> None:
+        """Read the payload of a header segment.
+
+        Raises:
+            ExecutionError: it is malformed.
+        """
+        at = 0
+        end = len(d)
+        seen = 0
+        rest: list[bytes] = []
+        while at < end:
+            if end - at < 6:
+                raise malformed("a struct is cut off")
+            size = get32(d, at)
+            stop = at + 4 + size
+            if size < 2 or stop > end:
+                raise malformed("a struct is cut off")
+            code = get16(d, at + 4)
+            if code == 0x0401 or code == 0x0402 or code == 0x0403:
+                bit = 1 << (code & 3)
+                if seen & bit:
+                    raise malformed("a struct comes twice")
+                seen |= bit
+                if size < 4:
+                    raise malformed("a struct is cut off")
+            if code == 0x0401:
+                self.read_delivery(d, at + 6, stop)
+            elif code == 0x0402:
+                flags = d[at + 6]
+                if flags & 0xF8 or d[at + 7] or size != (12 if flags & 4 else 4):
+                    raise malformed("fragment-properties")
+                self.first = flags & 1 != 0
+                self.last = flags & 2 != 0
+            else:
+                if code == 0x0403:
+                    self.read_message(d, at + 6, stop)
+                rest.append(d[at:stop])
+            at = stop
+        self.rest = b"".join(rest)
+
+    def read_delivery(self, d: bytes, at: int, end: int) -> None:
+        """Read the packing flags and fields of delivery-properties."""
+        flags = d[at] | d[at + 1] << 8
+        at += 2
+        if flags & 0xF000:
+            raise malformed("flags of fields that do not exist")
+        self.flags = flags
+        fixed = (1 if flags & PRIORITY else 0) + (1 if flags & DELIVERY_MODE else 0)
+        fixed += 8 * ((1 if flags & TTL else 0) + (1 if flags & TIMESTAMP else 0)) + (
+            8 if flags & EXPIRATION else 0
+        )
+        if end - at < fixed:
+            raise malformed("delivery-properties are cut off")
+        if flags & PRIORITY:
+            self.priority = d[at]
+            at += 1
+        if flags & DELIVERY_MODE:
+            self.delivery_mode = d[at]
+            at += 1
+        if flags & TTL:
+            self.ttl_ms = min(get64(d, at), TTL_MS_MAX)
+            at += 8
+        if flags & TIMESTAMP:
+            self.timestamp_s = get64(d, at)
+            at += 8
+        if flags & EXPIRATION:
+            self.expiration_s = get64(d, at)
+            at += 8
+        if flags & EXCHANGE:
+            at = skip8(d, at, end)
+        if flags & ROUTING_KEY:
+            start = at + 1
+            at = skip8(d, at, end)
+            self.routing_key = d[start:at]
+        if flags & RESUME_ID:
+            start = at + 2
+            at = skip16(d, at, end)
+            self.resume_id = d[start:at]
+        if flags & RESUME_TTL:
+            if end - at < 8:
+                raise malformed("delivery-properties are cut off")
+            self.resume_ttl_ms = get64(d, at)
+            at += 8
+        if at != end:
+            raise malformed("delivery-properties are longer than their fields")
+
+    def read_message(self, d: bytes, at: int, end: int) -> None:
+        """Read what matters of message-properties, and check that it is whole."""
+        flags = d[at] | d[at + 1] << 8
+        at += 2
+        if flags & 0xFE00:
+            raise malformed("flags of fields that do not exist")
+        if flags & 0x001:
+            at += 8
+        if flags & 0x002:
+            at += 16
+        if flags & 0x004:
+            at = skip16(d, at, end)
+        if flags & 0x008:
+            at = skip16(d, at, end)
+        if flags & 0x010:
+            at = skip8(d, at, end)
+        if flags & 0x020:
+            at = skip8(d, at, end)
+        if flags & 0x040:
+            start = at + 2
+            at = skip16(d, at, end)
+            self.user_id = d[start:at]
+        if flags & 0x080:
+            at = skip16(d, at, end)
+        if flags & 0x100:
+            if end - at < 4 or get32(d, at) > end - at - 4:
+                raise malformed("application-headers are cut off")
+            at += 4 + get32(d, at)
+            self.has_headers = True
+        if at != end:
+            raise malformed("message-properties are malformed")
+
+    def write(self, exchange: bytes, now_ms: int) -> bytes:
+        """Return the header segment that is kept and delivered; the message arrives now."""
+        flags = self.flags & ~(RESUME_ID | RESUME_TTL) | TIMESTAMP | EXCHANGE
+        timestamp_s = self.timestamp_s if self.flags & TIMESTAMP else now_ms // 1000
+        fields = b""
+        if flags & PRIORITY:
+            fields += bytes((self.priority,))
+        if flags & DELIVERY_MODE:
+            fields += bytes((self.delivery_mode,))
+        if flags & TTL:
+            fields += self.ttl_ms.to_bytes(8, "big")
+            flags |= EXPIRATION
+            self.expiration_s = (now_ms + self.ttl_ms) // 1000
+        fields += timestamp_s.to_bytes(8, "big")
+        if flags & EXPIRATION:
+            fields += self.expiration_s.to_bytes(8, "big")
+        fields += bytes((len(exchange),)) + exchange
+        if flags & ROUTING_KEY:
+            fields += bytes((len(self.routing_key),)) + self.routing_key
+        head = (4 + len(fields)).to_bytes(4, "big") + b"\x04\x01"
+        return head + bytes((flags & 0xFF, flags >> 8)) + fields + self.rest
+
+    def deadline_ms(self, now_ms: int) -> int:
+        """When the message expires; 0 is never."""
+        if self.flags & TTL:
+            return now_ms + self.ttl_ms
+        if self.flags & EXPIRATION:
+            return min(self.expiration_s, TTL_MS_MAX) * 1000
+        return 0
+
+
+def application_headers(rest: bytes) -> dict[str, object]:
+    """Return the application headers of encoded structs.
+
+    Raises:
+        ExecutionError: they are malformed.
+    """
+    try:
+        for struct in decode_headers(rest):
+            headers = getattr(struct, "application_headers", None)
+            if headers is not None:
+                return dict(headers)
+    except MalformedError as error:
+        raise malformed(str(error)) from None
+    return {}
+
+
+def skip8(d: bytes, at: int, end: int) -> int:
+    """Return what follows the str8 at ``at``."""
+    if at >= end or d[at] > end - at - 1:
+        raise malformed("a text is cut off")
+    return at + 1 + d[at]
+
+
+def skip16(d: bytes, at: int, end: int) -> int:
+    """Return what follows the vbin16 at ``at``."""
+    if end - at < 2 or get16(d, at) > end - at - 2:
+        raise malformed("octets are cut off")
+    return at + 2 + get16(d, at)
+
+
+def malformed(what: str) -> ExecutionError:
+    """The header segment cannot be read."""
+    return ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, f"malformed header segment: {what}")
