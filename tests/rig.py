@@ -93,16 +93,20 @@ class Rig:
         self.tally.now_ms += ms
         self.agenda.run(self.tally.now_ms)
 
-    def client(self, version: Version = V0_9_1, *, frame_max: int = 131072) -> Client:
+    def client(
+        self, version: Version = V0_9_1, *, frame_max: int = 131072, product: str = "rig"
+    ) -> Client:
         """A client with channel 1 open."""
         self.number += 1
-        return Client(self, self.number, version, frame_max)
+        return Client(self, self.number, version, frame_max, product)
 
 
 class Client:
     """A client of 0-8, 0-9 or 0-9-1."""
 
-    def __init__(self, rig: Rig, number: int, version: Version, frame_max: int) -> None:
+    def __init__(
+        self, rig: Rig, number: int, version: Version, frame_max: int, product: str
+    ) -> None:
         self.rig = rig
         self.version = version
         self.here = Connection(Role.CLIENT, version=version, frame_max=frame_max, body_max=BODY_MAX)
@@ -110,7 +114,12 @@ class Client:
         rig.context.connections[number] = self.there
         self.events: list[Event] = []
         self.pump()
-        self.send(ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest"), 0)
+        start_ok = ConnectionStartOk(
+            client_properties={"product": product},
+            mechanism="PLAIN",
+            response=b"\0guest\0guest",
+        )
+        self.send(start_ok, 0)
         self.send(ConnectionTuneOk(channel_max=64, frame_max=frame_max), 0)
         self.send(ConnectionOpen(virtual_host="/"), 0)
         self.send(ChannelOpen())

@@ -33,6 +33,7 @@ cdef class Channel(ProtocolChannel):
     cdef public dict consumers
     cdef public dict getters
     cdef public Converter converter
+    cdef public object message_side
     cdef public str last_queue
     cdef public bytes id
     cdef public unsigned int ticket
@@ -79,6 +80,7 @@ cdef class Channel(ProtocolChannel):
                    tail=Py_ssize_t)
     cdef write_split(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t end)
     @cython.locals(ring=Ring, known=cython.bint)
+    cpdef bint holds(self, unsigned long long tag) except -1
     cpdef check_tag(self, unsigned long long tag)
     @cython.locals(ring=Ring)
     cpdef settle(self, unsigned long long tag, bint multiple, int outcome)

@@ -193,6 +193,7 @@ class Channel(ProtocolChannel):
         self.consumers: dict[str, BasicConsumer] | None = None
         self.getters: dict[tuple[str, bool], Getter] | None = None
         self.converter: Converter | None = None  # For what is got and came from 0-10.
+        self.message_side: Any = None  # Its part in the message class of 0-9.
         self.last_queue = ""
         self.id: bytes | None = None  # What channel.resume of 0-9 knows it by.
         self.ticket = 0  # The access ticket of the last publish with one,
@@ -405,8 +406,8 @@ class Channel(ProtocolChannel):
 
     # --- Settlement ---------------------------------------------------------------------------
 
-    def check_tag(self, tag: int) -> None:
-        """Refuse a delivery tag that names nothing unsettled."""
+    def holds(self, tag: int) -> bool:
+        """Tell whether a delivery tag names something unsettled."""
         ring = self.ring
         known = ring is not None and self.base <= tag < self.base + ring.count
         if known:
@@ -415,7 +416,11 @@ class Channel(ProtocolChannel):
             known = True
         if known and self.tx_settles is not None and tag in self.tx_settles:
             known = False
-        if not known:
+        return known
+
+    def check_tag(self, tag: int) -> None:
+        """Refuse a delivery tag that names nothing unsettled."""
+        if not self.holds(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
     def settle(self, tag: int, multiple: bool, outcome: int) -> None:

@@ -11,6 +11,7 @@ from headrace.gateway import (
     control_connection,
     control_dtx,
     control_exchange,
+    control_message_0_9,
     control_queue,
     control_test,
     control_tunnel,
@@ -18,6 +19,7 @@ from headrace.gateway import (
 )
 from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.offers import Offers
+from headrace.gateway.references import Checkpoints
 from headrace.gateway.resume import Suspensions
 from headrace.gateway.route import Route
 from headrace.gateway.tickets import WRITE, Tickets
@@ -68,6 +70,7 @@ HANDLERS: dict[str, Handler] = {
     **control_exchange.HANDLERS,
     **control_queue.HANDLERS,
     **control_basic.HANDLERS,
+    **control_message_0_9.HANDLERS,
     **control_dtx.HANDLERS,
     **control_test.HANDLERS,
 }
@@ -125,6 +128,7 @@ class Context:
         self.vhosts = vhosts
         self.lines: dict[str, ConfirmLine] = {name: ConfirmLine(s) for name, s in stores.items()}
         self.stores = stores
+        self.checkpoints = Checkpoints()
         self.tally = tally
         self.authenticate = authenticate
         self.pool = BufferPool()
@@ -259,6 +263,7 @@ class Context:
         if connection.tickets:
             self.tickets.end_channel(connection, channel)
         control_basic.end_channel(connection, channel)
+        control_message_0_9.end_channel(channel)
 
     def end_connection(self, connection: Any) -> None:
         """A connection is over: its exclusive queues go."""

@@ -80,6 +80,12 @@ cdef class Publisher(Peer):
         Py_ssize_t args, Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end,
         unsigned long long body_size, tuple parts
     ) except -1
+    @cython.locals(queue=Queue, header=Py_ssize_t, size=cython.uint, route=Route,
+                   bits=cython.uint)
+    cpdef int publish_whole(
+        self, Channel channel, bytes data, Py_ssize_t address_len, unsigned long long body_size,
+        tuple parts
+    ) except -2
     cdef send_back(
         self, Channel channel, int code, str text, const unsigned char* d, Py_ssize_t args,
         Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end, tuple parts

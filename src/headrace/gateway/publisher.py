@@ -378,6 +378,38 @@ class Publisher(Peer):
             return 0
         return self.spread(route, d, args, address_len, end, body_size, parts)
 
+    def publish_whole(
+        self,
+        channel: Channel,
+        data: bytes,
+        address_len: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> int:
+        """Take a publish that came by another class than basic, laid out as for that.
+
+        Returns:
+            How many queues refused it; -1 when it is immediate and nobody takes it at once.
+        """
+        self.publishes = True
+        header = address_len + 2
+        size = get32(data, header + 3)
+        self.examine(data, header + 7, header + 7 + size)
+        route = self.find_route(data[:address_len], data, header + 7, size)
+        bits = data[address_len]
+        if channel.tx:
+            self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
+            return 0
+        if bits & 2:
+            ready = tuple([queue for queue in route.queues if queue.taker() is not None])
+            if not ready:
+                return -1
+            route = Route(route.key, ready, 0)
+        if route.count == 0:
+            self.tally.published += 1
+            return 0
+        return self.spread(route, data, 0, address_len, len(data), body_size, parts)
+
     def send_back(
         self,
         channel: Channel,

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References of the 0-9 message class: bodies that come in pieces, and checkpoints of them.
+
+A reference belongs to the channel that opened it, and is gone with it. A checkpoint outlives both:
+after a lost connection the same user resumes from it, on any channel of the same virtual host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+REFERENCES_MAX = 256  # Open on one channel.
+CHECKPOINTS_MAX = 1024  # Kept at a time.
+CHECKPOINT_OCTETS_MAX = 64 << 20  # Of all of them; what does not fit is not kept.
+CHECKPOINT_KEEP_MS = 600_000  # How long one is kept.
+PART_MIN = 65536  # Octets; smaller pieces are gathered.
+NAME_MAX = 4096  # Octets of the name of a reference.
+
+Key = tuple[str, str, str]  # Virtual host, user, identifier.
+
+
+class Reference:
+    """One body that is being put together, and the transfers that wait for it."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.size = 0  # Octets.
+        self._parts: list[bytes] = []
+        self._gathered = bytearray()  # Small pieces, until they are worth a part.
+        self.transfers: list[Any] = []
+        self.checkpoint: Key | None = None  # Which is not needed once the reference is closed.
+
+    def append(self, data: bytes) -> None:
+        """Append to the body."""
+        self.size += len(data)
+        self._gathered += data
+        if len(self._gathered) >= PART_MIN:
+            self._parts.append(bytes(self._gathered))
+            self._gathered.clear()
+
+    def body(self) -> list[bytes]:
+        """Return the body in parts."""
+        return [*self._parts, bytes(self._gathered)] if self._gathered else list(self._parts)
+
+
+class References:
+    """The references that are open on one channel."""
+
+    def __init__(self, tally: Any, octets_max: int) -> None:
+        """``octets_max`` bounds all bodies together, and with them each."""
+        self._open: dict[bytes, Reference] = {}
+        self._tally = tally
+        self._octets_max = octets_max
+        self._octets = 0
+
+    def open(self, name: bytes) -> Reference:
+        """Open a reference (0-9/message.open.reference#01).
+
+        Raises:
+            AmqpError: it is open already, or too many are.
+        """
+        if name in self._open:
+            raise AmqpError(ReplyCode.NOT_ALLOWED, f"reference {said(name)} is open already")
+        if len(self._open) >= REFERENCES_MAX or len(name) > NAME_MAX:
+            raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {REFERENCES_MAX} references")
+        reference = self._open[name] = Reference(name)
+        return reference
+
+    def find(self, name: bytes) -> Reference:
+        """Return an open reference (0-9/message.append.reference#01).
+
+        Raises:
+            AmqpError: it is not open.
+        """
+        reference = self._open.get(name)
+        if reference is None:
+            raise AmqpError(ReplyCode.NOT_ALLOWED, f"reference {said(name)} is not open")
+        return reference
+
+    def append(self, reference: Reference, data: bytes) -> None:
+        """Append to the body of a reference.
+
+        Raises:
+            AmqpError: it is larger than a body may be.
+        """
+        if self._octets + len(data) > self._octets_max:
+            raise AmqpError(
+                ReplyCode.CONTENT_TOO_LARGE,
+                f"referenced bodies exceed the {self._octets_max} octets that are allowed",
+            )
+        self._octets += len(data)
+        self._tally.memory_used += len(data)
+        reference.append(data)
+
+    def close(self, name: bytes) -> Reference:
+        """Close a reference and return it (0-9/message.close.reference#01).
+
+        Raises:
+            AmqpError: it is not open.
+        """
+        reference = self.find(name)
+        del self._open[name]
+        self._octets -= reference.size
+        self._tally.memory_used -= reference.size
+        return reference
+
+    def end(self) -> None:
+        """The channel is over."""
+        for name in list(self._open):
+            self.close(name)
+
+
+class Checkpoints:
+    """Bodies that were not complete when they were kept."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Key, tuple[int, list[bytes], int]] = {}  # Until when, parts, octets.
+        self.octets = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, key: Key, reference: Reference, now_ms: int) -> None:
+        """Keep what a reference holds by now, as far as there is room; the last one counts."""
+        self.forget(key)
+        self.expire(now_ms)
+        if len(self._kept) >= CHECKPOINTS_MAX:
+            return
+        parts: list[bytes] = []
+        size = 0
+        room = CHECKPOINT_OCTETS_MAX - self.octets
+        for part in reference.body():
+            kept = part[: room - size]
+            parts.append(kept)
+            size += len(kept)
+            if size == room:
+                break
+        self._kept[key] = (now_ms + CHECKPOINT_KEEP_MS, parts, size)
+        self.octets += size
+
+    def resume(self, key: Key, now_ms: int) -> list[bytes]:
+        """Return what was kept; nothing when there is no such checkpoint, or no longer."""
+        self.expire(now_ms)
+        kept = self._kept.get(key)
+        return [] if kept is None else kept[1]
+
+    def forget(self, key: Key) -> None:
+        """A checkpoint is not needed any longer."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self.octets -= kept[2]
+
+    def expire(self, now_ms: int) -> int:
+        """Drop what was kept long enough; return when to look again, 0 for never."""
+        for key in [key for key, (until, _, _) in self._kept.items() if until <= now_ms]:
+            self.forget(key)
+        return min((until for until, _, _ in self._kept.values()), default=0)
+
+
+def said(name: bytes) -> str:
+    """Return the name of a reference for a text that somebody reads."""
+    return repr(name[:64].decode("utf-8", "backslashreplace"))

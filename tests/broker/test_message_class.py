@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The message class of 0-9 with a broker that keeps what it has to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from talk import Talk
+
+from headrace.protocol.codec_0_x import (
+    Content,
+    MessageConsume,
+    MessageOk,
+    MessageTransfer,
+)
+from headrace.spec.tables import V0_9
+from serving import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MEMORY = 16 << 20
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker with a data directory and little memory."""
+    broker = Served(tmp_path_factory.mktemp("kept"), "--memory-max", str(MEMORY)).start()
+    yield broker
+    assert broker.stop() == 0
+
+
+def put(talk: Talk, queue: str, body: bytes, mode: int) -> None:
+    sent = MessageTransfer(routing_key=queue, delivery_mode=mode, body=Content(body))
+    talk.call(sent, MessageOk)
+
+
+def got(talk: Talk, queue: str, count: int) -> list[bytes]:
+    """Consume that many messages, in order."""
+    talk.call(MessageConsume(queue=queue, destination=queue, no_ack=True), MessageOk)
+    return [talk.heard(MessageTransfer).body.data for _ in range(count)]
+
+
+@pytest.mark.rule("0-9/message#01")
+def test_a_persistent_message_survives_a_restart(kept: Served) -> None:
+    talk = Talk(kept.host, kept.port, V0_9)
+    talk.declare("kept", durable=True)
+    put(talk, "kept", b"persistent", 2)
+    put(talk, "kept", b"transient", 1)
+    talk.close()
+    kept.kill()
+    kept.start()
+    talk = Talk(kept.host, kept.port, V0_9)
+    assert got(talk, "kept", 1) == [b"persistent"]
+    talk.close()
+
+
+@pytest.mark.rule("0-9/message#02")
+@pytest.mark.rule("0-9/message#04")
+@pytest.mark.parametrize("mode", [1, 2])
+def test_what_does_not_fit_memory_goes_to_disk_and_is_not_lost(kept: Served, mode: int) -> None:
+    talk = Talk(kept.host, kept.port, V0_9)
+    name = f"overflow-{mode}"
+    talk.declare(name, durable=True)
+    bodies = [b"%06d" % number + b"x" * 100_000 for number in range(2 * MEMORY // 100_000)]
+    for body in bodies:
+        talk.send(MessageTransfer(routing_key=name, delivery_mode=mode, body=Content(body)))
+    for _ in bodies:
+        talk.heard(MessageOk)
+    assert got(talk, name, len(bodies)) == bodies
+    talk.close()
