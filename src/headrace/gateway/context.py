@@ -168,12 +168,14 @@ class Context:
         handler = HANDLERS.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
-        if connection.early:
-            try:
+        try:
+            if connection.early:
                 return self.control_early(connection, channel, method, handler)
-            except (AmqpError, ModelError) as error:
-                raise early.refusal(self, method, error) from error
-        return handler(connection, channel, method)
+            return handler(connection, channel, method)
+        except (AmqpError, ModelError) as error:
+            if method.NAME in (early.FATAL if connection.early else early.FATAL_0_9_1):
+                raise early.refusal(self, error) from error
+            raise
 
     def control_early(
         self, connection: Any, channel: Any, method: Any, handler: Handler

@@ -7,16 +7,14 @@ what its own version says. Rules are those of 0-9; 0-8 has them too, in other wo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.model.errors import ModelError, NotAllowed, NotFound
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
 
-if TYPE_CHECKING:
-    from headrace.protocol.codec_0_x import MethodBase
-
 FATAL = frozenset({"queue.bind", "queue.unbind"})  # They close the connection when they fail,
+FATAL_0_9_1 = frozenset({"queue.unbind"})  # (0-9-1/queue.unbind#01)
 MILD = ReplyCode.NOT_FOUND  # but for this, which closes the channel.
 RESERVED_PREFIX = "amq."
 FIELD_PREFIX = "qpid."  # Of properties that clients send which speak more than the standard.
@@ -30,16 +28,11 @@ def speaks_more(properties: dict[str, Any]) -> bool:
     )
 
 
-def refusal(context: Any, method: MethodBase, error: Exception) -> Exception:
-    """Return the error that a refusal is for a client of 0-8 or 0-9."""
+def refusal(context: Any, error: Exception) -> Exception:
+    """Return the error that a refusal is of a method that closes the connection when it fails."""
     if isinstance(error, ModelError):
         error = context.translate(error)
-    if (
-        isinstance(error, AmqpError)
-        and method.NAME in FATAL
-        and error.code is not MILD
-        and error.scope is Scope.CHANNEL
-    ):
+    if isinstance(error, AmqpError) and error.code is not MILD and error.scope is Scope.CHANNEL:
         return AmqpError(error.code, error.text, error.method, Scope.CONNECTION)
     return error
 

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the connection and channel classes."""
+
+from __future__ import annotations
+
+import contextlib
+
+from headrace.conformance.check import Site, check
+from headrace.conformance.peer import BrokenRule, must
+from headrace.protocol.codec_0_x import (
+    BasicDeliver,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ExchangeDeclare,
+    QueueDeclare,
+    decode_method,
+    encode_method,
+)
+from headrace.protocol.negotiate import HEADERS, numbers_of
+
+FRAME_MIN_SIZE = 4096
+FRAME_OVERHEAD = 8
+PROPERTIES = ("host", "product", "version", "platform", "copyright", "information")
+
+
+@check("0-9-1/connection.start#01", "0-9/connection.start#protocol-name")
+def another_protocol(site: Site) -> None:
+    """A header of another protocol is answered with a header that is served, or not, and an end."""
+    peer = site.raw()
+    peer.put(b"HTTP\x01\x01\x00\x09")
+    said = b""
+    while octets := peer.read(1):
+        said += octets
+    if site.version.label == "0-9-1":
+        must(len(said) == 8 and said[:4] == b"AMQP", f"a protocol header, not {said[:20]!r}")
+    else:
+        must(not said or said in HEADERS, f"no method, not {said[:20]!r}")
+
+
+@check("0-9-1/connection.start#02", "0-9/connection.start#server-support")
+def a_version_to_come(site: Site) -> None:
+    """A client of a later version is offered one that is not later than its own."""
+    peer = site.raw()
+    asked = b"AMQP\x00\x09\x00\x00" if site.version.label == "0-9-1" else b"AMQP\x01\x01\x09\x00"
+    peer.put(asked)
+    offered = peer.read(8)
+    must(offered in HEADERS, f"the header of a version, not {offered!r}")
+    must(numbers_of(offered) <= numbers_of(asked), f"{offered!r} is later than {asked!r}")
+    must(not peer.read(1), "the end of the stream behind it")
+
+
+@check(
+    "0-9-1/s010",
+    "0-9/connection.start.server-properties#required-fields",
+)
+def who_the_server_is(site: Site) -> None:
+    """connection.start names the product, its version, its platform, its rights and more."""
+    start = site.raw().greet()
+    wanted = PROPERTIES if site.version.label != "0-9-1" else PROPERTIES[1:]
+    missing = [name for name in wanted if not start.server_properties.get(name)]
+    must(not missing, f"server-properties lack {', '.join(missing)}")
+
+
+@check("0-9-1/s011", "0-9/connection.start.locales#required-support")
+def the_usual_locale(site: Site) -> None:
+    """The locale en_US is offered."""
+    locales = site.raw().greet().locales
+    must(b"en_US" in locales.split(), f"en_US among the locales {locales!r}")
+
+
+@check("0-9-1/s014", "0-9/connection.start-ok.mechanism#validity")
+def an_unknown_mechanism(site: Site) -> None:
+    """A mechanism that was not offered ends the connection without another octet."""
+    peer = site.raw()
+    peer.greet()
+    peer.send(ConnectionStartOk(mechanism="NONSENSE", response=b"x", locale="en_US"), 0)
+    said = peer.read(1)
+    must(not said, "the end of the stream, not an answer")
+
+
+@check(
+    "0-9-1/s015",
+    "0-9-1/s017",
+    "0-9/connection.tune.frame-max#minimum",
+    "0-9/connection.tune-ok.frame-max#minimum",
+)
+def the_smallest_frame(site: Site) -> None:
+    """A frame of 4,096 octets is taken before tuning, and 4,096 can be agreed on."""
+    peer = site.raw()
+    peer.greet()
+    settings = site.settings
+    login = ConnectionStartOk(
+        client_properties={"product": "headrace conformance", "filling": ""},
+        mechanism="PLAIN",
+        response=f"\0{settings.username}\0{settings.password}".encode(),
+        locale="en_US",
+    )
+    missing = FRAME_MIN_SIZE - FRAME_OVERHEAD - len(encode_method(site.version, login))
+    login.client_properties["filling"] = "x" * missing
+    peer.send(login, 0)
+    tune = peer.heard(ConnectionTune, 0)
+    must(not 0 < tune.frame_max < FRAME_MIN_SIZE, f"no frame-max of {tune.frame_max} proposed")
+    peer.frame_max = FRAME_MIN_SIZE
+    peer.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=FRAME_MIN_SIZE), 0)
+    peer.call(ConnectionOpen(virtual_host=settings.vhost), ConnectionOpenOk, 0)
+    peer.channel(1)
+    queue = site.queue()
+    peer.declare(queue)
+    body = bytes(3 * FRAME_MIN_SIZE)
+    peer.publish(queue, body)
+    content = peer.get(queue)
+    must(content is not None and content.body == body, "a body in frames of the size agreed on")
+
+
+@check("0-9-1/s016", "0-9/connection.tune-ok.channel-max#upper-limit")
+def too_many_channels(site: Site) -> None:
+    """A channel-max above the server's ends the connection without a negotiated close."""
+    _above_the_limit(site, "channel_max")
+
+
+@check("0-9-1/s018", "0-9/connection.tune-ok.frame-max#upper-limit")
+def too_large_frames(site: Site) -> None:
+    """A frame-max above the server's ends the connection without a negotiated close."""
+    _above_the_limit(site, "frame_max")
+
+
+def _above_the_limit(site: Site, which: str) -> None:
+    peer = site.raw()
+    tune = peer.log_in()
+    limit = int(getattr(tune, which))
+    if limit == 0 or (which == "channel_max" and limit == 0xFFFF):
+        return  # No limit that could be passed.
+    answer = ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max)
+    setattr(answer, which, limit + 1)
+    peer.send(answer, 0)
+    with contextlib.suppress(BrokenRule):
+        peer.send(ConnectionOpen(virtual_host=site.settings.vhost), 0)
+    frame = peer.frame()  # It may say why; it does not wait for an answer.
+    if frame is not None:
+        method = decode_method(site.version, frame[2])
+        must(isinstance(method, ConnectionClose), f"no {method.NAME}")
+        must(peer.frame() is None, "the end of the stream, without waiting for close-ok")
+
+
+@check("0-9-1/s021", "0-9/connection.open.virtual-host#security")
+def a_virtual_host_of_others(site: Site) -> None:
+    """A virtual host that is not there, or not for this user, is refused."""
+    peer = site.raw()
+    tune = peer.log_in()
+    peer.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max), 0)
+    peer.send(ConnectionOpen(virtual_host="headrace.conformance.none"), 0)
+    closed = peer.closed(0)
+    must(closed.fatal and closed.code in (402, 403, 530), f"a refusal, not {closed}")
+
+
+@check("0-9-1/connection.close#01", "0-9/connection.close#stability")
+def after_a_close(site: Site) -> None:
+    """After the server's connection.close, methods but close and close-ok are discarded."""
+    peer, witness = site.peer(), site.peer()
+    queue = site.queue()
+    peer.send(ExchangeDeclare(exchange=site.exchange(), type="headrace.conformance.no-type"))
+    peer.send(QueueDeclare(queue=queue))
+    closed = peer.closed()
+    if not closed.fatal:
+        peer.send(ConnectionCloseOk(), 0)
+        must(site.version.label == "0-9-1", f"the connection closed for {closed}")
+        return
+    witness.refused(QueueDeclare(queue=queue, passive=True), 404)
+
+
+@check("0-9-1/channel.close#01", "0-9/channel.close#stability")
+def after_a_channel_close(site: Site) -> None:
+    """After the server's channel.close, methods of that channel but close-ok are discarded."""
+    peer = site.peer()
+    queue = site.queue()
+    peer.send(QueueDeclare(queue=site.queue(), passive=True))
+    peer.send(QueueDeclare(queue=queue))
+    number, method = peer.next()
+    must(isinstance(method, ChannelClose) and number == 1, f"channel.close, not {method}")
+    peer.send(QueueDeclare(queue=queue))
+    peer.send(ChannelCloseOk())
+    peer.call(ChannelOpen(), ChannelOpenOk)
+    peer.refused(QueueDeclare(queue=queue, passive=True), 404)
+
+
+@check("0-9-1/channel.open#01", "0-9/channel.open#state")
+def a_channel_twice(site: Site) -> None:
+    """Opening an open channel is a channel error (504)."""
+    peer = site.peer()
+    peer.send(ChannelOpen())
+    closed = peer.closed()
+    must(closed.code == 504, f"504, not {closed.code} {closed.text}")
+
+
+@check(
+    "0-9-1/channel.flow#01",
+    "0-9-1/channel.flow#02",
+    "0-9/channel.flow#initial-state",
+    "0-9/channel.flow#bidirectional",
+)
+def flow_of_a_channel(site: Site) -> None:
+    """A channel starts active; once it is paused, nothing is delivered until it goes on."""
+    peer, other = site.peer(), site.peer()
+    queue = site.queue()
+    other.declare(queue)
+    peer.consume(queue, no_ack=True)
+    other.publish(queue, b"1")
+    must(peer.delivered()[1] == b"1", "a delivery on a channel that was just opened")
+    answer = peer.call(ChannelFlow(active=False), ChannelFlowOk)
+    must(not answer.active, "flow-ok says that the flow is paused")
+    other.publish(queue, b"2")
+    must(other.count(queue) == 1, "a paused channel leaves the message in the queue")
+    peer.send(ChannelFlow(active=True))
+    heard = {
+        type(method.method if isinstance(method, tuple) else method)
+        for method in (peer.next()[1], peer.next()[1])
+    }
+    must(heard == {ChannelFlowOk, BasicDeliver}, "the delivery once the channel goes on")

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the exchange class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.conformance.check import Site, check
+from headrace.conformance.peer import Peer, must
+from headrace.protocol.codec_0_x import (
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    ExchangeDelete,
+    ExchangeDeleteOk,
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+)
+
+if TYPE_CHECKING:
+    from headrace.wire.table import Value
+
+EXCHANGES_MIN = 16
+BINDINGS_MIN = 4
+
+
+def declare(peer: Peer, name: str, kind: str = "direct", **fields: object) -> None:
+    """Declare an exchange."""
+    peer.call(ExchangeDeclare(exchange=name, type=kind, **fields), ExchangeDeclareOk)  # type: ignore[arg-type]  # The fields of the method.
+
+
+def bind(peer: Peer, queue: str, exchange: str, routing_key: str = "", **values: Value) -> None:
+    """Bind a queue."""
+    method = QueueBind(queue=queue, exchange=exchange, routing_key=routing_key, arguments=values)
+    peer.call(method, QueueBindOk)
+
+
+def _routes(site: Site, kind: str) -> None:
+    """An exchange of this type can be declared, and does what its type says."""
+    peer = site.peer()
+    exchange, queue = site.exchange(), site.queue()
+    declare(peer, exchange, kind)
+    peer.declare(queue)
+    if kind == "headers":
+        bind(peer, queue, exchange, "", **{"x-match": "all"})
+    else:
+        bind(peer, queue, exchange, {"topic": "a.*"}.get(kind, "a.b"))
+    peer.publish("a.b", b"here", exchange=exchange)
+    peer.publish("a.b.c", b"there", exchange=exchange)
+    got = peer.bodies(queue)
+    wanted = [b"here"] if kind in ("direct", "topic") else [b"here", b"there"]
+    must(got == wanted, f"a {kind} exchange gives its queue {wanted}, not {got}")
+
+
+@check("0-9-1/exchange#01", "0-9-1/s031", "0-9/exchange#required-types")
+def required_types(site: Site) -> None:
+    """Exchanges of the types direct and fanout can be declared, and route."""
+    _routes(site, "direct")
+    _routes(site, "fanout")
+
+
+@check("0-9-1/exchange#02", "0-9/exchange#recommended-types")
+def recommended_types(site: Site) -> None:
+    """Exchanges of the types topic and headers can be declared, and route."""
+    _routes(site, "topic")
+    _routes(site, "headers")
+
+
+@check("0-9-1/exchange#03", "0-9/exchange#required-instances")
+def standard_exchanges(site: Site) -> None:
+    """amq.direct, amq.fanout, amq.topic and amq.headers (or amq.match) are there and route."""
+    peer = site.peer()
+    queue = site.queue()
+    peer.declare(queue, exclusive=True)
+    names = ("amq.direct", "amq.fanout", "amq.topic", "amq.headers")
+    for name in names:
+        bind(peer, queue, name, queue)
+        peer.publish(queue, name.encode(), exchange=name)
+    got = peer.bodies(queue)
+    must(got == [name.encode() for name in names], f"a message from each of {names}, not {got}")
+
+
+@check(
+    "0-9-1/exchange#04",
+    "0-9-1/queue.declare#01",
+    "0-9-1/s103",
+    "0-9/exchange#default-exchange",
+    "0-9/queue.declare#default-binding",
+    "0-9/basic.publish.exchange#01",
+)
+def the_default_exchange(site: Site) -> None:
+    """What is published to the exchange without a name reaches the queue of that name."""
+    peer = site.peer()
+    queue = site.queue()
+    peer.declare(queue)
+    peer.publish(queue, b"x")
+    must(peer.bodies(queue) == [b"x"], "the message in the queue that its routing key names")
+
+
+@check("0-9-1/exchange#05", "0-9/exchange#default-access")
+def the_default_exchange_is_not_named(site: Site) -> None:
+    """The default exchange cannot be declared or deleted, and has no other name."""
+    peer = site.peer()
+    for method in (ExchangeDeclare(type="direct"), ExchangeDelete()):
+        peer.send(method)
+        closed = peer.closed()
+        must(closed.code in (403, 530), f"{method.NAME} of it is refused, not {closed}")
+        if closed.fatal:
+            peer = site.peer()
+        else:
+            peer.channel(1)
+    peer.refused(ExchangeDeclare(exchange="amq.default", passive=True), 404)
+
+
+@check("0-9-1/exchange#06", "0-9/exchange#extensions")
+def other_types(site: Site) -> None:
+    """A server that has no other types says so with 503, or it makes the exchange."""
+    peer = site.peer()
+    peer.send(ExchangeDeclare(exchange=site.exchange(), type="x-headrace-conformance"))
+    closed = peer.closed()
+    must(closed.code in (503, 406), f"503, not {closed}")
+
+
+@check("0-9-1/exchange.declare#01", "0-9/exchange.declare#minimum")
+def many_exchanges(site: Site) -> None:
+    """At least 16 exchanges can be declared."""
+    peer = site.peer()
+    for _ in range(EXCHANGES_MIN):
+        declare(peer, site.exchange(), auto_delete=False)
+
+
+@check("0-9-1/s039", "0-9/exchange.declare.exchange#reserved")
+def reserved_exchange_names(site: Site) -> None:
+    """A name that starts with amq. cannot be given to a new exchange; old ones are found."""
+    peer = site.peer()
+    declare(peer, "amq.direct", "direct", passive=True)
+    peer.refused(ExchangeDeclare(exchange="amq.headrace", type="direct"), 403)
+
+
+@check("0-9-1/s040", "0-9/exchange.declare.type#typed")
+def another_type(site: Site) -> None:
+    """An exchange cannot be declared again with another type."""
+    peer = site.peer()
+    exchange = site.exchange()
+    declare(peer, exchange, "direct")
+    peer.send(ExchangeDeclare(exchange=exchange, type="fanout"))
+    closed = peer.closed()
+    wanted = (406, 530) if site.version.label == "0-9-1" else (530,)
+    must(closed.code in wanted, f"{wanted[-1]}, not {closed}")
+
+
+@check("0-9-1/s041", "0-9/exchange.declare.type#support")
+def an_unknown_type(site: Site) -> None:
+    """A type that the server does not know is refused with 503."""
+    peer = site.peer()
+    peer.send(ExchangeDeclare(exchange=site.exchange(), type="headrace.conformance.none"))
+    closed = peer.closed()
+    must(closed.code == 503, f"503, not {closed}")
+
+
+@check("0-9-1/s042", "0-9/exchange.declare.passive#not-found")
+def a_missing_exchange(site: Site) -> None:
+    """A passive declaration of an exchange that is not there closes the channel with 404."""
+    site.peer().refused(ExchangeDeclare(exchange=site.exchange(), passive=True), 404)
+
+
+@check("0-9-1/s043", "0-9-1/s044")
+def an_exchange_again(site: Site) -> None:
+    """The same declaration is answered again; another durability or argument is an error."""
+    peer = site.peer()
+    exchange = site.exchange()
+    declare(peer, exchange, "topic")
+    declare(peer, exchange, "topic")
+    peer.refused(ExchangeDeclare(exchange=exchange, type="topic", durable=True), 406)
+    other = {"alternate-exchange": "amq.fanout"}
+    peer.refused(ExchangeDeclare(exchange=exchange, type="topic", arguments=dict(other)), 406)
+
+
+@check("0-9-1/s045", "0-9/exchange.declare.durable#support")
+def durable_and_transient_exchanges(site: Site) -> None:
+    """Durable and transient exchanges can be declared."""
+    peer = site.peer()
+    for durable in (True, False):
+        exchange = site.exchange()
+        declare(peer, exchange, durable=durable)
+        declare(peer, exchange, passive=True)
+
+
+@check("0-9/exchange.declare.durable#sticky", "0-9/exchange.declare.auto-delete#sticky")
+def what_an_exchange_is_stays(site: Site) -> None:
+    """Durability and auto-delete of an exchange that is there are ignored."""
+    peer = site.peer()
+    exchange = site.exchange()
+    declare(peer, exchange)
+    declare(peer, exchange, durable=True)
+    declare(peer, exchange, auto_delete=True)
+
+
+@check("0-9/exchange.delete.exchange#exists")
+def deleting_no_exchange(site: Site) -> None:
+    """Deleting an exchange that is not there closes the channel with 404."""
+    site.peer().refused(ExchangeDelete(exchange=site.exchange()), 404)
+
+
+@check("0-9-1/s047")
+def an_exchange_in_use(site: Site) -> None:
+    """An exchange with bindings is not deleted when if-unused is set (406)."""
+    peer = site.peer()
+    exchange, queue = site.exchange(), site.queue()
+    declare(peer, exchange)
+    peer.declare(queue)
+    bind(peer, queue, exchange, "k")
+    peer.refused(ExchangeDelete(exchange=exchange, if_unused=True), 406)
+    declare(peer, exchange, passive=True)
+    peer.call(ExchangeDelete(exchange=exchange), ExchangeDeleteOk)
+    peer.refused(ExchangeDeclare(exchange=exchange, passive=True), 404)
+
+
+@check("0-9-1/s102")
+def publishing_to_no_exchange(site: Site) -> None:
+    """Publishing to an exchange that is not there closes the channel with 404."""
+    peer = site.peer()
+    peer.publish("k", b"x", exchange=site.exchange())
+    closed = peer.closed()
+    must((closed.code, closed.fatal) == (404, False), f"the channel closed with 404, not {closed}")
+
+
+@check("0-9-1/s104", "0-9/basic.publish.exchange#02")
+def an_internal_exchange(site: Site) -> None:
+    """Publishing to an internal exchange closes the channel with 403."""
+    peer = site.peer()
+    exchange = site.exchange()
+    declare(peer, exchange, "fanout", internal=True)
+    peer.publish("k", b"x", exchange=exchange)
+    closed = peer.closed()
+    must((closed.code, closed.fatal) == (403, False), f"the channel closed with 403, not {closed}")
+
+
+@check("0-9-1/s105", "0-9/basic.publish.exchange#03")
+def basic_content_everywhere(site: Site) -> None:
+    """An exchange takes basic content, or refuses it with 540 on the channel."""
+    peer = site.peer()
+    for name in ("amq.direct", "amq.fanout", "amq.topic", "amq.headers"):
+        peer.publish("headrace.conformance", b"x", exchange=name)
+        peer.send(QueueDeclare(queue=site.queue(), passive=True))  # Its 404, unless refused before.
+        closed = peer.closed()
+        must(closed.code in (404, 540) and not closed.fatal, f"540 or nothing, not {closed}")
+        peer.channel(1)
