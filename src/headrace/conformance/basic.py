@@ -311,6 +311,26 @@ def a_rejected_message_goes_elsewhere(site: Site) -> None:
     must(body == b"x" and again.redelivered, "the message at the other consumer")
 
 
+@check("0-9-1/s116")
+def a_rejected_message_alone(site: Site) -> None:
+    """A message that the only consumer rejects is kept and comes to it later, or stays away."""
+    peer, other = site.peer(), site.peer()
+    queue = site.queue()
+    peer.declare(queue)
+    peer.consume(queue)
+    peer.publish(queue, b"x")
+    method, _ = peer.delivered()
+    peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
+    peer.send(BasicCancel(consumer_tag="c"))
+    redelivered = 0
+    while not isinstance(answer := peer.next()[1], BasicCancelOk):
+        must(isinstance(answer, Content) and answer.body == b"x", f"the message, not {answer}")
+        redelivered += 1
+    must(redelivered <= 1, "not more than one redelivery before the next rejection")
+    peer.close()
+    must(other.bodies(queue) == [b"x"], "the message is not lost")
+
+
 @check(
     "0-9-1/basic.recover#01",
     "0-9-1/basic.recover-async#01",
@@ -404,6 +424,7 @@ def a_reject_while_content_is_sent(site: Site) -> None:
     method, body = peer.delivered()
     must(body == b"small", "the first message")
     # The second one is on its way, and nobody reads it.
+    peer.send(BasicCancel(consumer_tag="c"))  # So that the first one does not come here again.
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
     deadline = time.monotonic() + ANSWER_S_MAX
     while (waiting := other.get(queue)) is None:

@@ -127,7 +127,7 @@ def an_exclusive_queue_of_others(site: Site) -> None:
         other.refused(method, 405)
 
 
-@check("0-9-1/s059", "0-9/queue.declare.auto-delete#pre-existence")
+@check("0-9/queue.declare.auto-delete#pre-existence")
 def auto_delete_stays(site: Site) -> None:
     """Whether a declaration of a queue that is there is auto-delete is ignored."""
     peer = site.peer()
