@@ -186,7 +186,7 @@ class Connection(Carrier):
         self.feeding = True
         pos = self.handle(data, total)
         if self.our_turn() or total - pos > size:
-            if total - pos > HANDSHAKE_OCTETS_MAX + MAX_FRAME_MAX:
+            if self.our_turn() and total - pos > HANDSHAKE_OCTETS_MAX:
                 self.flood()
             elif total > pos:
                 self.held = data[pos:]
@@ -525,7 +525,7 @@ class Connection(Carrier):
                 self.let_go(session, 0 if code is None else int(code))
         elif session is None:
             self.not_attached(number)
-        elif session.state != 3:
+        elif session.state != 3 or not session.ended:
             session.on_control(control)
 
     def connection_control(self, number: int, control: Control) -> None:
@@ -572,6 +572,12 @@ class Connection(Carrier):
                 self.vanish()
                 return
         elif isinstance(control, ConnectionTune):
+            if (
+                sender is self.role
+                and control.heartbeat_max is not None
+                and control.heartbeat_min is None
+            ):
+                raise CloseError(CloseCode.FRAMING_ERROR, "heartbeat-max without heartbeat-min")
             self.offer = control
         elif isinstance(control, ConnectionTuneOk):
             wrong = self.check_tune(control)

@@ -292,6 +292,8 @@ class Session:
         self.next_in = following & 0xFFFFFFFF
         self.cursor = at & 0xFFFFFFFF
         self.leap()
+        self.news = True
+        self.note()
 
     def skip(self, low: int, high: int) -> None:
         """Remember a gap ahead of what is due."""
@@ -628,7 +630,10 @@ class Session:
             ReplayFull: the session is lossless and cannot keep it; nothing was sent.
         """
         payload = encode_command(command, sync)
-        parts = body if isinstance(body, tuple) else (body,) if body else ()
+        if isinstance(body, tuple):
+            parts = tuple([part for part in body if part])
+        else:
+            parts = (body,) if body else ()
         return self.send(payload, header, parts)
 
     def send(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> int:
@@ -724,7 +729,7 @@ class Session:
 
     def send_transfer_parts(self, head: bytes, header: bytes, parts: tuple[bytes, ...]) -> int:
         """Send a message.transfer with a body in parts, which are not copied; return its id."""
-        return self.send(cut(head, 12, len(head)), header, parts)
+        return self.send(cut(head, 12, len(head)), header, tuple([part for part in parts if part]))
 
     def write(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> None:
         """Write the frames of a command."""
@@ -1078,8 +1083,10 @@ def size_of(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:
 
 
 def code_of(command: bytes) -> int:
-    """Class code << 8 | command code of an encoded command; 0 when it is cut off."""
-    return command[0] << 8 | command[1] if len(command) > 1 else 0
+    """Class code << 8 | command code of an encoded command, as far as they are there."""
+    if len(command) > 1:
+        return command[0] << 8 | command[1]
+    return command[0] << 8 if command else 0
 
 
 def unknown(text: str) -> DetachError:
