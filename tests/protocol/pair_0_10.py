@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client's and a server's machine of AMQP 0-10, joined in memory, and frames made by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AMQP 0-10: frames, opening and closing of connections."""
 
 from __future__ import annotations

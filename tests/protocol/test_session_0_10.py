@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AMQP 0-10 sessions: attaching, command ids, completion, gaps, timeouts and replay."""
 
 from __future__ import annotations

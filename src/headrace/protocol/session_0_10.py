@@ -889,9 +889,8 @@ class Session:
             self.point(self.next_id, 0)
 
     def give_up(self, low: int, high: int) -> None:
-        """Commands that were not kept cannot be sent again."""
+        """Commands that were not kept cannot be sent again; for the peer they are complete."""
         self.send_gap(low & 0xFFFFFFFF, high & 0xFFFFFFFF)
-        self.sent.add(low, high)
         self.connection.on_given_up(self, low & 0xFFFFFFFF, high & 0xFFFFFFFF)
 
     def write_octets(
@@ -1074,7 +1073,11 @@ class Carrier(Endpoint):
         self.events.append(Resumed(session.name, kept))
 
     def on_given_up(self, session: Session, lo: int, hi: int) -> None:
-        """These commands of ours were not completed, and are not sent again."""
+        """These commands of ours were not completed, and are not sent again.
+
+        The peer was sent a gap, so ``on_completed`` may follow; should that gap be lost too, this
+        call comes again.
+        """
 
 
 def size_of(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:
