@@ -5,7 +5,7 @@ from headrace.gateway.channel cimport BasicConsumer, Channel
 from headrace.gateway.publisher cimport Publisher
 from headrace.model.queue cimport Consumer, Queue
 from headrace.protocol.connection_0_x cimport Connection
-from headrace.protocol.content cimport C_CLOSING
+from headrace.protocol.content cimport C_BUSY, C_CLOSING
 from headrace.protocol.content cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport put16, put32, put64
 
@@ -18,6 +18,8 @@ cdef class GatewayConnection(Publisher):
     cdef public str mechanism
     cdef public dict tickets
     cdef public unsigned int last_ticket
+    cdef public object file_limits
+    cdef public object stream_limits
     cdef public dict capabilities
     cdef public dict client_properties
 
@@ -36,6 +38,10 @@ cdef class GatewayConnection(Publisher):
     cpdef inject(self, bytes octets)
     cpdef reply(self, unsigned int number, object method)
     cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)
+    cpdef object sink_of(
+        self, ProtocolChannel channel, object method, bytes header, unsigned long long body_size
+    )
+    cpdef hold_reading(self, bint hold)
     cpdef on_heartbeat(self)
     cpdef consumer_cancelled(self, object consumer)
     cpdef starve(self, Queue queue)

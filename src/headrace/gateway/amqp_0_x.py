@@ -16,6 +16,7 @@ if not cython.compiled:
     from headrace.gateway.publisher import Publisher
     from headrace.model.queue import Queue
     from headrace.protocol.connection_0_x import Connection
+    from headrace.protocol.content import BUSY as C_BUSY
     from headrace.protocol.content import CLOSING as C_CLOSING
     from headrace.protocol.content import Channel as ProtocolChannel
     from headrace.wire.memory import put16, put32, put64
@@ -51,6 +52,8 @@ class GatewayConnection(Publisher):
         self.plain_to = b""
         self.tickets: dict[int, Any] = {}  # Access tickets of all its channels, by number.
         self.last_ticket = 0  # The number that was last given.
+        self.file_limits: Any = None  # Of the file class, once used,
+        self.stream_limits: Any = None  # and of the stream class.
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
 
@@ -79,6 +82,9 @@ class GatewayConnection(Publisher):
             or channel.state == C_CLOSING
             or self.channels.get(channel.number) is not channel
         ):
+            return
+        if channel.state == C_BUSY:  # Nothing may come between the frames of a body.
+            channel.owed = [*(channel.owed or ()), token]
             return
         if token == C_ANSWER_COMMIT:
             self.write_frame(1, channel.number, encode_method(self.version, TxCommitOk()))
@@ -162,6 +168,18 @@ class GatewayConnection(Publisher):
         reply = self.context.content(self, channel, method, header, body)
         if reply is not None:
             self.reply(channel.number, reply)
+
+    def sink_of(
+        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
+    ) -> Any:
+        return self.context.sink(self, channel, method, header, body_size)
+
+    def hold_reading(self, hold: bool) -> None:
+        if self.transport is not None:
+            if hold:
+                self.transport.hold()
+            else:
+                self.transport.unhold()
 
     def on_heartbeat(self) -> None:
         """The transport notes every read; a heartbeat needs no more."""

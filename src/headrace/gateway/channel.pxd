@@ -50,6 +50,9 @@ cdef class Channel(ProtocolChannel):
     cdef public dict tx_settles
     cdef public long long tx_octets
     cdef public object work
+    cdef public object files
+    cdef public object packets
+    cdef public list owed
 
     cpdef skip_tag(self)
     @cython.locals(ring=Ring)

@@ -210,6 +210,9 @@ class Channel(ProtocolChannel):
         self.tx_octets = 0
         self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.
         self.work: Any = None  # Of the transaction branch that the channel works for.
+        self.files: Any = None  # A FileDesk, once used.
+        self.packets: Any = None  # Likewise for the stream class.
+        self.owed: Any = None  # Answers that wait while the channel is busy.
 
     # --- Deliveries ---------------------------------------------------------------------------
 

@@ -11,8 +11,10 @@ from headrace.gateway import (
     control_connection,
     control_dtx,
     control_exchange,
+    control_file,
     control_message_0_9,
     control_queue,
+    control_stream,
     control_test,
     control_tunnel,
     early,
@@ -73,6 +75,8 @@ HANDLERS: dict[str, Handler] = {
     **control_message_0_9.HANDLERS,
     **control_dtx.HANDLERS,
     **control_test.HANDLERS,
+    **control_file.HANDLERS,
+    **control_stream.HANDLERS,
 }
 DECLARATIONS = {"exchange.declare": "exchanges", "queue.declare": "queues"}
 
@@ -83,7 +87,13 @@ ContentHandler = Callable[[Any, Any, Any, bytes, bytes], MethodBase | None]
 CONTENT_HANDLERS: dict[str, ContentHandler] = {
     **control_test.CONTENT_HANDLERS,
     **control_tunnel.CONTENT_HANDLERS,
+    **control_file.CONTENT_HANDLERS,
+    **control_stream.CONTENT_HANDLERS,
 }
+
+# Those whose bodies do not go through memory: called with connection, channel, the payload of the
+# header frame, undecoded, and the size of the body, they return what takes it.
+SINKS: dict[str, Callable[[Any, Any, bytes, int], Any]] = {"file.stage": control_file.begin_stage}
 
 
 class Access(Protocol):
@@ -208,6 +218,13 @@ class Context:
         self.tickets.check_method(connection, channel, method)
         return handler(connection, channel, method, header, body)
 
+    def sink(
+        self, connection: Any, channel: Any, method: MethodBase, header: bytes, body_size: int
+    ) -> Any:
+        """Return what takes the body of a content instead of memory, or None."""
+        make = SINKS.get(method.NAME)
+        return None if make is None else make(connection, channel, header, body_size)
+
     def translate(self, error: ModelError) -> AmqpError:
         """Return what a refusal of the model is in the protocol."""
         for kind in type(error).__mro__:
@@ -264,6 +281,8 @@ class Context:
         """A channel is over: its consumers go, what it held returns to its queues."""
         if connection.tickets:
             self.tickets.end_channel(connection, channel)
+        control_file.end_channel(channel)
+        control_stream.end_channel(channel)
         control_basic.end_channel(connection, channel)
         control_message_0_9.end_channel(channel)
 

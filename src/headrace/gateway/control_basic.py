@@ -9,7 +9,9 @@ from headrace.gateway.channel import BasicConsumer, Channel, Getter
 from headrace.gateway.convert import CannotConvert, Converter
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.model.errors import AccessRefused, PreconditionFailed
+from headrace.model.lanes import home_of
 from headrace.model.message import KIND_MASK, Message
+from headrace.model.queue import Consumer
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -136,7 +138,12 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
 def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase | None:
     """End a consumer; what it holds stays unsettled on the channel."""
     tag = method.consumer_tag
-    consumer = channel.consumers.pop(tag, None) if channel.consumers else None
+    consumers = channel.consumers or {}
+    consumer = consumers.get(tag)
+    if isinstance(consumer, BasicConsumer):
+        del consumers[tag]
+    else:
+        consumer = None  # Or one of another class, which has a cancel of its own.
     if consumer is None and connection.early and owner_of(connection, tag) is not None:
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is of another channel"
@@ -158,14 +165,15 @@ def cancel_ok(connection: Any, channel: Channel, method: BasicCancelOk) -> None:
     """The client heard that its consumer was cancelled."""
 
 
-def end_consumer(connection: Any, consumer: BasicConsumer) -> None:
+def end_consumer(connection: Any, consumer: Consumer) -> None:
     """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
     queue = consumer.queue
     queue.remove_consumer(consumer)
     if queue.single and queue.ready_count:
         queue.drain()  # It is another's turn now.
-    if queue.auto_delete and not queue.deleted and not queue.consumer_count():
-        connection.vhost.queue_unused(queue)
+    home = home_of(queue)
+    if home.auto_delete and not home.deleted and not home.consumer_count():
+        connection.vhost.queue_unused(home)
 
 
 def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | None:
@@ -325,6 +333,8 @@ def tx_rollback(connection: Any, channel: Channel, method: TxRollback) -> Method
     channel.tx_publishes = None
     channel.tx_settles = None
     channel.tx_octets = 0
+    if channel.files is not None:
+        channel.files.forget()
     return TxRollbackOk()
 
 

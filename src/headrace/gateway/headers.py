@@ -12,8 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.model.deadletter import Content, UnreadableError
-from headrace.model.message import KIND_MASK, KIND_TRANSFER, LARGE, Message, new_message
+from headrace.model.message import (
+    KIND_FILE,
+    KIND_MASK,
+    KIND_TRANSFER,
+    LARGE,
+    Message,
+    new_message,
+)
+from headrace.protocol.codec_0_x import decode_content_header, encode_content_header
 from headrace.protocol.connection_0_x import framed
+from headrace.protocol.errors import AmqpError
+from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import (
@@ -33,7 +43,7 @@ BODY = 3  # The type of body frames.
 
 
 class BasicContents:
-    """Contents of class basic, of 0-8, 0-9 and 0-9-1: their headers are the same."""
+    """Contents of classes basic, file and stream, the same in 0-8, 0-9 and 0-9-1."""
 
     def read(self, message: Message) -> Content:
         """Return what a message says of itself."""
@@ -46,6 +56,10 @@ class BasicContents:
         exchange, routing_key = address_of(message)
         payload = header_of(message)
         headers: Mapping[str, Any] = {}
+        kind = message.flags & KIND_MASK
+        if kind >= KIND_FILE:  # They never expire by themselves; files are all persistent.
+            headers = other_properties(payload).headers or {}
+            return Content(exchange, routing_key, headers, None, kind == KIND_FILE)
         start, end = property_range(payload, HEADERS)
         if start < end:
             headers = decode_table(payload, start)[0]
@@ -72,9 +86,16 @@ class BasicContents:
         assert data is not None, "the message is paged out"
         at = message.address_len + 2
         try:
-            payload = without_property(header_of(message), EXPIRATION)
-            payload = with_property(payload, HEADERS, encode_table(headers))
-            property_range(payload, HEADERS)  # Whoever reads it next can, too.
+            payload = header_of(message)
+            if message.flags & KIND_MASK >= KIND_FILE:
+                properties = other_properties(payload)
+                properties.headers = dict(headers)
+                size = int.from_bytes(payload[4:12], "big")
+                payload = encode_content_header(V0_9, properties.CLASS_ID, size, properties)
+            else:
+                payload = without_property(payload, EXPIRATION)
+                payload = with_property(payload, HEADERS, encode_table(headers))
+                property_range(payload, HEADERS)  # Whoever reads it next can, too.
         except (MalformedError, ValueError) as error:
             raise UnreadableError(str(error)) from error
         body = data[at + _FRAME_HEAD + get32(data, at + 3) + 1 :]
@@ -86,6 +107,18 @@ class BasicContents:
         made.priority = message.priority
         made.publisher = message.publisher
         return made
+
+
+def other_properties(payload: bytes) -> Any:
+    """Return the properties of a file or a stream packet.
+
+    Raises:
+        MalformedError: they cannot be read.
+    """
+    try:
+        return decode_content_header(V0_9, payload)[2]
+    except AmqpError as error:
+        raise MalformedError(error.text) from error
 
 
 def shortstr(text: str) -> bytes:

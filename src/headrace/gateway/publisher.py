@@ -571,6 +571,8 @@ class Publisher(Peer):
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])
+            if channel.files is not None:
+                channel.files.commit()
         finally:
             channel.tx = True
             store.commit()

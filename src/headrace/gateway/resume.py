@@ -50,6 +50,8 @@ class Suspensions:
         if len(self.waiting) >= SUSPENDED_MAX:
             return False
         channel.abandon()
+        if channel.files is not None:
+            channel.files.suspend()
         self.waiting[channel.id] = Suspended(channel, connection)
         for consumer in list((channel.consumers or {}).values()):
             consumer.queue.remove_consumer(consumer)
@@ -96,6 +98,9 @@ def resume(connection: Any, fresh: Any, suspended: Suspended) -> Any:
     connection.channels[number] = channel
     connection.last = None
     connection.unacked += channel.unacked
+    for desk in (channel.files, channel.packets):
+        if desk is not None:
+            desk.move_to(connection)
     for consumer in list((channel.consumers or {}).values()):
         consumer.connection = connection
         consumer.publisher = connection.number

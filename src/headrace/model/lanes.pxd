@@ -43,3 +43,4 @@ cdef class StreamLane(Lane):
     cdef Message lowest(self)
 
 cpdef Queue lane_of(Queue queue, int kind)
+cpdef Queue home_of(Queue queue)

@@ -228,3 +228,8 @@ def lane_of(queue: Queue, kind: int) -> Queue:
             queue.lanes = {}
         queue.lanes[kind] = lane
     return lane
+
+
+def home_of(queue: Queue) -> Queue:
+    """Return the queue that a lane belongs to; any other queue is its own."""
+    return queue.parent if isinstance(queue, Lane) else queue

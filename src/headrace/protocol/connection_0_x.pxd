@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.content cimport C_CLOSING, C_OPEN, Channel
+from headrace.protocol.content cimport C_BUSY, C_CLOSING, C_OPEN, Channel
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.spec.ids cimport (
@@ -13,6 +13,7 @@ cdef unsigned long long HANDSHAKE_OCTETS_MAX
 cdef unsigned long long INLINE_BODY_MAX
 cdef Py_ssize_t INLINE_WAIT_MAX
 cdef unsigned int TICKET_CUSTOMARY
+cdef long long HELD_OCTETS_MAX
 
 cdef class Connection(Endpoint):
     cdef public object role
@@ -34,6 +35,8 @@ cdef class Connection(Endpoint):
     cdef public unsigned long long handshake_octets
     cdef public Py_ssize_t hold_above
     cdef public bint deaf
+    cdef public long long held_octets
+    cdef bint replaying
     cdef public object close_reason
 
     cpdef bint awaits_close(self) except -1
@@ -58,6 +61,15 @@ cdef class Connection(Endpoint):
     @cython.locals(address=bytes, header=bytes, data=bytes, start=bytes, body=bytes,
                    body_size=cython.ulonglong)
     cdef complete(self, Channel channel)
+    cpdef object sink_of(
+        self, Channel channel, object method, bytes header, unsigned long long body_size
+    )
+    cpdef hold_frame(self, Channel channel, bytes frame)
+    @cython.locals(before=cython.bint, after=cython.bint)
+    cpdef count_held(self, long long octets)
+    @cython.locals(data=bytes)
+    cpdef resume(self, Channel channel)
+    cpdef hold_reading(self, bint hold)
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)
     @cython.locals(class_id=cython.uint, closing=cython.bint)
     cpdef method_frame(self, Channel channel, unsigned int number, bytes payload)

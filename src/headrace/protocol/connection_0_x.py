@@ -28,6 +28,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.protocol.content import BUSY as C_BUSY
     from headrace.protocol.content import CLOSING as C_CLOSING
     from headrace.protocol.content import OPEN as C_OPEN
     from headrace.protocol.content import Channel
@@ -83,6 +84,7 @@ FRAME_MIN_SIZE = 4096  # Octets; the least that both peers must accept (0-9-1/4.
 
 HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
+HELD_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
 INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
 
 
@@ -181,6 +183,8 @@ class Connection(Endpoint):
         self.handshake_octets = 0
         self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
         self.deaf = False
+        self.held_octets = 0  # Octets of frames that wait on busy channels.
+        self.replaying = False  # What is handled now waited: its end may be in no buffer.
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
         if role is Role.CLIENT:
             self.state_number = State.GREETED.value
@@ -319,13 +323,17 @@ class Connection(Endpoint):
                         self.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
                         pos = end + 1
                         continue
-                self.method_frame(channel, number, cut(d, pos + 7, end))
+                if channel is not None and channel.state == C_BUSY:
+                    self.hold_frame(channel, cut(d, pos, end + 1))
+                else:
+                    self.method_frame(channel, number, cut(d, pos + 7, end))
                 if self.tail - self.head + self.chained > self.hold_above:
                     return end + 1
             elif kind == 8:
                 self.heartbeat_frame(number, size)
-            elif channel is not None and channel.state == C_CLOSING:
-                pass
+            elif channel is not None and channel.state >= C_CLOSING:
+                if channel.state == C_BUSY:
+                    self.hold_frame(channel, cut(d, pos, end + 1))
             elif self.state_number != 8:
                 if self.state_number != 9:
                     raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
@@ -417,7 +425,7 @@ class Connection(Endpoint):
                     return at
         else:
             whole = n == head or d[head] == 2
-        if whole and n - pos < INLINE_WAIT_MAX:
+        if whole and n - pos < INLINE_WAIT_MAX and not self.replaying:
             return -1 - pos
         channel.address = cut(d, args, end)
         return end + 1
@@ -440,7 +448,9 @@ class Connection(Endpoint):
             channel.abandon()
             raise AmqpError(ReplyCode.FRAME_ERROR, "the weight of a content header is not 0")
         body_size = get64(d, lo + 4)
-        if body_size > self.body_max:
+        if channel.method is not None:
+            channel.sink = self.sink_of(channel, channel.method, cut(d, lo, hi), body_size)
+        if body_size > self.body_max and channel.sink is None:
             self.current = BASIC_PUBLISH if channel.method is None else self.current
             channel.abandon()
             raise AmqpError(
@@ -489,6 +499,49 @@ class Connection(Endpoint):
                 ]
             )
         self.on_publish(channel, data, 0, len(address) - 1, len(address) + 1, len(data), body_size)
+
+    def sink_of(self, channel: Channel, method: MethodBase, header: bytes, body_size: int) -> Any:
+        """Return what takes the body of a content instead of memory, or None.
+
+        It is given the body by ``add(octets)``, then :meth:`on_content` is called with an empty
+        one; or ``abandon()`` is called when the rest does not come.
+        """
+        return None
+
+    # --- Waiting ------------------------------------------------------------------------------
+
+    def hold_frame(self, channel: Channel, frame: bytes) -> None:
+        """A frame came on a channel that is busy: it waits."""
+        if channel.waiting is None:
+            channel.waiting = []
+        channel.waiting.append(frame)
+        self.count_held(len(frame))
+
+    def count_held(self, octets: int) -> None:
+        """Count octets that wait, or with a negative number those that need not any more."""
+        before = self.held_octets > HELD_OCTETS_MAX
+        self.held_octets += octets
+        after = self.held_octets > HELD_OCTETS_MAX
+        if before != after:
+            self.hold_reading(after)
+
+    def resume(self, channel: Channel) -> None:
+        """A channel is busy no more: take in what came meanwhile. Not to be called by handlers."""
+        if channel.state != C_BUSY:
+            return
+        channel.state = C_OPEN
+        frames = channel.waiting
+        if frames is None:
+            return
+        channel.waiting = None
+        data = b"".join(frames)
+        self.count_held(-len(data))
+        self.replaying = True
+        self.feed(data, len(data))
+        self.replaying = False
+
+    def hold_reading(self, hold: bool) -> None:
+        """Too much waits on busy channels: read nothing more, or go on reading."""
 
     def heartbeat_frame(self, number: int, size: int) -> None:
         """A heartbeat came."""
@@ -620,6 +673,9 @@ class Connection(Endpoint):
         """The channel's number is free again."""
         del self.channels[channel.number]
         self.last = None
+        if channel.waiting is not None:
+            self.count_held(-sum(map(len, channel.waiting)))
+            channel.waiting = None
         channel.abandon()
 
     def fail(self, error: AmqpError) -> None:

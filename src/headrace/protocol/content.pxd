@@ -7,6 +7,7 @@ cdef enum:
     C_OPENING = 0
     C_OPEN = 1
     C_CLOSING = 2
+    C_BUSY = 3
 
 cdef Py_ssize_t PART_MIN
 cdef Py_ssize_t PART_MAX
@@ -21,6 +22,8 @@ cdef class Channel:
     cdef public unsigned long long missing
     cdef public list parts
     cdef bytearray gathered
+    cdef public object sink
+    cdef public list waiting
 
     cpdef bint expects_content(self) except -1
     cpdef begin_body(self, bytes header, unsigned long long body_size)

@@ -17,6 +17,7 @@ if not cython.compiled:
 OPENING = 0  # We asked for it.
 OPEN = 1
 CLOSING = 2  # We sent channel.close; what comes before close-ok is ignored.
+BUSY = 3  # What comes waits until something that takes its time is done.
 
 PART_MIN = 32768  # Octets; smaller frames are gathered.
 PART_MAX = 131072
@@ -35,6 +36,8 @@ class Channel:
         self.missing = 0
         self.parts: Any = None  # list[bytes] once the header came.
         self.gathered: bytearray | None = None
+        self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
+        self.waiting: Any = None  # list[bytes]: frames that came while BUSY.
 
     def expects_content(self) -> bool:
         """Tell whether a content has begun and is not complete."""
@@ -50,6 +53,9 @@ class Channel:
     def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A body frame came, not larger than what is missing."""
         self.missing -= hi - lo
+        if self.sink is not None:
+            self.sink.add(cut(d, lo, hi))
+            return
         if self.gathered is None and hi - lo >= PART_MIN:
             self.parts.append(cut(d, lo, hi))
             return
@@ -63,11 +69,15 @@ class Channel:
     def finish(self) -> tuple[bytes, ...]:
         """Return the parts of the complete body and forget the content."""
         parts = tuple(self.parts)
+        self.sink = None
         self.abandon()
         return parts
 
     def abandon(self) -> None:
         """Forget an unfinished content."""
+        if self.sink is not None:
+            self.sink.abandon()
+            self.sink = None
         self.method = None
         self.address = None
         self.header = None

@@ -13,9 +13,11 @@ cdef Py_ssize_t POOL_MAX
 cdef class BufferPool:
     cdef public list buffers
     cdef public list dirty
+    cdef public list finished
 
     cpdef bytearray take(self)
     cpdef give(self, bytearray buffer)
+    cpdef finish(self)
 
 cdef class Output:
     cdef public BufferPool pool
@@ -26,6 +28,8 @@ cdef class Output:
     cdef public object chain
     cdef public Py_ssize_t chained
     cdef public bint dirty
+    cdef public object feeds
+    cdef public Py_ssize_t feeding
 
     cpdef Py_ssize_t pending(self) except -1
     @cython.locals(used=Py_ssize_t)
@@ -42,6 +46,8 @@ cdef class Output:
     cdef seal(self)
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int, frame=bytearray)
     cpdef tuple front(self)
+    cpdef feed_from(self, object feed)
+    cdef tuple front_of_feed(self)
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t)
     cpdef advance(self, Py_ssize_t size)
     cpdef release(self)

@@ -6,6 +6,10 @@ goes back when the last has left: an idle connection holds none. A body too larg
 copied: the buffer is sealed into ``chain``, the body's parts follow there as they are, and each is
 framed only when its turn comes. The chain is as long as what the peer has not read, which the
 consumers' high-water mark bounds.
+
+What comes from the disk is fed: a :class:`Feed` gives one piece at a time, and only when nothing
+else waits, so that it neither fills memory nor keeps other channels waiting. Several take turns.
+Whoever feeds sees to it that nothing else is written to that channel meanwhile.
 """
 
 from collections import deque
@@ -29,6 +33,7 @@ class BufferPool:
     def __init__(self) -> None:
         self.buffers: list[bytearray] = []
         self.dirty: list[Any] = []  # Output objects.
+        self.finished: list[Any] = []  # Feeds that are over: (feed, error or None).
 
     def take(self) -> bytearray:
         """Return a buffer of at least ``BUFFER_SIZE`` octets."""
@@ -40,6 +45,32 @@ class BufferPool:
         """Take a buffer back."""
         if len(self.buffers) < POOL_MAX and len(buffer) <= BUFFER_KEPT_MAX:
             self.buffers.append(buffer)
+
+    def finish(self) -> None:
+        """Tell the feeds that gave their last piece."""
+        if self.finished:
+            finished = self.finished
+            self.finished = []
+            for feed, error in finished:
+                feed.over(error)
+
+
+class Feed:
+    """Octets too many for memory, in pieces."""
+
+    def piece(self) -> tuple[bytes, bool]:
+        """Return the next octets to send, framed, and whether they are the last.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        return b"", True
+
+    def over(self, error: OSError | None) -> None:
+        """The last piece is about to be sent, or there will be no more; called between reads."""
+
+    def drop(self) -> None:
+        """The peer is gone."""
 
 
 class Output:
@@ -54,10 +85,12 @@ class Output:
         self.chain: Any = None  # deque of (octets, from, to, how to frame them), once needed.
         self.chained = 0  # Octets in the chain.
         self.dirty = False
+        self.feeds: Any = None  # deque of Feed, once needed.
+        self.feeding = 0  # How many there are.
 
     def pending(self) -> int:
-        """Octets that wait to be sent."""
-        return self.tail - self.head + self.chained
+        """Octets that wait to be sent; a feed counts as few, however long it is."""
+        return self.tail - self.head + self.chained + self.feeding
 
     def reserve(self, size: int) -> None:
         """Make room for ``size`` octets from ``tail`` on, and have the connection flushed."""
@@ -170,9 +203,41 @@ class Output:
                 self.chain[0] = (frame, 0, len(frame), -1)
                 return frame, 0, len(frame)
             return source, lo, hi
+        if self.feeding and self.tail == self.head:
+            return self.front_of_feed()
         if self.buffer is None:
             return b"", 0, 0
         return self.buffer, self.head, self.tail
+
+    def feed_from(self, feed: Feed) -> None:
+        """Send what a feed gives, when there is nothing else to send."""
+        if self.feeds is None:
+            self.feeds = deque()
+        self.feeds.append(feed)
+        self.feeding += 1
+        if not self.dirty:
+            self.dirty = True
+            self.pool.dirty.append(self)
+
+    def front_of_feed(self) -> tuple[bytes, int, int]:
+        """Take the next piece of the next feed into the chain, and return it."""
+        feed = self.feeds.popleft()
+        error = None
+        try:
+            piece, last = feed.piece()
+        except OSError as trouble:
+            piece, last, error = b"", True, trouble
+        if last:
+            self.feeding -= 1
+            self.pool.finished.append((feed, error))
+        else:
+            self.feeds.append(feed)
+        if piece:
+            if self.chain is None:
+                self.chain = deque()
+            self.chain.append((piece, 0, len(piece), -1))
+            self.chained += len(piece)
+        return piece, 0, len(piece)
 
     def advance(self, size: int) -> None:
         """``size`` octets from :meth:`front` are gone."""
@@ -201,6 +266,9 @@ class Output:
         """Forget what was not sent: the peer is gone."""
         self.chain = None
         self.chained = 0
+        feeds, self.feeds, self.feeding = self.feeds, None, 0
+        for feed in feeds or ():
+            feed.drop()
         self.release()
 
     def data_to_send(self) -> bytes:
@@ -210,5 +278,6 @@ class Output:
             source, lo, hi = self.front()
             pieces.append(bytes(source[lo:hi]))
             self.advance(hi - lo)
+            self.pool.finish()
         self.dirty = False
         return b"".join(pieces)

@@ -169,6 +169,7 @@ class Broker:
         assert self.storage is not None
         assert self.reactor is not None
         store = self.storage.open_store(name, number)
+        staging = self.storage.open_staging(name)
         vhost = VirtualHost(
             name,
             store=store,
@@ -177,9 +178,12 @@ class Broker:
             agenda=self.agenda,
             contents=Contents(),
             make_stream=partial(self.storage.make_stream, name),
+            files=staging,
         )
         vhost.load()
         self.storage.recover(vhost)
+        staging.recovered()
+        self.reactor.loop.add_reader(staging.wake_fd, self.staged, staging)
         self.vhosts[name] = vhost
         Coordinator(self.context, vhost)
         self.reactor.stores.append(store)
@@ -206,6 +210,7 @@ class Broker:
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
             queue.destroy()
+        self.reactor.loop.remove_reader(self.storage.stagings[name].wake_fd)
         self.storage.delete_store(name)
         self.reactor.turn()
 
@@ -310,6 +315,9 @@ class Broker:
                 self.transports.discard(transport)
         if self.shared_0_10 is not None:
             self.shared_0_10.sessions.expire()
+        if self.storage is not None:
+            for staging in self.storage.stagings.values():
+                staging.tick(clock_ms())
         self.reactor.turn()
 
     def wake_at(self, when_ms: int) -> None:
@@ -337,6 +345,13 @@ class Broker:
         assert self.storage is not None
         if self.storage.stores[name].full or self.reactor.blocked:
             self.look_for_room()
+        self.reactor.turn()
+
+    def staged(self, staging: Any) -> None:
+        """The thread of a staging finished something."""
+        assert self.reactor is not None
+        self.tally.now_ms = clock_ms()
+        staging.woken()
         self.reactor.turn()
 
     def look_for_room(self) -> None:
@@ -436,6 +451,9 @@ class Broker:
         if self.access is not None:
             self.access.close()
         if self.storage is not None:
+            for staging in self.storage.stagings.values():
+                if self.reactor is not None:
+                    self.reactor.loop.remove_reader(staging.wake_fd)
             for store in self.storage.stores.values():
                 if self.reactor is not None and store.wake_fd >= 0:
                     self.reactor.loop.remove_reader(store.wake_fd)

@@ -117,6 +117,21 @@ class Settings:
         64 * MIB, "Size of one file of the journal.", unit="octets", low=1 * MIB, high=2 * GIB
     )
 
+    staging_size_max: int = setting(
+        64 * GIB,
+        "Disk space for the files of one virtual host, staged or queued; beyond it senders wait.",
+        unit="octets",
+        low=1 * MIB,
+        high=1 << 50,
+    )
+    staging_s: float = setting(
+        3600.0,
+        "How long a file that was staged in part is kept for its sender to go on.",
+        unit="seconds",
+        low=1,
+        high=30 * 86400,
+    )
+
     specification_qos: bool = setting(
         False,
         "Read basic.qos as the standard says (channel, or connection with global) instead of as "

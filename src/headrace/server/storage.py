@@ -3,6 +3,7 @@
 
 import logging
 import shutil
+import tempfile
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from headrace.server.settings import Settings
 from headrace.store.definitions import SqliteDefinitions
 from headrace.store.journal import Journal
 from headrace.store.schema import DataDirectory
+from headrace.store.staging import Staging
 from headrace.store.stream_log import DiskStreamLog
 from headrace.store.users import UserDirectory
 
@@ -47,6 +49,8 @@ class Storage:
         self.tally = tally
         self.first_account: Account | None = None  # Made just now, with the default password.
         self.stores: dict[str, Store] = {}
+        self.stagings: dict[str, Staging] = {}
+        self.scratch: tempfile.TemporaryDirectory[str] | None = None  # With the setting memory.
         self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
         self.data = None if settings.memory else DataDirectory(settings.data)
         try:
@@ -115,8 +119,32 @@ class Storage:
         self.vhost_ids[vhost] = vhost_id
         return store
 
+    def open_staging(self, vhost: str) -> Staging:
+        """Return where a virtual host keeps files, staged or queued.
+
+        Raises:
+            OSError: there is no such place.
+        """
+        if self.data is not None:
+            home = str(self.data.vhost(self.vhost_ids[vhost]) / "staging")
+        else:
+            if self.scratch is None:
+                self.scratch = tempfile.TemporaryDirectory(prefix="headrace-staging-")
+            home = f"{self.scratch.name}/{self.vhost_ids[vhost]}"
+        staging = Staging(
+            home,
+            store=self.stores[vhost],
+            size_max=self.settings.staging_size_max,
+            keep_ms=int(self.settings.staging_s * 1000),
+            free_min=self.settings.disk_free_min,
+            now_ms=self.tally.now_ms,
+        )
+        self.stagings[vhost] = staging
+        return staging
+
     def delete_store(self, vhost: str) -> None:
         """The virtual host is no more."""
+        self.stagings.pop(vhost).close()
         self.stores.pop(vhost).close()
         number = self.vhost_ids.pop(vhost)
         if isinstance(self.definitions, SqliteDefinitions):
@@ -172,6 +200,12 @@ class Storage:
 
     def close(self) -> None:
         """Write what is left and let go of the files."""
+        for staging in self.stagings.values():
+            staging.close()
+        self.stagings.clear()
+        if self.scratch is not None:
+            self.scratch.cleanup()
+            self.scratch = None
         for store in self.stores.values():
             store.close()
         self.stores.clear()

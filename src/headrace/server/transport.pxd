@@ -34,6 +34,7 @@ cdef class Transport:
     cdef public bint paced
     cdef public int unpaced_reads
     cdef public bint stalled
+    cdef public int holds
     cdef public bint closing
     cdef public bint closed
     cdef public Queue pace_queue
@@ -57,6 +58,8 @@ cdef class Transport:
     @cython.locals(queue=Queue)
     cpdef stop_pacing(self)
     cpdef unpace(self)
+    cpdef hold(self)
+    cpdef unhold(self)
     cpdef block(self, str reason)
     cpdef unblock(self)
     cpdef flush(self)

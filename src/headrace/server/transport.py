@@ -55,7 +55,9 @@ class Reactor:
                 stream.drain()
         if self.definitions is not None and self.definitions.dirty:
             self.definitions.commit()
-        while self.pool.dirty:  # A connection lost while sending gives others something to send.
+        # A connection lost while sending gives others something to send.
+        while self.pool.dirty or self.pool.finished:
+            self.pool.finish()
             dirty = self.pool.dirty
             self.pool.dirty = []
             for connection in dirty:
@@ -87,6 +89,7 @@ class Transport:
         self.paced = False
         self.unpaced_reads = 0  # Reads left that no full queue pauses.
         self.stalled = False  # Too much waits to be sent: read nothing more for now.
+        self.holds = 0  # Who else wants nothing more to be read for now.
         self.closing = False
         self.closed = False
         self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
@@ -103,7 +106,9 @@ class Transport:
 
     def resume_reading(self) -> None:
         """Have the loop call us when octets come."""
-        if not self.reading and not self.closed and not self.paced and not self.stalled:
+        if self.reading or self.closed or self.paced or self.stalled:
+            return
+        if not self.holds or self.closing:
             self.reading = True
             self.reactor.loop.add_reader(self.fd, self.on_readable)
 
@@ -226,6 +231,17 @@ class Transport:
             self.stop_pacing()
             if not self.connection.blocked:
                 self.resume_reading()
+
+    def hold(self) -> None:
+        """Read nothing more until :meth:`unhold` was called as often as this."""
+        self.holds += 1
+        self.pause_reading()
+
+    def unhold(self) -> None:
+        """One reason less not to read."""
+        self.holds -= 1
+        if not self.holds and not self.connection.blocked:
+            self.resume_reading()
 
     def block(self, reason: str) -> None:
         """Stop a publisher for want of memory or disk, and tell it when it can hear that."""
@@ -455,6 +471,8 @@ class TlsTransport(Transport):
 
     def resume_reading(self) -> None:
         if self.stream is None or self.reading or self.closed or self.paced or self.stalled:
+            return
+        if self.holds and not self.closing:
             return
         self.reading = True
         self.stream.resume_reading()
