@@ -89,6 +89,12 @@ class Served:
             line += got
         return line.decode()
 
+    def administer(self, *words: str) -> None:
+        """Run `headrace` on the data directory."""
+        environment = {**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+        command = [sys.executable, "-m", "headrace.cli", *words, "--data", str(self.home / "data")]
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+
     @property
     def url(self) -> str:
         return f"amqp://guest:guest@{self.host}:{self.port}/%2F"

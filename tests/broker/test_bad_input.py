@@ -375,7 +375,7 @@ FRAMES: list[tuple[str, bytes, tuple[int, ...]]] = [
     ("unknown class", payload_frame(1, b"\x00\x63\x00\x0a"), (503, 540)),
     ("unknown method", payload_frame(1, b"\x00\x32\x00\x63"), (503, 540)),
     ("unknown connection method", payload_frame(0, b"\x00\x0a\x00\x63"), (503, 540)),
-    ("access.request, gone in 0-9-1", payload_frame(1, b"\x00\x1e\x00\x0a\x00\x00"), (503, 540)),
+    ("channel.ping, gone in 0-9-1", payload_frame(1, b"\x00\x14\x00\x3c"), (503, 540)),
     ("method cut off", payload_frame(1, b"\x00\x32\x00\x0a\x00\x00\x05q"), (502,)),
     ("method with a tail", payload_frame(1, b"\x00\x14\x00\x14\x01\x00"), (502,)),
     (

@@ -101,9 +101,9 @@ def bound(connection: Any, channel: Any, method: ExchangeBound) -> MethodBase:
     check_any_access(connection, "exchange", name or "amq.default")
     exchange, queue = vhost.exchanges.get(name), vhost.queues.get(queue_name)
     if exchange is None:
-        return ExchangeBoundOk(reply_code=1, reply_text=f"no exchange '{name}'")
+        return ExchangeBoundOk(reply_code=1, reply_text="exchange not found")
     if queue_name and queue is None:
-        return ExchangeBoundOk(reply_code=2, reply_text=f"no queue '{queue_name}'")
+        return ExchangeBoundOk(reply_code=2, reply_text="queue not found")
     if name:
         found = [
             b
