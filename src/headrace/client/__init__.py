@@ -30,14 +30,18 @@ from headrace.client.errors import (
     UsageError,
 )
 from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
+from headrace.client.files import FileDelivery, Files
 from headrace.client.message import Message, Received
+from headrace.client.native import Arrived
 from headrace.client.reconnect import Reconnect
+from headrace.client.references import Messages, Reference, Transferred
 from headrace.client.session import Session, Subscription, Transfer
 from headrace.client.stream import Record, Stream
 from headrace.client.url import Settings, parse_url
 
 __all__ = [
     "AccessRefused",
+    "Arrived",
     "AuthenticationFailed",
     "Blocked",
     "BufferOverflow",
@@ -54,9 +58,12 @@ __all__ = [
     "ConsumerCancelled",
     "Delivery",
     "Event",
+    "FileDelivery",
+    "Files",
     "InvalidUrl",
     "Lost",
     "Message",
+    "Messages",
     "Nacked",
     "NotFound",
     "OffsetGone",
@@ -68,6 +75,7 @@ __all__ = [
     "Reconnect",
     "Record",
     "Recovered",
+    "Reference",
     "ResourceLocked",
     "Returned",
     "Session",
@@ -76,6 +84,7 @@ __all__ = [
     "Subscription",
     "Transaction",
     "Transfer",
+    "Transferred",
     "Unblocked",
     "UsageError",
     "connect",

@@ -40,9 +40,21 @@ class Calls:
     def ask(self, link: Link, request: MethodBase, *replies: type[MethodBase]) -> Call:
         """Send a request without waiting for its reply."""
         link.send(self._number, request)
+        return self.expect(*replies)
+
+    def expect(self, *replies: type[MethodBase]) -> Call:
+        """Wait for one of these replies, behind those that are waited for."""
         call = Call(replies, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         return call
+
+    def drop(self, call: Call) -> None:
+        """The request was not sent."""
+        self._waiting.remove(call)
+
+    def answers(self, method: MethodBase) -> bool:
+        """Whether the method is a reply that is waited for."""
+        return bool(self._waiting) and isinstance(method, self._waiting[0].replies)
 
     async def answer(self, call: Call) -> Answer:
         """Wait for a reply."""

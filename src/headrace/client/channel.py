@@ -25,6 +25,7 @@ from headrace.client.errors import (
     fresh,
 )
 from headrace.client.message import Content, Message, encode_header, read_message
+from headrace.client.native import Native
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -96,7 +97,7 @@ class Sink(Protocol):
         """The connection broke."""
 
 
-class Channel(Declarations):
+class Channel(Declarations, Native):
     """One channel of a connection. After a reconnection it is open again, as it was.
 
     An error of the broker (a ChannelClosed) closes it for good: open another.
@@ -112,6 +113,7 @@ class Channel(Declarations):
         retry_lost: bool = False,
         on_return: Callable[[Returned], None] | None = None,
     ) -> None:
+        Native.__init__(self)
         self.connection = connection
         self.number = number
         self.intake: Intake = connection.intake
@@ -199,7 +201,9 @@ class Channel(Declarations):
         """
         message = Message.of(message)
         header = encode_header(message)
-        method = BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
+        method = BasicPublish(
+            ticket=self.ticket, exchange=exchange, routing_key=routing_key, mandatory=mandatory
+        )
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._confirm or self._mode is Mode.TX:
             link = await self._writable()
@@ -247,7 +251,7 @@ class Channel(Declarations):
     async def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
         """Fetch one message, None when the queue is empty."""
         link = await self._ready()
-        request = BasicGet(queue=self._name(queue), no_ack=no_ack)
+        request = BasicGet(ticket=self.ticket, queue=self._name(queue), no_ack=no_ack)
         call = self._calls.ask(link, request, BasicGetOk, BasicGetEmpty)
         method, header, body = await self._calls.answer(call)
         if not isinstance(method, BasicGetOk):
@@ -426,6 +430,7 @@ class Channel(Declarations):
         self._link = link
         self._epoch += 1
         self._flow.set()
+        self.ticket = 0  # It was the lost channel's.
         try:
             await self._calls.exchange(link, ChannelOpen(), ChannelOpenOk)
             if self._mode is Mode.TX:
@@ -505,7 +510,8 @@ class Channel(Declarations):
                 if self._link is not None:
                     self._link.send(self.number, ChannelFlowOk(active=method.active))
             case _:
-                self._calls.replied(method, b"", b"")
+                if self._calls.answers(method) or not self.arrive(method, b"", b""):
+                    self._calls.replied(method, b"", b"")
 
     def content_received(self, method: MethodBase, header: bytes, body: bytes) -> None:
         """The broker sent a method with content."""
@@ -521,7 +527,8 @@ class Channel(Declarations):
             case BasicReturn():
                 self._returned(method, header, body)
             case _:
-                self._calls.replied(method, header, body)
+                if self._calls.answers(method) or not self.arrive(method, header, body):
+                    self._calls.replied(method, header, body)
 
     def failed(self, error: AmqpError) -> None:
         """The broker broke a rule on this channel, and the channel is being closed for it."""
@@ -552,7 +559,9 @@ class Channel(Declarations):
 
     async def _call(self, request: MethodBase, reply: type[Reply]) -> Reply:
         """Send a request and return its reply."""
-        return await self._calls.exchange(await self._ready(), request, reply)
+        link = await self._ready()
+        self.stamp(request)
+        return await self._calls.exchange(link, request, reply)
 
     def _returned(self, method: BasicReturn, header: bytes, body: bytes) -> None:
         message = read_message(header, body)
@@ -602,6 +611,7 @@ class Channel(Declarations):
             qos = BasicQos(prefetch_count=consumer.prefetch)
             calls.append(self._calls.ask(link, qos, BasicQosOk))
         request = consumer.request(self._name(consumer.queue))
+        self.stamp(request)
         calls.append(self._calls.ask(link, request, BasicConsumeOk))
         return calls
 
@@ -619,6 +629,7 @@ class Channel(Declarations):
             return
         self._error = error
         self._link = None
+        self._arriving.set()
         self._break_transaction(error)
         self._flow.set()
         self._calls.fail(error)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headrace.client.link import Link
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.protocol.errors import AmqpError
+    from headrace.spec.tables import Version
     from headrace.wire.table import Value
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,11 @@ class Connection:
     def address(self) -> str:
         """The URL it is, or was last, connected to, without user and password."""
         return self._recent.address
+
+    @property
+    def version(self) -> Version:
+        """The version of AMQP that it speaks."""
+        return self._recent.version
 
     @property
     def is_ready(self) -> bool:

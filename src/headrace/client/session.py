@@ -106,6 +106,7 @@ class Transfer(Received):
     acquired: bool = field(default=True, kw_only=True)  # False when it was only looked at.
     explicit: bool = field(default=True, kw_only=True)  # Whether it wants to be accepted.
     structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As they came.
+    session: Session = field(kw_only=True, repr=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -259,6 +260,7 @@ class Session:
         self._subscriptions: dict[str, Subscription] = {}
         self._taking = asyncio.Event()
         self._modes: dict[str, tuple[bool, bool]] = {}  # Acquires, explicit: by destination.
+        self._transactional = ""
         self._error: ClientError | None = None
 
     def __repr__(self) -> str:
@@ -465,6 +467,8 @@ class Session:
         destination = destination or uuid.uuid4().hex
         if destination in self._subscriptions:
             raise UsageError(f"destination {destination!r} is in use in this session")
+        if self._transactional == "tx" and not accept:
+            raise UsageError("in a transactional session messages must be accepted explicitly")
         subscription = Subscription(self, queue, destination)
         self._subscriptions[destination] = subscription
         self._modes[destination] = (acquire, accept)
@@ -484,8 +488,8 @@ class Session:
 
     async def accept(self, *transfers: Transfer) -> None:
         """Done with these messages."""
+        numbers = self._own(transfers)
         self._acquired(transfers)
-        numbers = _numbers(transfers)
         self._complete(numbers)
         await self.call(MessageAccept(transfers=numbers))
 
@@ -493,20 +497,20 @@ class Session:
         self, *transfers: Transfer, code: RejectCode = RejectCode.UNSPECIFIED, text: str = ""
     ) -> None:
         """Not to be done by anybody: they go to the alternate exchange of their queue."""
+        numbers = self._own(transfers)
         self._acquired(transfers)
-        numbers = _numbers(transfers)
         self._complete(numbers)
         await self.call(MessageReject(transfers=numbers, code=code, text=text or None))
 
     async def release(self, *transfers: Transfer, set_redelivered: bool = False) -> None:
         """Put them back into their queue."""
-        numbers = _numbers(transfers)
+        numbers = self._own(transfers)
         self._complete(numbers)
         await self.call(MessageRelease(transfers=numbers, set_redelivered=set_redelivered))
 
     async def acquire(self, *transfers: Transfer) -> list[Transfer]:
         """Take messages that were browsed; those that could be had."""
-        result = await self._result(MessageAcquire(transfers=_numbers(transfers)), Acquired)
+        result = await self._result(MessageAcquire(transfers=self._own(transfers)), Acquired)
         had = result.transfers or SequenceSet()
         taken = [transfer for transfer in transfers if transfer.number in had]
         for transfer in taken:
@@ -515,7 +519,7 @@ class Session:
 
     def complete(self, *transfers: Transfer) -> None:
         """Tell the broker that these are dealt with: in window mode their credit comes back."""
-        self._complete(_numbers(transfers))
+        self._complete(self._own(transfers))
 
     # --- Queries ------------------------------------------------------------------------------
 
@@ -546,26 +550,38 @@ class Session:
 
     async def tx_select(self) -> None:
         """From now on transfers and settlements wait for a commit."""
+        if self._transactional:
+            raise UsageError(f"{self!r} is transactional already")
+        if not all(explicit for _, explicit in self._modes.values()):
+            raise UsageError("a transactional session needs subscriptions with accept=True")
+        self._transactional = "tx"
         await self.call(TxSelect())
 
     async def tx_commit(self) -> None:
         """Have all since the last commit or rollback take effect."""
+        self._check_tx("tx")
         await self.call(TxCommit())
 
     async def tx_rollback(self) -> None:
         """Forget all since the last commit or rollback."""
+        self._check_tx("tx")
         await self.call(TxRollback())
 
     async def dtx_select(self) -> None:
         """Use the session for distributed transactions."""
+        if self._transactional == "tx":
+            raise UsageError(f"{self!r} has transactions of its own")
+        self._transactional = "dtx"
         await self.call(DtxSelect())
 
     async def dtx_start(self, xid: Xid, *, join: bool = False, resume: bool = False) -> XaStatus:
         """Begin work for a transaction branch, join it, or go on with it."""
+        self._check_tx("dtx")
         return await self._xa(DtxStart(xid=xid, join=join, resume=resume))
 
     async def dtx_end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
         """End the work for a branch, for now (`suspend`) or as a failure (`fail`)."""
+        self._check_tx("dtx")
         return await self._xa(DtxEnd(xid=xid, fail=fail, suspend=suspend))
 
     async def dtx_prepare(self, xid: Xid) -> XaStatus:
@@ -639,6 +655,7 @@ class Session:
             acquired=command.acquire_mode != AcquireMode.NOT_ACQUIRED,
             explicit=command.accept_mode != AcceptMode.NONE,
             structs=structs,
+            session=self,
             **fields_of(structs),
         )
         if subscription is None:
@@ -742,6 +759,16 @@ class Session:
     def _check_open(self) -> None:
         if self._error is not None:
             raise fresh(self._error)
+
+    def _check_tx(self, kind: str) -> None:
+        if self._transactional != kind:
+            raise UsageError(f"{self!r} was not selected for {kind}")
+
+    def _own(self, transfers: Iterable[Transfer]) -> SequenceSet:
+        """The ids of transfers, which must have come by this session."""
+        if not all(transfer.session is self for transfer in transfers):
+            raise UsageError("a message came by another session")
+        return _numbers(transfers)
 
     def _acquired(self, transfers: Iterable[Transfer]) -> None:
         if not all(transfer.acquired for transfer in transfers):
