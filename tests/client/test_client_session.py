@@ -138,9 +138,9 @@ async def test_a_destination_is_used_once(url: str, name: Names) -> None:
     queue = name("q")
     async with session_on(url) as session:
         await session.call(QueueDeclare(queue=queue))
-        await session.subscribe(queue, "d")
-        with pytest.raises(UsageError, match="in use"):
-            await session.subscribe(queue, "d")
+        async with await session.subscribe(queue, "d"):
+            with pytest.raises(UsageError, match="in use"):
+                await session.subscribe(queue, "d")
         await session.call(QueueDelete(queue=queue))
 
 
@@ -242,6 +242,7 @@ async def test_a_session_outlives_its_connection(url: str, name: Names) -> None:
             await session.attach(second)
         await session.detach()
         await session.attach(second)
+        await subscription.cancel()
         await session.call(QueueDelete(queue=queue))
         await session.close()
         with pytest.raises(ChannelClosed, match="closed by this program"):

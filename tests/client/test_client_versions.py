@@ -61,6 +61,8 @@ async def test_publish_get_consume(url: str, version: str, name: Names) -> None:
         type="kind",
         app_id="app",
     )
+    if version in ("0-8", "0-9"):  # Whose tables have numbers, texts and tables only.
+        message.headers = {"a": 1, "b": "x", "d": {"e": 5}}
     async with connect(in_version(url, version), reconnect=None) as connection:
         assert connection.version.label == version
         async with connection.channel() as channel:
@@ -128,7 +130,7 @@ async def test_exchanges_and_returns(url: str, version: str, name: Names) -> Non
     async with connect(in_version(url, version), reconnect=None) as connection:
         async with connection.channel() as channel:
             await channel.declare_exchange(exchange, "topic")
-            await channel.declare_queue(queue, auto_delete=version != "0-8")
+            await channel.declare_queue(queue)
             await channel.bind_queue(queue, exchange, "*.hot")
             await channel.publish("soup", "soup.hot", exchange, mandatory=True)
             delivery = await channel.get(queue, no_ack=True)
@@ -138,11 +140,7 @@ async def test_exchanges_and_returns(url: str, version: str, name: Names) -> Non
                 await channel.publish("ice", "ice.cold", exchange, mandatory=True)
             assert returned.value.code == 312
             await channel.publish("ice", "ice.cold", exchange)  # Nobody minds.
-            if version == "0-8":
-                with pytest.raises(UsageError, match="0-8 has no"):
-                    await channel.unbind_queue(queue, exchange, "*.hot")
-            else:
-                await channel.unbind_queue(queue, exchange, "*.hot")
+            await channel.unbind_queue(queue, exchange, "*.hot")
             if version != "0-9-1":
                 with pytest.raises(UsageError):
                     await channel.bind_exchange(exchange, "amq.topic")
@@ -263,7 +261,10 @@ async def test_coming_back(headrace_broker: object, version: str, name: Names) -
         consumer = channel.consume(queue)
         await consumer.start()
         assert connection._link is not None
-        connection._link.abort()
+        assert connection._link._transport is not None
+        connection._link._transport.abort()
+        while connection.is_ready:
+            await asyncio.sleep(0)
         await channel.publish("after", queue)
         assert (await consumer.receive()).text() == "after"
         await consumer.cancel()

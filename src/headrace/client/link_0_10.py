@@ -351,11 +351,10 @@ class Link010(Link):
         error = self._error
         if not isinstance(error, ConnectionLost | ConnectionClosed):
             error = ConnectionLost(str(error))
-        users = list(self.users.values())
-        self.machine.lost()
-        self.users.clear()
+        users, self.users = self.users, {}  # They are told of the loss, not of being detached.
         self.bridges.clear()
-        for user in users:
+        self.machine.lost()
+        for user in users.values():
             user.lost(error)
         super()._report()
 

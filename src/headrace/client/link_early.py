@@ -88,6 +88,9 @@ class EarlyLink(Link):
         state = self._states.get(channel)
         if state is not None and state.confirms and isinstance(method, BasicPublish):
             state.published += 1
+            if not self._flush_due:  # A large one was written at once.
+                self._flush_due = True
+                self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Write what is queued, and ask whether the publishes among it were dealt with."""

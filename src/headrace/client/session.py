@@ -261,6 +261,7 @@ class Session:
         self._taking = asyncio.Event()
         self._modes: dict[str, tuple[bool, bool]] = {}  # Acquires, explicit: by destination.
         self._transactional = ""
+        self._closing = False
         self._error: ClientError | None = None
 
     def __repr__(self) -> str:
@@ -331,6 +332,7 @@ class Session:
         """End the session: detach, and keep nothing."""
         if self._error is not None:
             return
+        self._closing = True
         if self._link is not None:
             try:
                 if self.timeout_s != 0:
@@ -625,7 +627,7 @@ class Session:
             link.forget(self._machine)
         if self._detached is not None and not self._detached.done():
             self._detached.set_result(None)
-            if not self._machine.keeps:
+            if not self._machine.keeps and not self._closing:
                 self._fail(ConnectionLost(f"{self!r} was detached and not kept"))
             return
         reason = DetachCode(code).name if code in list(DetachCode) else str(code)
