@@ -14,6 +14,7 @@ cdef class StreamLog:
     cdef public long long max_length_bytes
     cdef public long long max_age_ms
     cdef public long long octets
+    cdef public long long held
     cdef list records
 
     @cython.locals(offset=cython.ulonglong)
@@ -33,7 +34,10 @@ cdef class Stream(Queue):
 
     cpdef long long message_count(self) except -1
     cpdef Consumer taker(self)
+    @cython.locals(before=cython.longlong)
     cpdef int offer(self, Message message) except -1
+    @cython.locals(log=StreamLog, before=cython.longlong)
+    cpdef long long trim(self, long long now_ms) except -1
     cpdef admit(self, Message message)
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong, offset=cython.ulonglong, message=Message,

@@ -19,6 +19,7 @@ if not cython.compiled:
 
 from headrace.model.errors import NotFound, PreconditionFailed
 
+TRIM_MIN_MS = 1000  # Between two looks for what is too old.
 READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
@@ -40,12 +41,14 @@ class StreamLog:
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
         self.octets = 0
+        self.held = 0  # Octets of memory that it is counted with.
         self.records: list[tuple[bytes, int, int, int]] = []
 
     def append(self, data: bytes, address_len: int, body_size: int, arrived_ms: int) -> int:
         """Append a message laid out as in Message.data; return its offset."""
         self.records.append((data, address_len, body_size, arrived_ms))
         self.octets += len(data)
+        self.held += len(data) + C_MESSAGE_OVERHEAD
         offset = self.next_offset
         self.next_offset = offset + 1
         self.committed_offset = offset + 1
@@ -67,6 +70,7 @@ class StreamLog:
                 gone += 1
         if gone:
             del self.records[:gone]
+            self.held -= self.octets - octets + gone * C_MESSAGE_OVERHEAD
             self.octets = octets
             self.first_offset += gone
 
@@ -101,6 +105,7 @@ class StreamLog:
     def delete(self) -> None:
         """The stream is no more."""
         self.records = []
+        self.held = 0
 
 
 class Stream(Queue):
@@ -122,13 +127,25 @@ class Stream(Queue):
     def offer(self, message: Message) -> int:
         """Append to the log; readers get it once it is durable. A large body comes joined."""
         self.published += 1
+        before = self.log.held
         self.log.append(message.data, message.address_len, message.body_size, self.tally.now_ms)
+        self.tally.memory_used += self.log.held - before
         if self.consumers is not None:
             self.wake()
         return 0
 
     def admit(self, message: Message) -> None:
         self.offer(message)
+
+    def trim(self, now_ms: int) -> int:
+        """Drop what is too old; return when to look again, 0 when age does not matter."""
+        log = self.log
+        if self.deleted or log.max_age_ms < 0:
+            return 0
+        before = log.held
+        log.trim(now_ms)
+        self.tally.memory_used += log.held - before
+        return now_ms + max(TRIM_MIN_MS, log.max_age_ms // 8)
 
     def check_consumer(self, consumer: Consumer) -> None:
         """Give a consumer its place in the stream.
@@ -257,6 +274,7 @@ class Stream(Queue):
         Queue.destroy(self)
         self.cursors.clear()
         self.fetched.clear()
+        self.tally.memory_used -= self.log.held
         self.log.delete()
         return count
 

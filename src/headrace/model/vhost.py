@@ -49,6 +49,7 @@ from headrace.model.limits import apply_arguments
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.ports import Files
 from headrace.model.queue import Queue
+from headrace.model.stream import TRIM_MIN_MS, Stream
 
 if TYPE_CHECKING:
     from headrace.model.ports import Store
@@ -718,6 +719,8 @@ class VirtualHost:
         if queue.expires_ms >= 0:
             due = queue.used_ms + queue.expires_ms
             self.agenda.put((queue,), due, partial(self._expire_queue, queue))
+        if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
+            self.agenda.put(("age", queue), queue.used_ms + TRIM_MIN_MS, queue.trim)
 
     def _binding(
         self,
@@ -816,6 +819,7 @@ class VirtualHost:
             self.definitions.delete_queue(self.name, queue.id)
         self.agenda.remove(queue)
         self.agenda.remove((queue,))
+        self.agenda.remove(("age", queue))
         for lane in (queue.lanes or {}).values():
             self.agenda.remove(lane)
         self._changed()

@@ -53,6 +53,9 @@ cdef class Journal(Store):
     cdef public Py_ssize_t runs_at
     cdef public bint emptied
     cdef public object slabs
+    cdef public u64 next_transaction
+    cdef public u64 transaction
+    cdef public bint shared
     cdef public bint closed
     cdef public bint recovered
     cdef public list dirty_streams
@@ -99,7 +102,9 @@ cdef class Journal(Store):
     cpdef delivered(self, u32 queue_id, u64 seq)
     cpdef drop(self, u32 queue_id, u64 upto_seq)
     cpdef begin(self)
+    @cython.locals(number=u64)
     cpdef commit(self)
+    cpdef vouch(self, number)
     cpdef prepare(self, bytes xid, list publishes, list settles)
     cpdef keep(self, prepared)
     cpdef decide(self, bytes xid, int status, long long when_ms)

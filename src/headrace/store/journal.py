@@ -24,6 +24,7 @@ nothing is confirmed.
 import errno
 import logging
 import os
+import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -197,6 +198,9 @@ class Journal(Store):
         self.runs_at = 0
         self.emptied = False  # Some segment may be of no use any more.
         self.slabs: deque[tuple[int, int, bytes]] = deque(maxlen=SLABS)
+        self.next_transaction = secrets.randbits(62)
+        self.transaction = 0  # The number of the one that is open.
+        self.shared = False  # It is in the log of a stream, too.
         self.closed = False
         self.recovered = False
         self.dirty_streams: list[Any] = []  # Logs of streams with something to write.
@@ -511,11 +515,26 @@ class Journal(Store):
         """See :class:`Store`."""
         self.flush_settled()
         self.append(C_BEGIN, b"")
+        self.next_transaction += 1
+        self.transaction = self.next_transaction
 
     def commit(self) -> None:
         """See :class:`Store`."""
         self.flush_settled()
-        self.append(C_COMMIT, b"")
+        number = self.transaction
+        self.transaction = 0
+        if self.shared:
+            self.shared = False
+            self.vouch(number)
+        else:
+            self.append(C_COMMIT, b"")
+
+    def vouch(self, number: int) -> None:
+        """Append that a transaction was committed which is in the log of some stream, too."""
+        self.append(C_COMMIT, number.to_bytes(8, "big"))
+        if self.segment.shared is None:
+            self.segment.shared = []
+        self.segment.shared.append(number)
 
     def prepare(
         self, xid: bytes, publishes: list[int], settles: list[tuple[int, int, int]]
@@ -687,6 +706,9 @@ class Journal(Store):
         if segment.marks is not None:
             for runs in segment.marks:
                 self.mark(runs)
+        for number in segment.shared or ():
+            if any(stream.doubts(number) for stream in self.streams):
+                self.vouch(number)
         for prepared, where in list(self.prepared.values()):
             if where is segment:
                 self.keep(prepared)
@@ -853,6 +875,8 @@ class Journal(Store):
         """See :class:`Store`. Every message comes paged out."""
         recovery = Recovery(self)
         recovery.read()
+        for stream in self.streams:
+            stream.resolve(None if recovery.quarantined else recovery.shared)
         self.secret = recovery.secret
         self.last_seq = recovery.last_seq
         self.clean = recovery.clean

@@ -38,8 +38,9 @@ SETTLED and MARKED list runs of 16 octets: queue id (4), first seq (8), how many
 other (4). RESERVED is zeros (4), a queue id (4), a seq (8); DROPPED likewise. GROUP is the number
 of a group (8): one stands at the start of every group that is written and synced at once, so a
 GROUP behind a damaged place proves that the place had been synced before. BEGIN and COMMIT enclose
-a transaction, SEALED ends a segment that another one follows, CLEAN a log that was closed in peace;
-these have nothing behind their heads. PREPARED and DECIDED speak of transaction branches
+a transaction; where the log of a stream has a part of it, its BEGIN there and the COMMIT here carry
+its number (8). SEALED ends a segment that another one follows, CLEAN a log that was closed in
+peace; these have nothing behind their heads. PREPARED and DECIDED speak of transaction branches
 (:mod:`headrace.store.prepared`).
 """
 

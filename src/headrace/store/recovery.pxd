@@ -50,6 +50,7 @@ cdef class Recovery:
     cdef public dict prepared
     cdef public set held
     cdef public set locked
+    cdef public set shared
 
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, following=Py_ssize_t)
     cpdef Py_ssize_t scan(self, Segment segment, bytearray d, Py_ssize_t size, bint last) except -1

@@ -103,6 +103,7 @@ class Recovery:
         self.quarantined = 0
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
         self.held: set[int] = set()  # Rows that prepared branches published.
+        self.shared: set[int] = set()  # Committed transactions that streams' logs have, too.
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) that they settled.
 
     # --- Files ------------------------------------------------------------------------------
@@ -231,6 +232,8 @@ class Recovery:
                 self.deferred = []
             elif type == C_COMMIT:
                 self.commit()
+                if length > 16:
+                    self.note_shared(segment, get64(d, at + 16))
             elif type == C_GROUP:
                 if self.begun is not None:
                     self.commit()  # Its COMMIT was damaged; groups hold whole transactions.
@@ -243,6 +246,13 @@ class Recovery:
                     self.fact(segment, type, payload, False)
             at += (length + 7) & ~7
         return at
+
+    def note_shared(self, segment: "Segment", number: int) -> None:
+        """Take in that a transaction was committed which some stream's log has, too."""
+        self.shared.add(number)
+        if segment.shared is None:
+            segment.shared = []
+        segment.shared.append(number)
 
     def message(self, segment: "Segment", d: bytearray, at: int, type: int) -> None:
         """Make a row of a message."""

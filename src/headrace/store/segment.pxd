@@ -31,6 +31,7 @@ cdef class Segment:
     cdef public bint retired
     cdef public dict reserved
     cdef public list marks
+    cdef public list shared
 
     @cython.locals(i=u32)
     cpdef u32 note(self, u64 offset, u32 owed, bytes ids) except? 0xFFFFFFFF

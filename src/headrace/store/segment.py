@@ -65,6 +65,7 @@ class Segment:
         self.handle = -1
         self.sealed = False
         self.reserved: dict[int, int] | None = None  # RESERVED records in it: queue id to seq.
+        self.shared: list[int] | None = None  # Transactions in it that some stream's log has, too.
         self.marks: list[bytes] | None = None  # What its MARKED records say.
 
     def __repr__(self) -> str:

@@ -30,6 +30,10 @@ cdef class DiskStreamLog(StreamLog):
     cdef public u64 indexed
     cdef public list index
     cdef public u64 groups
+    cdef public u64 bracket
+    cdef public object doubtful
+    cdef public object begun
+    cdef public bint whole
     cdef public long long roll_ms
     cdef public long long newest_ms
     cdef public bint dirty
@@ -43,7 +47,8 @@ cdef class DiskStreamLog(StreamLog):
         self, bytes data, Py_ssize_t address_len, Py_ssize_t body_size, long long arrived_ms
     ) except? 0
     @cython.locals(b="u8*")
-    cpdef mark_group(self)
+    cpdef mark_group(self, bint goes_on)
+    cpdef begin_transaction(self, u64 number)
     cpdef trim(self, long long now_ms)
     @cython.locals(found=list)
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)

@@ -10,6 +10,12 @@ Memory keeps one index entry (offset, place, time) for about 64 KiB of an open s
 segment is indexed when somebody first reads from it. A reader that goes on where the last read
 ended needs no search, and readers that follow each other closely share what was read.
 
+Transactions. A stream is written before the journal, whose COMMIT decides. So what a transaction
+appends here begins with a BEGIN record that carries its number. When the log is opened, the last
+group is cut back to the first BEGIN whose COMMIT the journal does not have: nothing from there on
+was durable. Groups before the last one are beyond doubt, for the journal was written before the
+next began; a GROUP record that only continues a group in a new segment says so.
+
 Retention drops whole segments, the oldest first, never the last one; so offsets are never reused,
 even when everything is gone.
 """
@@ -25,7 +31,7 @@ import cython
 
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
-from headrace.store.record import GROUP, HEAD, next_group, segment_seed
+from headrace.store.record import BEGIN, GROUP, HEAD, next_group, segment_seed
 from headrace.store.segment import (
     HEADER,
     VERSION,
@@ -54,6 +60,7 @@ SEGMENT_MIN = 64 << 10
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 PLACES_MAX = 4096  # Where readers left off.
 RECENT = 8  # Reads kept for others.
+GOES_ON = 1 << 63  # In the number of a GROUP record: the group began in the segment before.
 
 
 class StreamSegment:
@@ -82,8 +89,10 @@ class StreamGroup:
         buffer: bytearray,
         pieces: list[tuple[StreamSegment, int, int, int]],
         next_offset: int,
+        number: int,
     ) -> None:
         self.log = log
+        self.number = number
         self.buffer = buffer
         self.pieces = pieces
         self.next_offset = next_offset
@@ -162,7 +171,11 @@ class DiskStreamLog(StreamLog):
         self.place = 0  # Where the next record goes.
         self.indexed = 0  # Where the last index entry points.
         self.index: list[tuple[int, int, int]] = []  # Of the segment that is appended to.
-        self.groups = 0
+        self.groups = 0  # The number of the latest group.
+        self.bracket = 0  # The transaction whose BEGIN stands last.
+        self.doubtful: deque[tuple[int, int]] = deque()  # Group and number of transactions.
+        self.begun: list[tuple[int, StreamSegment, int]] | None = None  # Found at the start.
+        self.whole = False  # The start of the last group was found.
         self.seed = 0
         self.roll_ms = 0  # A segment ends with the first message after this.
         self.newest_ms = 0
@@ -173,6 +186,8 @@ class DiskStreamLog(StreamLog):
         self.recent: deque[tuple[int, int, list[Any]]] = deque(maxlen=RECENT)
         self.disk.make_directory(directory)
         self.recover()
+        if journal.recovered:
+            self.begun = None
         journal.streams.append(self)
 
     # --- Appending --------------------------------------------------------------------------
@@ -184,6 +199,8 @@ class DiskStreamLog(StreamLog):
         size = (length + 7) & ~7
         if not self.dirty:
             self.begin_group(arrived_ms)
+        if self.journal.transaction != 0 and self.journal.transaction != self.bracket:
+            self.begin_transaction(self.journal.transaction)
         full = self.place + size + 32 > self.segment_size or arrived_ms > self.roll_ms
         if full and self.place > HEADER + 64:
             self.roll(arrived_ms)
@@ -232,22 +249,39 @@ class DiskStreamLog(StreamLog):
         self.dirty = True
         self.journal.dirty_streams.append(self)
         if not self.segments:
-            self.begin_segment(1, arrived_ms)
+            self.begin_segment(1, arrived_ms, False)
             return
         self.piece_lo = self.at
         self.piece_place = self.place
-        self.mark_group()
+        self.mark_group(False)
 
-    def mark_group(self) -> None:
-        """Append the GROUP record that proves the group before it."""
-        self.groups += 1
+    def begin_transaction(self, number: int) -> None:
+        """Note that what follows counts only with a COMMIT of the journal."""
+        self.bracket = number
+        self.journal.shared = True
+        self.doubtful.append((self.groups, number))
+        if self.at + 128 > self.capacity:
+            self.grow(128)
+        put64(self.buffer, self.at + HEAD, number)
+        seal(self.buffer, self.at, self.seed, HEAD + 8, BEGIN)
+        self.at += HEAD + 8
+        self.place += HEAD + 8
+
+    def doubts(self, number: int) -> bool:
+        """Tell whether a transaction is in the last group, so that its COMMIT is still needed."""
+        return any(known == number for _, known in self.doubtful)
+
+    def mark_group(self, goes_on: bool) -> None:
+        """Append the GROUP record that proves the group before it, unless that goes on."""
+        if not goes_on:
+            self.groups += 1
         b = self.buffer
-        put64(b, self.at + HEAD, self.groups)
+        put64(b, self.at + HEAD, self.groups | (GOES_ON if goes_on else 0))
         seal(b, self.at, self.seed, HEAD + 8, GROUP)
         self.at += HEAD + 8
         self.place += HEAD + 8
 
-    def begin_segment(self, number: int, arrived_ms: int) -> None:
+    def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
         """Begin a segment in the buffer; its file is made by the writer."""
         path = os.path.join(self.directory, file_name(number))
         self.seed = segment_seed(self.secret, number)
@@ -262,7 +296,7 @@ class DiskStreamLog(StreamLog):
         self.at += HEADER
         self.place = HEADER
         self.indexed = 0
-        self.mark_group()
+        self.mark_group(goes_on)
 
     def limit_age(self, begun_ms: int) -> None:
         """End a segment in time for retention by age to have something to drop."""
@@ -276,7 +310,7 @@ class DiskStreamLog(StreamLog):
         self.handles.append(old)
         if self.at + 256 > self.capacity:
             self.grow(256)
-        self.begin_segment(old.number + 1, arrived_ms)
+        self.begin_segment(old.number + 1, arrived_ms, True)
 
     def end_piece(self) -> None:
         """Close the stretch of the buffer that belongs together in a file."""
@@ -290,7 +324,7 @@ class DiskStreamLog(StreamLog):
     def take(self) -> StreamGroup:
         """Give what was appended to the journal's next group."""
         self.end_piece()
-        group = StreamGroup(self, self.buffer, self.pieces, self.next_offset)
+        group = StreamGroup(self, self.buffer, self.pieces, self.next_offset, self.groups)
         self.pieces = []
         self.buffer = self.spare if self.spare is not None else bytearray(BUFFER_SIZE)
         self.spare = None
@@ -309,6 +343,8 @@ class DiskStreamLog(StreamLog):
     def finished(self, group: StreamGroup) -> None:
         """A group is durable."""
         self.committed_offset = group.next_offset
+        while self.doubtful and self.doubtful[0][0] < group.number:
+            self.doubtful.popleft()
         if len(group.buffer) <= BUFFER_KEPT:
             self.spare = group.buffer
         if len(self.segments) > 1:
@@ -545,7 +581,10 @@ class DiskStreamLog(StreamLog):
         size = self.disk.read_into(self.handle(last), buffer, last.written)
         self.index = last.index = []
         self.next_offset = last.first_offset
+        self.begun = []
+        self.whole = False
         end = self.scan(last, buffer, size, self.index)
+        self.find_begun()
         if end < last.written:
             self.disk.truncate(self.handle(last), end)
             self.octets -= last.written - end
@@ -557,6 +596,52 @@ class DiskStreamLog(StreamLog):
         self.place = end
         self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
         self.committed_offset = self.next_offset
+
+    def find_begun(self) -> None:
+        """Find the transactions of the last group that are in segments before the last."""
+        begun = self.begun or []
+        for segment in reversed(self.segments[:-1]):
+            if self.whole:
+                break
+            self.begun = []
+            buffer = bytearray(segment.written)
+            size = self.disk.read_into(self.handle(segment), buffer, segment.written)
+            self.scan(segment, buffer, size, [])
+            begun = self.begun + begun
+        self.begun = begun
+        self.doubtful = deque((self.groups, number) for number, _, _ in begun)
+
+    def resolve(self, committed: set[int] | None) -> None:
+        """Cut off what belongs to a transaction that was not committed, and what follows it.
+
+        Without knowing (the journal is damaged), nothing is cut.
+        """
+        begun, self.begun = self.begun or [], None
+        if committed is None:
+            return
+        for number, segment, place in begun:
+            if number not in committed:
+                self.cut_back(segment, place)
+                return
+
+    def cut_back(self, segment: StreamSegment, place: int) -> None:
+        """Cut the log at a place, and read it anew."""
+        while self.active() is not segment:
+            later = self.segments.pop()
+            self.close_handle(later)
+            self.disk.remove(later.path)
+            self.disk.sync_directory(self.directory)
+        self.disk.truncate(self.handle(segment), place)
+        for each in self.segments:
+            self.close_handle(each)
+        self.segments = []
+        self.octets = 0
+        self.doubtful.clear()
+        self.places.clear()
+        self.recent.clear()
+        self.handles.clear()
+        self.recover()
+        self.begun = None
 
     def scan(
         self, segment: StreamSegment, d: bytearray, size: int, index: list[tuple[int, int, int]]
@@ -590,8 +675,22 @@ class DiskStreamLog(StreamLog):
                     index.append((seq, at, get64(d, at + 24)))
                 if seq >= self.next_offset:
                     self.next_offset = seq + 1
+            elif self.begun is not None:
+                self.note(segment, d[at + 4], get64(d, at + C_HEAD), at)
             at += (length + 7) & ~7
         return at
+
+    def note(self, segment: StreamSegment, type: int, number: int, place: int) -> None:
+        """Take in a GROUP or a BEGIN record, at the start."""
+        if self.begun is None:
+            return
+        if type == BEGIN:
+            self.begun.append((number, segment, place))
+        elif type == GROUP:
+            self.groups = max(self.groups, number & ~GOES_ON)
+            if not number & GOES_ON:
+                self.begun.clear()
+                self.whole = True
 
     # --- The end ----------------------------------------------------------------------------
 
