@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Queue
 from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import MESSAGE_OVERHEAD, Tally
 from headrace.model.vhost import VirtualHost
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 STREAM = {"x-queue-type": "stream"}
 
