@@ -337,3 +337,64 @@ def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone
     assert list(queue.waiters) == [stays]
     queue.release_waiters()
     assert (stays.released, leaves.released, queue.waiters) == (1, 0, None)
+
+
+class Disk(Store):
+    """A store that is durable up to where the test says."""
+
+    def delivered(self, queue_id: int, seq: int) -> None:
+        self.appended += 32
+
+    def settle(self, queue_id: int, seq: int, position: int) -> None:
+        pass
+
+
+class Careful(Taker):
+    """Notes up to where it must hold back what it is given."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(queue)
+        self.holds: list[int] = []
+
+    def hold(self, position: int) -> None:
+        self.holds.append(position)
+
+
+def test_what_is_not_known_to_be_delivered_is_held_back(tally: Tally) -> None:
+    disk = Disk()
+    queue = Queue("q", store=disk, tally=tally, durable=True)
+
+    def arrive() -> None:
+        message = new_message(b"x", 0, 1)
+        message.seq = tally.next_seq
+        message.position = 1
+        tally.next_seq += 1
+        queue.offer(message)
+
+    first, second = Careful(queue), Careful(queue)
+    attach(queue, first)
+    attach(queue, second)
+    for _ in range(4):
+        arrive()
+    assert (first.holds, second.holds) == ([32, 32], [32, 32])
+    disk.synced = 32
+    arrive()
+    assert first.holds == [32, 32]
+    tally.next_seq += 40_000  # Far into what is reserved: more is, and nobody waits for it.
+    for _ in range(4):
+        arrive()
+    assert disk.appended == 64
+    tally.next_seq += 25_000
+    arrive()
+    assert first.holds == second.holds == [32, 32]
+    tally.next_seq += 1_000_000  # Other queues took that many.
+    arrive()
+    arrive()
+    assert (first.holds, second.holds) == ([32, 32, 96], [32, 32, 96])
+    assert disk.appended == 96
+    getter = Careful(queue)
+    queue.remove_consumer(first)
+    queue.remove_consumer(second)
+    arrive()
+    assert queue.get(getter) is not None
+    assert getter.holds == [96]

@@ -137,10 +137,13 @@ cdef class BasicConsumer(Consumer):
     ) except -1
     @cython.locals(connection=Peer, data=bytes)
     cdef put_large(self, Message message, int redelivered)
+    cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
 
 cdef class Getter(Consumer):
-    pass
+    cdef public Peer connection
+
+    cpdef hold(self, unsigned long long position)
 
 
 @cython.locals(head=Py_ssize_t, size=Py_ssize_t, payload=bytes)

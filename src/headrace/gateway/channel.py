@@ -166,12 +166,22 @@ class BasicConsumer(Consumer):
         self.write(data, 0, message.address_len, len(data), redelivered)
         connection.write_parts(self.channel.number, message.parts, connection.frame_max)
 
+    def hold(self, position: int) -> None:
+        self.connection.hold(self.queue.store, position)
+
     def cancelled(self) -> None:
         self.connection.consumer_cancelled(self)
 
 
 class Getter(Consumer):
     """Stands for basic.get: it holds what was got and is in no queue's round."""
+
+    def __init__(self, connection: Peer, queue: Queue, no_ack: bool) -> None:
+        Consumer.__init__(self, queue, "", no_ack)
+        self.connection = connection
+
+    def hold(self, position: int) -> None:
+        self.connection.hold(self.queue.store, position)
 
 
 class Channel(ProtocolChannel):

@@ -35,6 +35,7 @@ cdef class Consumer:
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
+    cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
 
 @cython.final
@@ -77,6 +78,8 @@ cdef class Queue:
     cdef public unsigned long long acknowledged
     cdef public long long used_ms
     cdef public unsigned long long reserved
+    cdef public unsigned long long reserving
+    cdef public unsigned long long reserving_at
     cdef public long long shells
     cdef Ring ring
     cdef list rings
@@ -130,6 +133,7 @@ cdef class Queue:
     cdef Consumer pick_by_rank(self)
     cpdef hand(self, Consumer consumer, Message message)
     cdef int reserve(self, unsigned long long seq) except -1
+    cdef int reserve_for(self, Consumer consumer, unsigned long long seq) except -1
     @cython.locals(consumer=Consumer, message=Message)
     cpdef drain(self)
     @cython.locals(consumer=Consumer, chosen=Consumer, message=Message, passed=list)

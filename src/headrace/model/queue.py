@@ -84,6 +84,12 @@ class Consumer:
     def deliver(self, message: Message) -> None:
         """Take a message. Its data is in memory; unless ``no_ack``, it stays this consumer's."""
 
+    def hold(self, position: int) -> None:
+        """Let nothing that is delivered from now on leave before the log is durable up to here.
+
+        So what a client has seen is known to have been delivered, whatever happens to us.
+        """
+
     def put(
         self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
     ) -> int:
@@ -155,7 +161,9 @@ class Queue:
         self.delivered = 0
         self.acknowledged = 0
         self.used_ms = tally.now_ms  # For x-expires.
-        self.reserved = 0  # The journal says that up to here may have been delivered.
+        self.reserved = 0  # The journal says that up to here may have been delivered, durably.
+        self.reserving = 0  # What it says last,
+        self.reserving_at = 0  # and the log position at which that is durable.
         self.shells = 0
         self.ring: Any = None  # The lowest priority, which is all that most queues have.
         self.rings: Any = None  # The higher ones by level; [0] is unused.
@@ -257,7 +265,7 @@ class Queue:
             return None
         self.delivered += 1
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
-            self.reserve(message.seq)
+            self.reserve_for(getter, message.seq)
         if not getter.no_ack:
             self.unacked_count += 1
             message.consumer = getter
@@ -462,7 +470,7 @@ class Queue:
         """Hand a message to a consumer with room."""
         self.delivered += 1
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
-            self.reserve(message.seq)
+            self.reserve_for(consumer, message.seq)
         if consumer.no_ack:
             consumer.deliver(message)
             self.leave(message)
@@ -476,8 +484,23 @@ class Queue:
     def reserve(self, seq: int) -> None:
         """Let the journal say, ahead of time, that messages up to beyond ``seq`` were delivered."""
         if self.durable:
-            self.reserved = seq + RESERVATION
-            self.store.delivered(self.id, self.reserved)
+            self.reserving = seq + RESERVATION
+            self.store.delivered(self.id, self.reserving)
+            self.reserving_at = self.store.appended
+
+    def reserve_for(self, consumer: Consumer, seq: int) -> None:
+        """Reserve in time, so that mostly what is handed out next is covered durably already.
+
+        Where it is not, the consumer holds it back until it is.
+        """
+        if not self.durable:
+            return
+        if self.reserving > self.reserved and self.store.synced >= self.reserving_at:
+            self.reserved = self.reserving
+        if seq + (RESERVATION >> 1) > self.reserving:
+            self.reserve(seq)
+        if seq > self.reserved:
+            consumer.hold(self.reserving_at)
 
     def drain(self) -> None:
         """Hand out ready messages while a consumer has room."""
@@ -748,7 +771,7 @@ class Queue:
         if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
             return False
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
-            self.reserve(message.seq)
+            self.reserve_for(consumer, message.seq)
         message.consumer = consumer
         self.ready_count -= 1
         self.ready_bytes -= message.body_size
@@ -878,7 +901,7 @@ class Queue:
         if self.single and self.chosen is None:
             self.chosen = consumer
         self.enlist(consumer)
-        if self.durable and not self.reserved:
+        if self.durable and not self.reserving:
             self.reserve(self.tally.next_seq)
 
     def enlist(self, consumer: Consumer) -> None:

@@ -11,8 +11,12 @@ cdef class Endpoint(Output):
     cdef public dict starving
     cdef public object user
     cdef public object vhost
+    cdef public unsigned long long held_until
+    cdef public object held_by
     cdef public object transport
 
+    cpdef hold(self, object store, unsigned long long position)
+    cpdef bint is_held(self) except -1
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
     cpdef bint awaits_close(self) except -1
     cpdef send_heartbeat(self)

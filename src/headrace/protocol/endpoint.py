@@ -27,7 +27,27 @@ class Endpoint(Output):
         self.starving: Any = None  # {queue: None} to go on with once the peer has read.
         self.user: Any = None  # Who logged in.
         self.vhost: Any = None  # The virtual host that it opened.
+        self.held_until = 0  # What is written must not leave before the store's log is durable
+        self.held_by: Any = None  # up to there; and that store.
         self.transport: Any = None  # Knows close_soon(), unpace(), watch_output() and the like.
+
+    def hold(self, store: Any, position: int) -> None:
+        """Let nothing that is written from now on leave before a store has synced up to there.
+
+        A store that cannot write holds nothing back.
+        """
+        if position > self.held_until and position > store.synced and not store.full:
+            self.held_until = position
+            self.held_by = store
+
+    def is_held(self) -> bool:
+        """Tell whether what was written has to wait still."""
+        if self.held_until == 0:
+            return False
+        if self.held_by.synced < self.held_until and not self.held_by.full:
+            return True
+        self.held_until = 0
+        return False
 
     def feed(self, d: bytes | bytearray, n: int) -> int:
         """Handle the complete frames in ``d[:n]``; return how many octets are done with."""

@@ -346,6 +346,8 @@ class Broker:
         if self.storage.stores[name].full or self.reactor.blocked:
             self.look_for_room()
         self.reactor.turn()
+        if self.reactor.held:
+            self.reactor.look_at_held()
 
     def staged(self, staging: Any) -> None:
         """The thread of a staging finished something."""

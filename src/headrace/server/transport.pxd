@@ -15,12 +15,14 @@ cdef class Reactor:
     cdef public bytearray buffer
     cdef public object view
     cdef public list stores
+    cdef public list held
     cdef public object definitions
     cdef public str blocked
     cdef public object clock
 
     @cython.locals(dirty=list, waking=list, connection=Endpoint)
     cpdef turn(self)
+    cpdef look_at_held(self)
 
 cdef class Transport:
     cdef public Reactor reactor
@@ -30,6 +32,7 @@ cdef class Transport:
     cdef public bytes rest
     cdef public bint reading
     cdef public bint writing
+    cdef public bint held
     cdef public bint watching
     cdef public bint paced
     cdef public int unpaced_reads
@@ -65,6 +68,7 @@ cdef class Transport:
     cpdef flush(self)
     @cython.locals(connection=Endpoint, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)
     cpdef bint send(self) except -1
+    cpdef wait_for_store(self)
     cpdef start_writing(self)
     cpdef stop_writing(self)
     cpdef watch_output(self)

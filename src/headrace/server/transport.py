@@ -41,6 +41,7 @@ class Reactor:
         rest_max = max(frame_max + 8, 98304) + 65536
         self.buffer = bytearray(rest_max + read_size)
         self.view = memoryview(self.buffer)
+        self.held: list[Any] = []  # Transports that wait for a store before they send.
         self.stores: list[Any] = []
         self.definitions: Any = None  # Committed before anybody is answered.
         self.blocked = ""  # Why publishers must wait; empty when they need not.
@@ -68,6 +69,14 @@ class Reactor:
         for store in self.stores:
             store.kick()
 
+    def look_at_held(self) -> None:
+        """A store has synced: let those send that waited for it."""
+        held = self.held
+        self.held = []
+        for transport in held:
+            transport.held = False
+            transport.flush()
+
 
 def clock_ms() -> int:
     """The wall clock in milliseconds."""
@@ -85,6 +94,7 @@ class Transport:
         self.rest: bytes | None = None
         self.reading = False
         self.writing = False
+        self.held = False  # Waiting until what it has to send may leave.
         self.watching = False  # Wake up when the socket takes more, even with nothing to send.
         self.paced = False
         self.unpaced_reads = 0  # Reads left that no full queue pauses.
@@ -264,6 +274,9 @@ class Transport:
     def send(self) -> bool:
         """Send; False when the socket is full, and then the loop calls :meth:`on_writable`."""
         connection = self.connection
+        if connection.held_until != 0 and connection.is_held():
+            self.wait_for_store()
+            return False
         for _ in range(SENDS_PER_TURN):
             if not connection.pending():
                 break
@@ -289,6 +302,13 @@ class Transport:
         elif self.writing:
             self.stop_writing()
         return True
+
+    def wait_for_store(self) -> None:
+        """Send when the store has synced what the output tells of."""
+        self.stop_writing()
+        if not self.held:
+            self.held = True
+            self.reactor.held.append(self)
 
     def start_writing(self) -> None:
         """Have the loop call us when the socket takes more."""
@@ -486,6 +506,9 @@ class TlsTransport(Transport):
     def send(self) -> bool:
         connection = self.connection
         if self.stream is None or self.closed:
+            return False
+        if connection.held_until != 0 and connection.is_held():
+            self.wait_for_store()
             return False
         while connection.pending() and not self.full:
             source, lo, hi = connection.front()
