@@ -133,7 +133,7 @@ cdef class Queue:
     cdef Consumer pick_by_rank(self)
     cpdef hand(self, Consumer consumer, Message message)
     cdef int reserve(self, unsigned long long seq) except -1
-    cdef int reserve_for(self, Consumer consumer, unsigned long long seq) except -1
+    cdef reserve_for(self, Consumer consumer, unsigned long long seq)
     @cython.locals(consumer=Consumer, message=Message)
     cpdef drain(self)
     @cython.locals(consumer=Consumer, chosen=Consumer, message=Message, passed=list)
