@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client import batch as _batch
 from headrace.client import channel as _channel
 from headrace.client import connection as _connection
 from headrace.client import consumer as _consumer
+from headrace.client import session as _session
 from headrace.client import stream as _stream
 from headrace.client.background import LOOP, SETTLEMENTS, Result
 from headrace.client.channel import PREFETCH, UNCONFIRMED_MAX
@@ -30,12 +31,25 @@ from headrace.client.connection import RECONNECT
 from headrace.client.errors import Returned, UsageError
 from headrace.client.intake import HELD_MAX, HIGH_WATER
 from headrace.client.message import Content, Received
+from headrace.client.session import UNLIMITED, Transfer
 from headrace.client.stream import BATCH_MAX, CREDIT, Record
+from headrace.spec.reply_0_10 import RejectCode
 
 if TYPE_CHECKING:
     from headrace.client.declare import Arguments, QueueState
     from headrace.client.events import Event
+    from headrace.client.native import Arrived
     from headrace.client.reconnect import Reconnect
+    from headrace.protocol.codec_0_10 import (
+        Command,
+        ExchangeBoundResult,
+        ExchangeQueryResult,
+        QueueQueryResult,
+        Struct,
+        Xid,
+    )
+    from headrace.protocol.codec_0_x import MethodBase, PropertiesBase
+    from headrace.spec.reply_0_10 import FlowMode, XaStatus
     from headrace.wire.table import Value
 
 _CHUNK = 500  # Messages of publish_many handed to the loop at once.
@@ -448,6 +462,51 @@ class Channel:
         """Have the broker deliver everything unsettled on this channel again."""
         self._run(self._source.recover(requeue=requeue))
 
+    # --- What only one version has ------------------------------------------------------------
+
+    @property
+    def source(self) -> _channel.Channel:
+        """The asyncio channel that does the work, on the client's own thread."""
+        return self._source
+
+    def call(
+        self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
+    ) -> MethodBase:
+        """Send any method of this version and return the broker's answer to it."""
+        return self._run(self._source.call(method, properties=properties, body=body))
+
+    def send(
+        self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
+    ) -> None:
+        """Send any method of this version without waiting for an answer."""
+        self._run(self._source.send(method, properties=properties, body=body))
+
+    def next_method(self) -> Arrived:
+        """The next method of the classes file, stream, message, tunnel or test, unasked for."""
+        return self._run(self._source.next_method())
+
+    def request_access(
+        self,
+        realm: str = "/data",
+        *,
+        exclusive: bool = False,
+        passive: bool = False,
+        active: bool = True,
+        write: bool = True,
+        read: bool = True,
+    ) -> int:
+        """Ask for a ticket for a realm (0-8 and 0-9); it goes with all that follows here."""
+        return self._run(
+            self._source.request_access(
+                realm,
+                exclusive=exclusive,
+                passive=passive,
+                active=active,
+                write=write,
+                read=read,
+            )
+        )
+
     def _run(self, work: Coroutine[object, None, Result]) -> Result:
         return LOOP.run(work, self._timeout_s)
 
@@ -505,6 +564,281 @@ class Stream:
             LOOP.run(close())
 
 
+class Subscription:
+    """Messages of one destination of a session. Iterate over it; `with` cancels it."""
+
+    def __init__(self, source: _session.Subscription, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    def __iter__(self) -> Iterator[Transfer]:
+        while True:
+            try:
+                yield LOOP.run(self._source.receive())
+            except UsageError:
+                return  # It was cancelled by this program.
+
+    @property
+    def destination(self) -> str:
+        """Its name within the session."""
+        return self._source.destination
+
+    def receive(self, timeout_s: float | None = None) -> Transfer:
+        """The next message; TimeoutError when none comes in time."""
+        return LOOP.run(self._source.receive(timeout_s))
+
+    def receive_nowait(self) -> Transfer | None:
+        """The next message that is here, None when there is none."""
+
+        async def receive() -> Transfer | None:
+            return self._source.receive_nowait()
+
+        return LOOP.run(receive())
+
+    def set_flow_mode(self, mode: FlowMode) -> None:
+        """Choose credit or window; the credit begins at nothing."""
+        LOOP.run(self._source.set_flow_mode(mode), self._timeout_s)
+
+    def flow(self, messages: int | None = None, octets: int | None = UNLIMITED) -> None:
+        """Add credit; `UNLIMITED` takes the limit away, None adds none of that kind."""
+        LOOP.run(self._source.flow(messages, octets), self._timeout_s)
+
+    def flush(self) -> None:
+        """Wait until all came that is there and has credit; the credit is used up then."""
+        LOOP.run(self._source.flush(), self._timeout_s)
+
+    def stop(self) -> None:
+        """Take all credit back; nothing comes when this returns."""
+        LOOP.run(self._source.stop(), self._timeout_s)
+
+    def cancel(self) -> None:
+        """End the subscription. What came and was not taken is released to its queue."""
+        LOOP.run(self._source.cancel(), self._timeout_s)
+
+
+class Session:
+    """A session of AMQP 0-10; get one with `connection.session(...)`."""
+
+    def __init__(self, source: _session.Session, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    @property
+    def name(self) -> bytes:
+        """Its name, by which it can be attached again."""
+        return self._source.name
+
+    @property
+    def timeout_s(self) -> int | None:
+        """How long the broker keeps it when it is detached, in seconds; None for good."""
+        return self._source.timeout_s
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it has a connection now."""
+        return self._source.is_attached
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over for good."""
+        return self._source.is_closed
+
+    def attach(self, connection: Connection, *, force: bool = False) -> None:
+        """Attach it to a connection; `force` takes it away from where it is attached."""
+        self._run(self._source.attach(connection.source, force=force))
+
+    def detach(self) -> None:
+        """Leave the connection. The broker keeps the session for `timeout_s` seconds."""
+        self._run(self._source.detach())
+
+    def request_timeout(self, timeout_s: int | None) -> int | None:
+        """Ask the broker to keep the session so long when it is detached; what it grants."""
+        return self._run(self._source.request_timeout(timeout_s))
+
+    def close(self) -> None:
+        """End the session: detach, and keep nothing."""
+        self._run(self._source.close())
+
+    def call(
+        self, command: Command, *, headers: Sequence[Struct] = (), body: bytes = b""
+    ) -> Struct | None:
+        """Send any command, wait until it is completed, and return its result if it has one."""
+        return self._run(self._source.call(command, headers=headers, body=body))
+
+    def sync(self) -> None:
+        """Wait until the broker has completed every command sent so far."""
+        self._run(self._source.sync())
+
+    def next_command(self) -> tuple[Command, list[Struct], bytes]:
+        """The next command of the broker that is none of the message class: with its content."""
+        return self._run(self._source.next_command())
+
+    def transfer(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        accept: bool = True,
+        discard_unroutable: bool = True,
+        immediate: bool = False,
+        extra: Sequence[Struct] = (),
+    ) -> None:
+        """Send a message and wait until the broker accepts it."""
+        self._run(
+            self._source.transfer(
+                message,
+                routing_key,
+                exchange,
+                accept=accept,
+                discard_unroutable=discard_unroutable,
+                immediate=immediate,
+                extra=extra,
+            )
+        )
+
+    def subscribe(
+        self,
+        queue: str,
+        destination: str = "",
+        *,
+        accept: bool = True,
+        acquire: bool = True,
+        exclusive: bool = False,
+        arguments: dict[str, Any] | None = None,
+        window: bool = False,
+    ) -> Subscription:
+        """Subscribe to a queue; give credit with `flow` before anything comes."""
+        source = self._run(
+            self._source.subscribe(
+                queue,
+                destination,
+                accept=accept,
+                acquire=acquire,
+                exclusive=exclusive,
+                arguments=arguments,
+                window=window,
+            )
+        )
+        return Subscription(source, self._timeout_s)
+
+    def accept(self, *transfers: Transfer) -> None:
+        """Done with these messages."""
+        self._run(self._source.accept(*transfers))
+
+    def reject(
+        self, *transfers: Transfer, code: RejectCode = RejectCode.UNSPECIFIED, text: str = ""
+    ) -> None:
+        """Not to be done by anybody: they go to the alternate exchange of their queue."""
+        self._run(self._source.reject(*transfers, code=code, text=text))
+
+    def release(self, *transfers: Transfer, set_redelivered: bool = False) -> None:
+        """Put them back into their queue."""
+        self._run(self._source.release(*transfers, set_redelivered=set_redelivered))
+
+    def acquire(self, *transfers: Transfer) -> list[Transfer]:
+        """Take messages that were browsed; those that could be had."""
+        return self._run(self._source.acquire(*transfers))
+
+    def query_queue(self, queue: str) -> QueueQueryResult | None:
+        """What the broker says of a queue; None when there is none of that name."""
+        return self._run(self._source.query_queue(queue))
+
+    def query_exchange(self, name: str) -> ExchangeQueryResult | None:
+        """What the broker says of an exchange; None when there is none of that name."""
+        return self._run(self._source.query_exchange(name))
+
+    def query_bound(
+        self,
+        exchange: str = "",
+        queue: str | None = None,
+        binding_key: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> ExchangeBoundResult:
+        """Which of exchange, queue, key and arguments is not there or not bound."""
+        return self._run(self._source.query_bound(exchange, queue, binding_key, arguments))
+
+    def tx_select(self) -> None:
+        """From now on transfers and settlements wait for a commit."""
+        self._run(self._source.tx_select())
+
+    def tx_commit(self) -> None:
+        """Have all since the last commit or rollback take effect."""
+        self._run(self._source.tx_commit())
+
+    def tx_rollback(self) -> None:
+        """Forget all since the last commit or rollback."""
+        self._run(self._source.tx_rollback())
+
+    def dtx_select(self) -> None:
+        """Use the session for distributed transactions."""
+        self._run(self._source.dtx_select())
+
+    def dtx_start(self, xid: Xid, *, join: bool = False, resume: bool = False) -> XaStatus:
+        """Begin work for a transaction branch, join it, or go on with it."""
+        return self._run(self._source.dtx_start(xid, join=join, resume=resume))
+
+    def dtx_end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
+        """End the work for a branch, for now (`suspend`) or as a failure (`fail`)."""
+        return self._run(self._source.dtx_end(xid, fail=fail, suspend=suspend))
+
+    def dtx_prepare(self, xid: Xid) -> XaStatus:
+        """Have the broker keep a branch so that it can be committed in any case."""
+        return self._run(self._source.dtx_prepare(xid))
+
+    def dtx_commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
+        """Commit a branch: prepared, or (`one_phase`) ended only."""
+        return self._run(self._source.dtx_commit(xid, one_phase=one_phase))
+
+    def dtx_rollback(self, xid: Xid) -> XaStatus:
+        """Undo a branch."""
+        return self._run(self._source.dtx_rollback(xid))
+
+    def dtx_forget(self, xid: Xid) -> None:
+        """Have the broker forget a branch that was decided by heuristics."""
+        self._run(self._source.dtx_forget(xid))
+
+    def dtx_recover(self) -> list[Xid]:
+        """The branches that are prepared, or were decided by heuristics."""
+        return self._run(self._source.dtx_recover())
+
+    def dtx_set_timeout(self, xid: Xid, timeout_s: int) -> None:
+        """Have a branch rolled back when it is not ended in time; 0 for no limit."""
+        self._run(self._source.dtx_set_timeout(xid, timeout_s))
+
+    def dtx_get_timeout(self, xid: Xid) -> int:
+        """How many seconds a branch has."""
+        return self._run(self._source.dtx_get_timeout(xid))
+
+    def _run(self, work: Coroutine[object, None, Result]) -> Result:
+        return LOOP.run(work, self._timeout_s)
+
+
 class Connection:
     """A connection to a broker. Make one with `connect`."""
 
@@ -525,6 +859,11 @@ class Connection:
 
     def __repr__(self) -> str:
         return repr(self._source)
+
+    @property
+    def source(self) -> _connection.Connection:
+        """The asyncio connection that does the work, on the client's own thread."""
+        return self._source
 
     @property
     def address(self) -> str:
@@ -574,6 +913,20 @@ class Connection:
             )
 
         return Channel(LOOP.run(open_channel(), self._timeout_s), self._timeout_s)
+
+    def session(
+        self, name: str | bytes = "", *, timeout_s: int | None = 0, force: bool = False
+    ) -> Session:
+        """A session of AMQP 0-10, attached; `with` closes it.
+
+        The broker keeps it for `timeout_s` (None: for good) when its connection is lost. `force`
+        takes it away from the connection that it is attached to.
+        """
+
+        async def open_session() -> _session.Session:
+            return await self._source.session(name, timeout_s=timeout_s, force=force)
+
+        return Session(LOOP.run(open_session(), self._timeout_s), self._timeout_s)
 
     def stream(self, name: str) -> Stream:
         """A stream, to be read by offset."""

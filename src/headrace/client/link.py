@@ -460,7 +460,11 @@ class Link(asyncio.Protocol):
 def _authenticate(settings: Settings, mechanisms: bytes) -> tuple[str, bytes]:
     """The mechanism to use and what it answers at once."""
     offered = mechanisms.decode("ascii", "replace").split()
-    wanted = (settings.mechanism,) if settings.mechanism else ("PLAIN", "AMQPLAIN")
+    wanted: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    if settings.mechanism:
+        wanted = (settings.mechanism,)
+    elif settings.certfile:
+        wanted = ("EXTERNAL", *wanted)  # The certificate proves more than a password.
     for mechanism in wanted:
         if mechanism not in offered:
             continue

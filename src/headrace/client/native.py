@@ -26,7 +26,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1, V0_10, Version
 
 if TYPE_CHECKING:
-    from headrace.client.calls import Calls
+    from headrace.client.calls import Call, Calls
     from headrace.client.connection import Connection
     from headrace.client.intake import Intake
     from headrace.client.link import Link
@@ -78,6 +78,16 @@ class Native(ABC):
         body: bytes = b"",
     ) -> MethodBase:
         """Send any method of this version and return the broker's answer to it."""
+        return await self.answer(await self.ask(method, properties=properties, body=body))
+
+    async def ask(
+        self,
+        method: MethodBase,
+        *,
+        properties: PropertiesBase | None = None,
+        body: bytes = b"",
+    ) -> Call:
+        """Send any method of this version; `answer` waits for what the broker answers."""
         replies = [_BY_NAME[name] for name in method.REPLIES]
         if not replies:
             raise UsageError(f"{method.NAME} has no answer; use send")
@@ -89,6 +99,10 @@ class Native(ABC):
         except BaseException:
             self._calls.drop(call)
             raise
+        return call
+
+    async def answer(self, call: Call) -> MethodBase:
+        """Wait for the answer to what was asked."""
         answer, _, _ = await self._calls.answer(call)
         return answer
 

@@ -36,7 +36,9 @@ from headrace.protocol.codec_0_x import (
 from headrace.wire.table import EPOCH
 
 if TYPE_CHECKING:
+    from headrace.client.calls import Call
     from headrace.client.channel import Channel
+    from headrace.protocol.codec_0_x import MethodBase
 
 REFERENCES_MAX = 1024  # References that the broker may have open here.
 REFERENCE_BYTES_MAX = 128 << 20  # Octets of all of them.
@@ -62,6 +64,7 @@ class Reference:
     messages: Messages
     name: bytes
     offset: int = 0  # Octets that the broker has.
+    transfers: list[tuple[Message, Call]] = field(default_factory=list)  # Without an answer.
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,8 +88,14 @@ class Reference:
         await self.messages.channel.call(request)
 
     async def close(self) -> None:
-        """Nothing more refers to it."""
-        await self.messages.channel.call(MessageClose(reference=self.name))
+        """Nothing more refers to it: wait for the outcome of the transfers that did."""
+        channel = self.messages.channel
+        closing = await channel.ask(MessageClose(reference=self.name))
+        answers = [(message, await channel.answer(call)) for message, call in self.transfers]
+        self.transfers.clear()
+        await channel.answer(closing)
+        for message, answer in answers:
+            _check(message, answer)
 
 
 @dataclass(slots=True, eq=False)
@@ -105,11 +114,15 @@ class Messages:
         reference: Reference | None = None,
         immediate: bool = False,
     ) -> None:
-        """Send a message and wait for the broker's ok; with a reference, its body is that."""
+        """Send a message and wait for the broker's ok.
+
+        With a reference, that is its body, and the broker answers when the reference is closed:
+        then `Reference.close` raises PublishFailed for what was rejected.
+        """
         message = Message.of(message)
         body = Content(message.body) if reference is None else Content(reference.name, True)
         ttl = message.expiration
-        answer = await self.channel.call(
+        call = await self.channel.ask(
             MessageTransfer(
                 destination=exchange,
                 exchange=exchange,
@@ -130,8 +143,10 @@ class Messages:
                 body=body,
             )
         )
-        if isinstance(answer, MessageReject):
-            raise PublishFailed(message, f"{answer.code} {answer.text}")
+        if reference is not None:
+            reference.transfers.append((message, call))
+            return
+        _check(message, await self.channel.answer(call))
 
     async def open(self) -> Reference:
         """Begin a body."""
@@ -215,3 +230,8 @@ class Messages:
         if body is None:
             raise ProtocolViolation(f"reference {reference!r} is not open")
         return body
+
+
+def _check(message: Message, answer: MethodBase) -> None:
+    if isinstance(answer, MessageReject):
+        raise PublishFailed(message, f"{answer.code} {answer.text}")
