@@ -51,7 +51,9 @@ EXPECTED = {
     ),
     ("docs/client.md", 3): "RAW\n",
     ("docs/client.md", 4): "0 log one\n1 log two\n2 log three\n",
-    ("docs/client.md", 5): "<Connection to URL, open> None\n",
+    ("docs/client.md", 5): "from 0-8\nfrom 0-9\nfrom 0-9-1\nfrom 0-10\n",
+    ("docs/client.md", 6): "['first', 'second', 'third']\n2 left\n",
+    ("docs/client.md", 7): "<Connection to URL, open> None\n",
     ("README.md", 0): "one coffee\n",
 }
 
@@ -64,7 +66,7 @@ def test_example(page: str, number: int, headrace_broker: LocalBroker) -> None:
 
 
 def test_every_example_of_the_client_is_run() -> None:
-    assert len(examples("docs/client.md")) == 6
+    assert len(examples("docs/client.md")) == 8
     assert len(examples("README.md")) == 1
     assert len(examples("docs/testing.md")) == 2
 
