@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Brings the clients of tests/interop that are not Python packages: rabbitmq-c's tools, Node and
-# amqplib (into build/interop), and the clients of AMQP 0-8 that Debian has, for Python and for Perl
-# (into build/interop/debian).
+# Brings what tests/interop drives and is no Python package: rabbitmq-c's tools, Node and amqplib
+# (into build/interop), Wireshark's tshark, and the clients of AMQP 0-8 that Debian has, for Python
+# and for Perl (into build/interop/debian).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -13,6 +13,7 @@ missing=()
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 command -v amqp-publish >/dev/null || missing+=(amqp-tools)
+command -v tshark >/dev/null || missing+=(tshark)
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "== installing ${missing[*]} (tests/interop drives them)"

@@ -52,8 +52,8 @@ from headrace.protocol.codec_0_10 import (
     SessionGap,
     encode_control,
 )
-from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import HANDSHAKE_OCTETS_MAX, Role, State
+from headrace.protocol.connection_0_10 import HANDSHAKE_OCTETS_MAX, Connection
+from headrace.protocol.connection_0_x import Role, State
 from headrace.protocol.errors_0_10 import CloseError
 from headrace.protocol.events_0_10 import (
     CommandReceived,

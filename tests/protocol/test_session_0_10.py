@@ -60,12 +60,7 @@ from headrace.protocol.events_0_10 import (
     SessionFailed,
     TransferReceived,
 )
-from headrace.protocol.session_0_10 import (
-    REPLAY_COMMANDS_MAX,
-    SKIPS_MAX,
-    ReplayFull,
-    Session,
-)
+from headrace.protocol.session_0_10 import SKIPS_MAX, ReplayFull, Session
 from headrace.spec.reply_0_10 import DetachCode, ExecutionCode
 from headrace.wire.ranges import ByteRanges, SequenceSet
 
@@ -74,6 +69,7 @@ if TYPE_CHECKING:
 
 POINT = control(SessionCommandPoint(command_id=0, command_offset=0))
 DECLARE = QueueDeclare(queue="q")
+REPLAY_COMMANDS_MAX = 65536
 
 
 def ids(*ranges: tuple[int, int]) -> SequenceSet:

@@ -510,6 +510,8 @@ class Connection(Carrier):
             if session is not None and session.state == 1 and control.name == session.name:
                 session.state = 2
                 session.refresh()
+                if session.news:
+                    session.note()
                 self.on_attached(session)
             elif session is None or control.name != session.name:
                 raise CloseError(CloseCode.FRAMING_ERROR, "session.attached was not asked for")

@@ -508,6 +508,7 @@ class Session:
 
     def tell(self) -> None:
         """Tell the peer what is complete and what we know to be."""
+        self.listed = False
         if self.connection is None or self.state != ATTACHED:
             return
         if self.owed:
@@ -522,7 +523,6 @@ class Session:
                 except ValueError:
                     self.write_range(0x020B01, self.owed_lo, self.owed_hi)
                 self.write_control(SessionKnownCompleted(commands=owed))
-        self.listed = False
         if not self.news:
             return
         self.news = False
