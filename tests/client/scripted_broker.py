@@ -25,7 +25,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.connection_0_x import Connection, Role
 from headrace.protocol.events import ContentReceived, Event, HeartbeatReceived, MethodReceived
-from headrace.spec.tables import V0_9_1
+from headrace.spec.tables import V0_8, V0_9_1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -60,8 +60,10 @@ class Peer:
         """Let the client in."""
         while not self.machine.state.value:
             await self._receive()
+        major, minor = (8, 0) if self.machine.version is V0_8 else (0, 9)
         start = ConnectionStart(
-            version_minor=9,
+            version_major=major,
+            version_minor=minor,
             server_properties={"product": "Scripted", "capabilities": {}},
             mechanisms=mechanisms,
             locales=b"en_US",

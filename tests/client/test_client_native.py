@@ -31,15 +31,18 @@ from headrace.protocol.codec_0_x import (
     AccessRequestOk,
     BasicConsume,
     BasicConsumeOk,
+    BasicDeliver,
     BasicGet,
     BasicGetEmpty,
     BasicPublish,
     BasicQos,
     BasicQosOk,
     BasicRecover,
+    ChannelClose,
     ChannelFlow,
     ChannelFlowOk,
     ChannelPing,
+    ConnectionClose,
     ConnectionOpen,
     ConnectionRedirect,
     ConnectionStart,
@@ -52,6 +55,8 @@ from headrace.protocol.codec_0_x import (
     ExchangeDeclareOk,
     ExchangeDelete,
     ExchangeDeleteOk,
+    FileConsume,
+    FileConsumeOk,
     FileOpen,
     FileOpenOk,
     FileProperties,
@@ -106,6 +111,10 @@ ANSWERS: list[tuple[type[MethodBase], MethodBase | None]] = [
     (QueuePurge, QueuePurgeOk()),
     (QueueDelete, QueueDeleteOk()),
     (ExchangeDelete, ExchangeDeleteOk()),
+    (FileConsume, FileConsumeOk(consumer_tag="f")),
+    (FilePublish, None),
+    (StreamConsume, StreamConsumeOk(consumer_tag="s")),
+    (StreamPublish, None),
 ]
 
 
@@ -129,6 +138,10 @@ class Noting(Connection):
     "0-9/basic.publish.ticket#01",
     "0-9/basic.get.ticket#01",
     "0-9/access.request-ok#per-channel",
+    "0-9/file.consume.ticket#01",
+    "0-9/file.publish.ticket#01",
+    "0-9/stream.consume.ticket#01",
+    "0-9/stream.publish.ticket#01",
 )
 async def test_a_ticket_goes_with_everything_on_its_channel() -> None:
     tickets: dict[int, list[int]] = {}
@@ -168,6 +181,10 @@ async def test_a_ticket_goes_with_everything_on_its_channel() -> None:
                 await channel.purge_queue("q")
                 await channel.delete_queue("q")
                 await channel.delete_exchange("x")
+                await Files(channel).consume("q")
+                await channel.send(FilePublish(routing_key="q", identifier="i"))
+                await channel.call(StreamConsume(queue="q"))
+                await channel.send(StreamPublish(routing_key="q"))
     assert set(tickets[1]) == {77}
     assert set(tickets[2]) == {0}
 
@@ -331,6 +348,88 @@ async def test_references_that_are_not_what_they_should(bad: str) -> None:
                 await Messages(channel).receive()
 
 
+def start(version: str) -> ConnectionStart:
+    major, minor = (8, 0) if version == "0-8" else (0, 9)
+    return ConnectionStart(
+        version_major=major, version_minor=minor, mechanisms=b"PLAIN", locales=b"en_US"
+    )
+
+
+@pytest.mark.rule("0-9/connection.start#client-support")
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1"])
+async def test_a_version_that_we_cannot_handle_ends_the_connection(version: str) -> None:
+    ended = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        while not peer.machine.state.value:
+            await peer._receive()
+        peer.send(0, ConnectionStart(version_minor=1, mechanisms=b"PLAIN", locales=b"en_US"))
+        await peer.hung_up()
+        ended.set()
+
+    async with scripted_broker.scripted(script) as server:
+        with pytest.raises(ConnectFailed, match="suggests version 0-1"):
+            await connect(f"{server.url}/?version={version}", reconnect=None)
+        await ended.wait()
+
+
+@pytest.mark.rule("0-9-1/s012", "0-9/connection.start-ok.client-properties#required-fields")
+@pytest.mark.parametrize("version", ["0-9", "0-9-1"])
+async def test_the_client_says_who_it_is(version: str) -> None:
+    said = []
+
+    async def script(peer: Peer) -> None:
+        said.append((await peer.handshake())[0].client_properties)
+
+    async with scripted_broker.scripted(script) as server:
+        async with connect(f"{server.url}/?version={version}", reconnect=None):
+            pass
+    assert {"product", "version", "platform", "information"} <= set(said[0])
+    assert all(said[0].values())
+
+
+@pytest.mark.rule("0-9-1/connection.close-ok#01", "0-9-1/channel.close-ok#01")
+async def test_ends_without_an_answer_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        await peer.open_channel()
+        await peer.expect(ChannelClose)
+        peer.hang_up()
+
+    async with scripted_broker.scripted(script) as server:
+        async with connect(f"{server.url}/", reconnect=None) as connection:
+            await (await connection.channel()).close()
+    assert "channel 1 ended without channel.close-ok" in caplog.text
+
+    async def second(peer: Peer) -> None:
+        await peer.handshake()
+        await peer.expect(ConnectionClose)
+        peer.hang_up()
+
+    async with scripted_broker.scripted(second) as server:
+        await (await connect(f"{server.url}/", reconnect=None)).close()
+    assert "hung up without connection.close-ok" in caplog.text
+
+
+@pytest.mark.rule("0-9-1/s099")
+async def test_a_consumer_belongs_to_its_channel() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        await peer.open_channel()
+        await peer.open_channel()
+        await peer.expect(BasicQos)
+        peer.send(1, BasicQosOk())
+        await peer.expect(BasicConsume)
+        peer.send(1, BasicConsumeOk(consumer_tag="t"))
+        peer.send_content(2, BasicDeliver(consumer_tag="t", delivery_tag=1), b"stray")
+
+    async with scripted_broker.scripted(script) as server:
+        async with connect(f"{server.url}/", reconnect=None) as connection:
+            one, _ = await connection.channel(), await connection.channel()
+            with pytest.raises(ProtocolViolation, match="unknown consumer 't'"):
+                await one.consume("q", tag="t").receive()
+
+
 @early
 @pytest.mark.rule("0-9/connection.redirect#usage")
 async def test_a_redirection_is_followed(version: str) -> None:
@@ -345,7 +444,7 @@ async def test_a_redirection_is_followed(version: str) -> None:
         async def first(peer: Peer) -> None:
             while not peer.machine.state.value:
                 await peer._receive()
-            peer.send(0, ConnectionStart(mechanisms=b"PLAIN", locales=b"en_US"))
+            peer.send(0, start(version))
             await peer.expect(ConnectionStartOk)
             peer.send(0, ConnectionTune(channel_max=10, frame_max=8192))
             await peer.expect(ConnectionTuneOk)
@@ -364,7 +463,7 @@ async def test_a_redirection_to_nowhere() -> None:
     async def first(peer: Peer) -> None:
         while not peer.machine.state.value:
             await peer._receive()
-        peer.send(0, ConnectionStart(mechanisms=b"PLAIN", locales=b"en_US"))
+        peer.send(0, start("0-9"))
         await peer.expect(ConnectionStartOk)
         peer.send(0, ConnectionTune(channel_max=10, frame_max=8192))
         await peer.expect(ConnectionTuneOk)

@@ -294,3 +294,20 @@ async def test_sessions_need_0_10(url: str) -> None:
     async with connect(url, reconnect=None) as connection:
         with pytest.raises(UsageError, match="version=0-10"):
             await connection.session()
+
+
+@pytest.mark.rule("0-10/s073", "0-10/s074")
+async def test_every_message_has_an_id_of_its_own(url: str, name: Names) -> None:
+    queue = name("q")
+    async with session_on(url) as session:
+        await session.call(QueueDeclare(queue=queue))
+        for _ in range(20):
+            await session.transfer("x", queue)
+        await session.transfer(Message(b"y", message_id=str(UUID(int=7))), queue)
+        async with await session.subscribe(queue, accept=False) as subscription:
+            await subscription.flow(100)
+            ids = [(await subscription.receive(5)).message_id for _ in range(21)]
+        assert len(set(ids)) == 21
+        assert ids[-1] == str(UUID(int=7))
+        assert all(UUID(each).version == 4 for each in ids[:-1] if each)
+        await session.call(QueueDelete(queue=queue))

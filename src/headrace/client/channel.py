@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable, Callable, Iterable
 from enum import Enum
 from types import TracebackType
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from headrace.client.connection import Connection
     from headrace.client.intake import Intake
     from headrace.client.link import Link
+
+log = logging.getLogger(__name__)
 
 UNCONFIRMED_MAX = 1000
 PREFETCH = 100
@@ -164,8 +167,8 @@ class Channel(Declarations, Native):
             if link is not None and link.is_open:
                 close = ChannelClose(reply_code=200, reply_text="Goodbye")
                 await self._calls.exchange(link, close, ChannelCloseOk)
-        except ConnectionLost:
-            pass  # Closed all the same.
+        except ConnectionLost as error:
+            log.warning("channel %d ended without channel.close-ok: %s", self.number, error)
         finally:
             self.connection.forget(self)
 

@@ -44,6 +44,7 @@ from headrace.protocol.connection_0_x import Connection as Machine
 from headrace.protocol.connection_0_x import Role, State
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.events import ContentReceived, Event, Failed, HeaderRejected, MethodReceived
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from headrace.wire.table import Value, encode_table
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,26 @@ CAPABILITIES: dict[str, Value] = {
     "authentication_failure_close": True,
     "per_consumer_qos": True,
 }
+
+
+# What connection.start says of its version: 0-8 was 8-0 to some, and 0-9-1 calls itself 0-9.
+SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
+    V0_8: ((8, 0), (0, 8)),
+    V0_9: ((0, 9), (9, 0)),
+    V0_9_1: ((0, 9),),
+}
+
+
+def introduction() -> dict[str, Any]:
+    """What we say of ourselves, in every version."""
+    import headrace
+
+    return {
+        "product": "Headrace client",
+        "version": headrace.__version__,
+        "platform": f"Python {platform.python_version()}",
+        "information": "A client for AMQP 0-8, 0-9, 0-9-1 and 0-10",
+    }
 
 
 class Owner(Protocol):
@@ -288,6 +309,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is closed."""
+        if self.machine.state is State.CLOSING:
+            log.warning("%s hung up without connection.close-ok", self.settings.address)
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self.can_write.set()
@@ -394,10 +417,14 @@ class Link(asyncio.Protocol):
 
     def _start(self, method: ConnectionStart) -> None:
         self.server_properties = method.server_properties
+        suggested = (method.version_major, method.version_minor)
+        if suggested not in SUGGESTED[self.settings.version]:
+            raise ConnectFailed(
+                f"{self.settings.address} suggests version {suggested[0]}-{suggested[1]}"
+            )
         mechanism, response = _authenticate(self.settings, method.mechanisms)
         properties: dict[str, Value] = {
-            "product": "Headrace client",
-            "platform": f"Python {platform.python_version()}",
+            **introduction(),
             "capabilities": CAPABILITIES,
         }
         if self.settings.name:

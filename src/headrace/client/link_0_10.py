@@ -9,7 +9,6 @@ want the commands themselves have a :class:`~headrace.client.session.Session` on
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +22,7 @@ from headrace.client.errors import (
     ProtocolViolation,
     UsageError,
 )
-from headrace.client.link import Link
+from headrace.client.link import Link, introduction
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -294,10 +293,7 @@ class Link010(Link):
         mechanism, response = authenticate(self.settings, start.mechanisms or [])
         locales = start.locales or ["en_US"]
         properties: dict[str, Any] = {
-            "product": "Headrace client",
-            "version": _version(),
-            "platform": f"Python {platform.python_version()}",
-            "information": "https://www.amqp.org/",
+            **introduction(),
         }
         if self.settings.name:
             properties["connection_name"] = self.settings.name
@@ -387,9 +383,3 @@ def authenticate(settings: Settings, offered: list[str]) -> tuple[str, bytes]:
     raise AuthenticationFailed(
         f"{settings.address} offers the mechanisms {offered}, not {' or '.join(wanted)}"
     )
-
-
-def _version() -> str:
-    import headrace
-
-    return headrace.__version__

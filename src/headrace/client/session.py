@@ -14,7 +14,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -398,6 +398,8 @@ class Session:
     ) -> None:
         """Send a message and wait until the broker accepts it.
 
+        A message without an id gets a random one.
+
         Raises Returned when it is rejected as unroutable (only without `discard_unroutable`), and
         Nacked for another rejection. With `accept=False` its completion is enough. `extra` are more
         structs for the header segment.
@@ -428,6 +430,8 @@ class Session:
         if self._link is not None:
             await self._link.can_write.wait()
         message = Message.of(message)
+        if message.message_id is None:
+            message = replace(message, message_id=str(uuid.uuid4()))
         structs = structs_of(
             message,
             exchange,
