@@ -269,7 +269,7 @@ class GatewayConnection(Connection):
 
     def announce_later(self) -> None:
         """Something became complete: between reads nobody else says so."""
-        if not self.feeding:
+        if not self.handling:
             self.announce()
 
     def fed(self) -> None:

@@ -22,7 +22,7 @@ cdef class Connection(Carrier):
     cdef public int state_number
     cdef public bytes rest
     cdef public bytes held
-    cdef public bint feeding
+    cdef public bint handling
     cdef public Py_ssize_t after
     cdef public Session session
     cdef public Py_ssize_t handshake_octets

@@ -120,7 +120,7 @@ class Connection(Carrier):
         self.state_number = 0
         self.rest = b""
         self.held = b""  # What came while it was our turn.
-        self.feeding = False
+        self.handling = False
         self.after = 0  # Where to go on after the frame being handled.
         self.session: Session | None = None  # Whose command is being handled, for errors.
         self.handshake_octets = 0
@@ -165,7 +165,7 @@ class Connection(Carrier):
         """
         if self.held:
             return self.feed_held(cut(d, 0, n))
-        self.feeding = True
+        self.handling = True
         pos = self.handle(d, n)
         if self.our_turn() and n > pos:
             if n - pos > HANDSHAKE_OCTETS_MAX:
@@ -173,7 +173,7 @@ class Connection(Carrier):
             else:
                 self.held = cut(d, pos, n)
             pos = n
-        self.feeding = False
+        self.handling = False
         self.turn_over()
         return pos
 
@@ -183,7 +183,7 @@ class Connection(Carrier):
         data = self.held + data
         self.held = b""
         total = len(data)
-        self.feeding = True
+        self.handling = True
         pos = self.handle(data, total)
         if self.our_turn() or total - pos > size:
             if self.our_turn() and total - pos > HANDSHAKE_OCTETS_MAX:
@@ -191,7 +191,7 @@ class Connection(Carrier):
             elif total > pos:
                 self.held = data[pos:]
             pos = total
-        self.feeding = False
+        self.handling = False
         self.turn_over()
         return size - (total - pos)
 
@@ -781,7 +781,7 @@ class Connection(Carrier):
         elif not isinstance(control, ConnectionHeartbeat):
             self.advance_state(self.role, control)
         self.write_control(0, control)
-        if self.held and not self.feeding and not self.our_turn():
+        if self.held and not self.handling and not self.our_turn():
             self.feed_held(b"")
 
     def write_control(self, number: int, control: Control) -> None:
