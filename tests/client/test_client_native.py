@@ -38,11 +38,9 @@ from headrace.protocol.codec_0_x import (
     BasicQos,
     BasicQosOk,
     BasicRecover,
-    ChannelClose,
     ChannelFlow,
     ChannelFlowOk,
     ChannelPing,
-    ConnectionClose,
     ConnectionOpen,
     ConnectionRedirect,
     ConnectionStart,
@@ -393,7 +391,7 @@ async def test_ends_without_an_answer_are_logged(caplog: pytest.LogCaptureFixtur
     async def script(peer: Peer) -> None:
         await peer.handshake()
         await peer.open_channel()
-        await peer.expect(ChannelClose)
+        await peer.reader.read(1)  # Of channel.close; the machine would answer it.
         peer.hang_up()
 
     async with scripted_broker.scripted(script) as server:
@@ -403,7 +401,7 @@ async def test_ends_without_an_answer_are_logged(caplog: pytest.LogCaptureFixtur
 
     async def second(peer: Peer) -> None:
         await peer.handshake()
-        await peer.expect(ConnectionClose)
+        await peer.reader.read(1)
         peer.hang_up()
 
     async with scripted_broker.scripted(second) as server:

@@ -476,10 +476,10 @@ class Channel(Declarations, Native):
         self._link = None
         self._break_transaction(error)
         self._flow.set()
+        self._calls.fail(error)  # Also the close of a channel that is closed already.
         if final:
             self._fail(error)
             return
-        self._calls.fail(error)
         for tag, sink in list(self._sinks.items()):
             sink.lost()
             if not isinstance(sink, Consumer):
