@@ -10,6 +10,7 @@ from headrace import __version__
 # Name to module and object.
 COMMANDS = {
     "bench": ("headrace.bench.command", "bench"),
+    "conformance": ("headrace.conformance.command", "conformance"),
     "consume": ("headrace.cli.messages", "consume"),
     "get": ("headrace.cli.messages", "get"),
     "permission": ("headrace.cli.accounts", "permission"),

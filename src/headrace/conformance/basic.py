@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from headrace.conformance.check import Site, check
-from headrace.conformance.peer import ANSWER_S_MAX, Content, Peer, must
+from headrace.conformance.peer import Content, Peer, must
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -398,7 +398,9 @@ def a_message_that_nobody_can_process(site: Site) -> None:
     peer.declare(queue, durable=True, arguments=arguments)
     peer.publish(queue, b"poison", delivery_mode=2)
     tag = 0
+    deadline = time.monotonic() + peer.answer_s
     while True:
+        must(time.monotonic() < deadline, "the message gone from its queue")
         content = peer.get(queue, no_ack=False)
         if content is None and peer.count(dead):
             break
@@ -426,7 +428,7 @@ def a_reject_while_content_is_sent(site: Site) -> None:
     # The second one is on its way, and nobody reads it.
     peer.send(BasicCancel(consumer_tag="c"))  # So that the first one does not come here again.
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
-    deadline = time.monotonic() + ANSWER_S_MAX
+    deadline = time.monotonic() + peer.answer_s
     while (waiting := other.get(queue)) is None:
         must(time.monotonic() < deadline, "the rejected message back in the queue")
     must(waiting.body == b"small", "the rejected message in the queue")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from headrace.protocol.codec_0_x import (
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
     from headrace.spec.tables import Version
 
-ANSWER_S_MAX = 15.0  # What takes longer does not come.
+CLOSE_S_MAX = 2.0  # A polite close takes no longer.
 HEAD_OCTETS = 7  # Of a frame, before its payload.
 PROTOCOL_HEADER = 8
 BASIC = 60
@@ -97,12 +98,12 @@ class Peer:
     def __init__(self, settings: Settings, version: Version, window: int = 0) -> None:
         self.settings = settings
         self.version = version
+        self.answer_s = settings.connection_timeout_s  # What takes longer does not come.
         self.frame_max = 4096
         self.start = ConnectionStart()
         self.tune = ConnectionTune()
         self._rest = b""
         raw = _connect(settings, window)
-        raw.settimeout(ANSWER_S_MAX)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if settings.tls:
             name = settings.server_name or settings.host
@@ -124,7 +125,7 @@ class Peer:
             try:
                 more = self.socket.recv(65536)
             except TimeoutError:
-                raise BrokenRule(f"no answer within {ANSWER_S_MAX:g} s") from None
+                raise BrokenRule(f"no answer within {self.answer_s:g} s") from None
             except (ConnectionError, ssl.SSLError):
                 more = b""
             if not more:
@@ -268,9 +269,10 @@ class Peer:
     def close(self) -> None:
         """Close politely, then let go of the socket."""
         with contextlib.suppress(BrokenRule, OSError):
-            self.socket.settimeout(2.0)
+            self.socket.settimeout(CLOSE_S_MAX)
             self.send(ConnectionClose(reply_code=200, reply_text="done"), 0)
-            while self.frame() is not None:
+            deadline = time.monotonic() + CLOSE_S_MAX
+            while self.frame() is not None and time.monotonic() < deadline:
                 pass
         self.drop()
 

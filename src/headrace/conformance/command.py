@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`headrace conformance`: which rules of the standards a broker keeps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.client.errors import InvalidUrl
+from headrace.client.url import parse_url
+from headrace.conformance.check import CHECKS, Check
+from headrace.conformance.run import VERSIONS, Report, report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@click.argument("url", metavar="URL")
+@click.option(
+    "--version",
+    "versions",
+    multiple=True,
+    type=click.Choice(list(VERSIONS)),
+    help="A version of AMQP; may be given several times. [all of them]",
+)
+@click.option("--check", "names", multiple=True, metavar="NAME", help="Only this check.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="How long an answer may take.",
+)
+@click.option("--broken", is_flag=True, help="List only the rules that do not hold.")
+@click.option("--json", "path", type=click.Path(dir_okay=False), help="Write the verdicts there.")
+def conformance(
+    url: str,
+    versions: tuple[str, ...],
+    names: tuple[str, ...],
+    timeout_s: float,
+    broken: bool,
+    path: Path | None,
+) -> None:
+    """Put a broker to the rules of AMQP 0-9-1, 0-9 and 0-8 that can be told from outside.
+
+    The broker at URL (amqp:// or amqps://) gets queues and exchanges named headrace.conformance.…,
+    which are deleted again. The status is 1 when a rule with MUST does not hold.
+    """
+    if unknown := [name for name in names if name not in CHECKS]:
+        raise click.UsageError(f"{unknown[0]!r} is no check; there are {', '.join(sorted(CHECKS))}")
+    try:
+        settings = replace(parse_url(url), connection_timeout_s=timeout_s)
+    except InvalidUrl as error:
+        raise click.ClickException(str(error)) from None
+    found = []
+    for label in versions or VERSIONS:
+        try:
+            found.append(report(settings, VERSIONS[label], names, _tell(label)))
+        except OSError as error:
+            raise click.ClickException(f"{settings.address}: {error}") from None
+    for one in found:
+        if one.is_served:
+            _print_rules(one, broken)
+    _print_sums(found)
+    if path is not None:
+        with click.open_file(str(path), "w", encoding="utf-8") as file:
+            json.dump([_as_data(one) for one in found], file, indent=1, ensure_ascii=False)
+            file.write("\n")
+    sys.exit(1 if any(one.is_must for each in found for one in each.broken) else 0)
+
+
+def _tell(label: str) -> Callable[[Check], None]:
+    """Say what is being checked, where someone looks."""
+
+    def tell(check: Check) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{label} {check.title[:100]}", nl=False, err=True)
+
+    return tell
+
+
+def _print_rules(one: Report, only_broken: bool) -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+    verdicts = one.broken if only_broken else one.verdicts
+    click.echo(f"\nAMQP {one.version.label}, {one.product}")
+    width = max((len(verdict.rule.id) for verdict in verdicts), default=0)
+    for verdict in verdicts:
+        said = f"broken: {verdict.broken}" if verdict.broken else "holds"
+        click.echo(f"  {verdict.rule.id:{width}}  {verdict.rule.level:8}  {said}")
+        if verdict.broken:
+            click.echo(f"  {'':{width}}  {'':8}  ({'; '.join(verdict.titles)})")
+
+
+def _print_sums(found: list[Report]) -> None:
+    click.echo(
+        f"\n{'version':8}  {'rules checked':>13}  {'hold':>5}  {'broken':>6}  {'of MUST':>7}"
+    )
+    for one in found:
+        if not one.is_served:
+            click.echo(f"{one.version.label:8}  not served")
+            continue
+        checked, broken = len(one.verdicts), len(one.broken)
+        must = sum(verdict.is_must for verdict in one.broken)
+        label = one.version.label
+        click.echo(f"{label:8}  {checked:13}  {checked - broken:5}  {broken:6}  {must:7}")
+
+
+def _as_data(one: Report) -> dict[str, object]:
+    return {
+        "version": one.version.label,
+        "product": one.product or None,
+        "rules": {
+            verdict.rule.id: {
+                "level": verdict.rule.level,
+                "holds": not verdict.broken,
+                "broken": verdict.broken or None,
+                "checks": list(verdict.titles),
+            }
+            for verdict in one.verdicts
+        },
+    }

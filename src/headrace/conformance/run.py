@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a broker to all checks of the versions that it serves, and gathers the verdicts by rule."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.conformance.check import CHECKS, Check, site
+from headrace.conformance.peer import BrokenRule, NotServed, Peer
+from headrace.conformance.rules import RULES, Rule
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+
+if TYPE_CHECKING:
+    from headrace.client.url import Settings
+
+VERSIONS = {version.label: version for version in (V0_9_1, V0_9, V0_8)}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came out for one rule."""
+
+    rule: Rule
+    titles: tuple[str, ...]  # Of the checks that it was put to.
+    broken: str = ""  # What was not so; "" when the rule holds.
+
+    @property
+    def is_must(self) -> bool:
+        """True when the rule leaves no choice."""
+        return self.rule.level.startswith("MUST")
+
+
+@dataclass(slots=True)
+class Report:
+    """What came out for one version."""
+
+    version: Version
+    product: str = ""  # What the broker calls itself; "" when it does not serve the version.
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def is_served(self) -> bool:
+        """True when the broker speaks this version."""
+        return bool(self.product)
+
+    @property
+    def broken(self) -> list[Verdict]:
+        """The rules that do not hold."""
+        return [one for one in self.verdicts if one.broken]
+
+
+def put_to(check: Check, settings: Settings, version: Version) -> str:
+    """Run one check; return what was not as it must be, or ""."""
+    try:
+        with site(settings, version) as one:
+            check.run(one)
+    except BrokenRule as broken:
+        return str(broken) or "it does not hold"
+    except NotServed:
+        return "the broker does not speak this version any more"
+    except OSError as error:
+        return f"the broker cannot be reached any more: {error}"
+    return ""
+
+
+def report(
+    settings: Settings,
+    version: Version,
+    names: Iterable[str] = (),
+    tell: Callable[[Check], None] | None = None,
+) -> Report:
+    """Put the broker to the checks of a version, or to those of them that are named.
+
+    `tell` hears of each check before it runs.
+
+    Raises:
+        OSError: nobody answers at the address.
+    """
+    product = product_of(settings, version)
+    found = Report(version, product)
+    if not product:
+        return found
+    wanted = set(names) or set(CHECKS)
+    titles: dict[str, list[str]] = {}
+    broken: dict[str, list[str]] = {}
+    for check in CHECKS.values():
+        rules = check.rules_of(version)
+        if check.name not in wanted or not rules:
+            continue
+        if tell is not None:
+            tell(check)
+        wrong = put_to(check, settings, version)
+        for rule in rules:
+            titles.setdefault(rule, []).append(check.title)
+            broken.setdefault(rule, []).extend([wrong] if wrong else [])
+    found.verdicts = [
+        Verdict(RULES[rule], tuple(titles[rule]), "; ".join(broken[rule]))
+        for rule in RULES
+        if rule in titles
+    ]
+    return found
+
+
+def product_of(settings: Settings, version: Version) -> str:
+    """What the broker calls itself in a version; "" when it does not speak it."""
+    peer = Peer(settings, version)
+    try:
+        properties = peer.greet().server_properties
+    except (NotServed, BrokenRule):
+        return ""
+    finally:
+        with contextlib.suppress(OSError):
+            peer.drop()
+    words = (properties.get("product") or "broker", properties.get("version") or "")
+    return " ".join(str(word) for word in words if word)
