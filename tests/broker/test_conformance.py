@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from headrace.client.url import parse_url
-from headrace.conformance import CHECKS, Check, site
+from headrace.conformance import CHECKS, Check, Site, site
+from headrace.conformance.command import conformance
+from headrace.protocol.codec_0_x import QueueDeclare
+from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headrace.spec.tables import Version
     from serving import Served
 
@@ -32,3 +39,53 @@ CASES = [
 def test_the_broker_conforms(served: Served, check: Check, version: Version) -> None:
     with site(parse_url(served.url), version) as one:
         check.run(one)
+
+
+def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+    options = ["--check", "a_purge", "--check", "a_transaction", "--json", str(path)]
+    done = CliRunner().invoke(conformance, [served.url, *options])
+    assert done.exit_code == 0, done.output
+    assert "0-9-1/queue.purge#01  MUST NOT  holds" in done.output
+    assert "0-9-1                 3      3       0        0" in done.output
+    by_version = {one["version"]: one for one in json.loads(path.read_text())}
+    assert by_version["0-9-1"]["rules"]["0-9-1/tx#01"]["holds"]
+    assert list(by_version["0-9"]["rules"]) == ["0-9/queue.purge#01", "0-9/queue.purge#02"]
+
+
+def test_a_broken_rule_is_said(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(one: Site) -> None:
+        one.peer().refused(QueueDeclare(queue=one.queue()), 404)
+
+    check = Check("odd", "It refuses all queues", ("0-9-1/s056", "0-9-1/s003"), run)
+    monkeypatch.setitem(CHECKS, "odd", check)
+    options = ["--version", "0-9-1", "--check", "odd", "--broken"]
+    done = CliRunner().invoke(conformance, [served.url, *options])
+    assert done.exit_code == 1
+    text = "queue.declare-ok on channel 1 instead of an error"
+    assert f"0-9-1/s003  SHOULD    broken: {text}" in done.output
+    assert "0-9-1                 2      0       2        1" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["amqp://127.0.0.1:1/"], "127.0.0.1:1"),
+        (["http://127.0.0.1/"], "amqp://"),
+        (["amqp://127.0.0.1:1/", "--check", "nothing"], "'nothing' is no check"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(arguments: list[str], text: str) -> None:
+    done = CliRunner().invoke(conformance, arguments)
+    assert done.exit_code not in (0, None)
+    assert text in done.output
+
+
+def test_what_a_check_made_is_deleted(served: Served) -> None:
+    settings = parse_url(served.url)
+    with site(settings, V0_9_1) as one:
+        peer = one.peer()
+        name = one.queue()
+        peer.declare(name, durable=True)
+    with site(settings, V0_9_1) as one:
+        one.peer().refused(QueueDeclare(queue=name, passive=True), 404)

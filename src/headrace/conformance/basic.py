@@ -48,7 +48,7 @@ def deliveries_without_acks(site: Site) -> None:
         must(method.delivery_tag == number + 1, f"tag {number + 1}, not {method.delivery_tag}")
     peer.close()
     other = site.peer()
-    must(other.count(queue) == 0, "nothing comes back")
+    must(other.holds(queue, 0), "nothing comes back")
 
 
 @check(
@@ -113,7 +113,7 @@ def prefetch_size_and_one_message(site: Site) -> None:
     peer.consume(queue)
     peer.publish(queue, bytes(1000), b"x")
     must(len(peer.delivered()[1]) == 1000, "a message larger than the prefetch size")
-    must(peer.count(queue) == 1, "no other while that one is held")
+    must(peer.holds(queue, 1), "no other while that one is held")
     peer.send(BasicAck(delivery_tag=1))
     must(peer.delivered()[1] == b"x", "the other once it is not")
 
@@ -129,11 +129,11 @@ def prefetch_count(site: Site) -> None:
     peer.publish(queue, *(b"%d" % number for number in range(10)))
     for _ in range(3):
         peer.delivered()
-    must(peer.count(queue) == 7, "seven of ten wait")
+    must(peer.holds(queue, 7), "seven of ten wait")
     peer.send(BasicAck(delivery_tag=2, multiple=True))
     peer.delivered()
     peer.delivered()
-    must(peer.count(queue) == 5, "two more came for two acknowledged")
+    must(peer.holds(queue, 5), "two more came for two acknowledged")
 
 
 @check("0-9-1/basic.consume#01", "0-9/basic.consume#01")
@@ -226,7 +226,7 @@ def immediate(site: Site) -> None:
     peer.publish(queue, b"x", immediate=True)
     method, content = peer.content(BasicReturn)
     must((method.reply_code, content.body) == (313, b"x"), f"313 and the body, not {method}")
-    must(peer.count(queue) == 0, "and stays in no queue")
+    must(peer.holds(queue, 0), "and stays in no queue")
     peer.consume(queue, no_ack=True)
     peer.publish(queue, b"y", immediate=True)
     must(peer.delivered()[1] == b"y", "one that a consumer takes is delivered")
@@ -246,7 +246,7 @@ def unknown_tags(site: Site) -> None:
     peer.send(BasicAck(delivery_tag=1))
     peer.send(BasicAck(delivery_tag=1))
     _error(peer)
-    must(peer.count(queue) == 0, "the first acknowledgement counts")
+    must(peer.holds(queue, 0), "the first acknowledgement counts")
 
 
 @check("0-9-1/s001", "0-9/delivery-tag#channel-local")
@@ -261,7 +261,7 @@ def tags_of_another_channel(site: Site) -> None:
     peer.send(BasicAck(delivery_tag=1), 2)
     _error(peer, 2)
     peer.send(BasicReject(delivery_tag=1, requeue=True))
-    must(peer.count(queue) == 1, "the message was not settled")
+    must(peer.holds(queue, 1), "the message was not settled")
 
 
 def _error(peer: Peer, channel: int = 1) -> None:
@@ -292,7 +292,7 @@ def a_rejected_message(site: Site) -> None:
     content = peer.get(queue, no_ack=False)
     must(content is not None and content.body == b"x", "the message again")
     peer.send(BasicReject(delivery_tag=2, requeue=False))
-    must(peer.count(queue) == 0, "an empty queue")
+    must(peer.holds(queue, 0), "an empty queue")
 
 
 @check("0-9-1/s115", "0-9/basic.reject.requeue#01")

@@ -271,9 +271,11 @@ class Peer:
         with contextlib.suppress(BrokenRule, OSError):
             self.socket.settimeout(CLOSE_S_MAX)
             self.send(ConnectionClose(reply_code=200, reply_text="done"), 0)
+            ok = encode_frame(FRAME_METHOD, 0, encode_method(self.version, ConnectionCloseOk()))
             deadline = time.monotonic() + CLOSE_S_MAX
-            while self.frame() is not None and time.monotonic() < deadline:
-                pass
+            while (frame := self.frame()) is not None and time.monotonic() < deadline:
+                if encode_frame(*frame) == ok:
+                    break
         self.drop()
 
     def drop(self) -> None:
@@ -287,6 +289,14 @@ class Peer:
     def count(self, queue: str, channel: int = 1) -> int:
         """How many messages wait in a queue."""
         return self.declare(queue, channel, passive=True).message_count
+
+    def holds(self, queue: str, count: int, channel: int = 1) -> bool:
+        """Tell whether a queue comes to hold so many messages; some brokers count a bit late."""
+        deadline = time.monotonic() + self.answer_s / 2
+        while self.count(queue, channel) != count:
+            if time.monotonic() > deadline:
+                return False
+        return True
 
     def publish(
         self,
