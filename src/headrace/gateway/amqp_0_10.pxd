@@ -36,6 +36,7 @@ cdef class GatewayConnection(Connection):
     cdef on_accept(
         self, ProtocolSession session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
     )
+    cpdef object sink_of(self, ProtocolSession session, bytes header)
     @cython.locals(target=Session)
     cpdef on_command(self, ProtocolSession session, object command, bytes header, tuple parts)
     @cython.locals(target=Session)

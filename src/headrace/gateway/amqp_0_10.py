@@ -17,6 +17,7 @@ if not cython.compiled:
     from headrace.protocol.connection_0_10 import Connection
     from headrace.protocol.session_0_10 import Session as ProtocolSession
 
+from headrace.gateway.command_file import begin_stage
 from headrace.gateway.fault_0_10 import translate
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_10 import (
@@ -230,6 +231,9 @@ class GatewayConnection(Connection):
         target: Session = session
         if target.runs:
             target.completed(lo, hi)
+
+    def sink_of(self, session: Any, header: bytes) -> Any:
+        return begin_stage(session, header)
 
     def on_command(
         self, session: Any, command: Any, header: bytes, parts: tuple[bytes, ...]

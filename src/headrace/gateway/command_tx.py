@@ -30,6 +30,8 @@ def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> boo
     check(session)
     session.work.commit()
     session.parted.clear()
+    if session.files is not None:
+        session.files.parted.clear()
     later: bool = session.later()
     return later
 
@@ -39,6 +41,8 @@ def rollback(session: Any, command: TxRollback, header: bytes, parts: object) ->
     check(session)
     session.work.forget()
     session.part_again()
+    if session.files is not None:
+        session.files.part_again()
 
 
 def check(session: Any) -> None:

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.gateway import command_exchange, command_message, command_queue, command_tx
+from headrace.gateway import (
+    command_exchange,
+    command_file,
+    command_message,
+    command_queue,
+    command_stream,
+    command_tx,
+)
 
 Handler = Callable[[Any, Any, bytes, tuple[bytes, ...]], bool | None]
 
@@ -19,4 +26,6 @@ HANDLERS: dict[str, Handler] = {
     **command_exchange.HANDLERS,
     **command_queue.HANDLERS,
     **command_tx.HANDLERS,
+    **command_file.HANDLERS,
+    **command_stream.HANDLERS,
 }

@@ -136,11 +136,13 @@ class FileDesk:
         self.opening = False  # The client waits for an open-ok.
         self.part: Any = None  # What it may stage, or is staging.
         self.filling = False
+        self.excess = False  # More came than was said.
         self.stops: set[str] = set()  # Why it was told to stop publishing: room, queue.
         self.sending: Sending | None = None  # What it is offered, or sent.
         self.offered = False  # We wait for its open-ok.
         self.tag = 0
         self.unacked: dict[int, Message] = {}
+        self.parted: dict[int, Message] = {}  # Settled in a transaction of the session's own.
         self.tx_publishes: list[tuple[Message, list[Queue]]] = []  # Until the commit,
         self.tx_settles: dict[int, str] = {}  # and the outcomes by tag.
         self.refused: set[int] = set()  # The seqs of what it gave back.
@@ -272,12 +274,15 @@ class FileDesk:
             self.staging.leave(part)
 
     def begin(self, header: bytes, body_size: int, version: Any) -> Sink:
-        """A file.stage came: check it and return what takes its body."""
+        """A file.stage came: check it and return what takes its body.
+
+        ``body_size`` is below zero when the header does not say it.
+        """
         part = self.part
         if part is None:
             raise CommandInvalid("file.stage without file.open-ok")
         self.priority_of(header)
-        if body_size != part.size - part.got:
+        if 0 <= body_size != part.size - part.got:
             raise PreconditionFailed(
                 f"file.open said {part.size} octets and {part.got} are staged, but file.stage "
                 f"brings {body_size}"
@@ -285,12 +290,16 @@ class FileDesk:
         part.header = with_body_size(header, part.size)
         part.version = version
         self.filling = True
+        self.excess = False
         return Sink(self, part)
 
     def received(self, part: Any, octets: bytes) -> None:
         """The next octets of a body came."""
         if part is not self.part:
             return  # It failed, or goes on over another connection.
+        if part.got + len(octets) > part.size:
+            self.excess = True  # Said once all is there.
+            return
         self.staging.add(part, octets)
         if self.staging.crowded():
             self.hold_back()
@@ -306,6 +315,12 @@ class FileDesk:
         if part is None:
             raise ResourceLocked("the file is staged over another connection now")
         self.leave_part()
+        if self.excess:
+            raise PreconditionFailed(f"file.stage brings more than the {part.size} octets opened")
+        if not part.whole:
+            raise PreconditionFailed(
+                f"file.stage ends at octet {part.got} of the {part.size} opened"
+            )
 
     def staging_failed(self, part: Any, error: OSError) -> None:
         """What came could not be written."""
@@ -324,13 +339,19 @@ class FileDesk:
     # --- Publishing -----------------------------------------------------------------------------
 
     def publish(
-        self, exchange: str, routing_key: str, mandatory: bool, immediate: bool, identifier: str
+        self,
+        exchange: str,
+        routing_key: str,
+        mandatory: bool,
+        immediate: bool,
+        identifier: str,
+        then: Callable[[], None] | None = None,
     ) -> None:
-        """The client publishes what it staged."""
+        """The client publishes what it staged; ``then`` is called when that is done."""
         part = self.staging.find(self.owner, identifier)
         if part is None:
             raise NotFound(f"no file '{identifier}' is staged")
-        again = partial(self.publish, exchange, routing_key, mandatory, immediate, identifier)
+        again = partial(self.publish, exchange, routing_key, mandatory, immediate, identifier, then)
         if not part.whole or not part.header:
             if part.holder is None or part.holder is self:
                 raise PreconditionFailed(
@@ -353,6 +374,8 @@ class FileDesk:
                         Scope.CHANNEL,
                     )
                 later = self.spread(exchange, routing_key, mandatory, immediate, part, body)
+                if then is not None:
+                    then()
             except Exception as failure:  # noqa: BLE001 - told to the client
                 self.say_error(failure)
             if not later:
@@ -572,14 +595,19 @@ class FileDesk:
         work = self.work()
         touched: dict[Queue, None] = {}
         for tag in tags:
-            message = self.unacked.pop(tag)
+            message = self.unacked[tag]
             consumer: Any = message.consumer
+            lane = consumer.queue
+            joins = work is not None and not consumer.automatic
+            if joins:
+                work.settle(lane, message, OUTCOMES[outcome])
+            del self.unacked[tag]
             if not consumer.automatic:
                 self.limits.give(message.body_size)
                 self.shared.give(message.body_size)
-            lane = consumer.queue
-            if work is not None and not consumer.automatic:
-                work.settle(lane, message, OUTCOMES[outcome])
+            if joins:
+                if not work.owns:
+                    self.parted[tag] = message
                 continue
             touched[lane] = None
             if outcome == "accept":
@@ -611,6 +639,14 @@ class FileDesk:
         for tag, outcome in settles.items():
             self.settle([tag], outcome)
         self.refresh()
+
+    def part_again(self) -> None:
+        """The session's transaction is rolled back: what was settled in it is not."""
+        for message in self.parted.values():
+            self.limits.take(message.body_size)
+            self.shared.take(message.body_size)
+        self.unacked.update(self.parted)
+        self.parted = {}
 
     def forget(self) -> None:
         """Roll back: forget the transaction's publishes and outcomes."""
@@ -650,6 +686,7 @@ class FileDesk:
         if self.ended:
             return
         self.ended = True
+        self.part_again()
         self.stop_halfway()
         self.forget()
         for message in self.unacked.values():

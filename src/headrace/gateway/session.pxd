@@ -34,6 +34,9 @@ cdef class Session(Holder):
     cdef public Store store
     cdef public ConfirmLine line
     cdef public bint over
+    cdef public dict consumers
+    cdef public object files
+    cdef public object packets
     cdef public list on_end
     cdef public bint selected_tx
     cdef public bint selected_dtx

@@ -78,6 +78,9 @@ class Session(Holder):
         self.store = gateway.store
         self.line = gateway.line
         self.over = False  # All that it held was given back.
+        self.consumers: Any = None  # Those of files and packets, by tag.
+        self.files: Any = None  # A FileDesk, once used,
+        self.packets: Any = None  # and a PacketDesk.
         self.on_end: list[Callable[[], None]] = []
         self.selected_tx = False
         self.selected_dtx = False
@@ -501,6 +504,9 @@ class Session(Holder):
 
     def refresh_all(self) -> None:
         """There is room, or a connection, again: let all queues look."""
+        if self.consumers is not None:
+            for consumer in list(self.consumers.values()):
+                consumer.queue.unpark(consumer)
         for subscription in list(self.subscriptions.values()):
             subscription.queue.unpark(subscription)
             if subscription.flushing >= 0:

@@ -37,6 +37,7 @@ cdef class Assembly:
     cdef public unsigned long long body_size
     cdef public list parts
     cdef bytearray gathered
+    cdef public object sink
 
     cpdef clear(self)
     cpdef begin(self, bint discarding)

@@ -6,6 +6,8 @@ order. Each segment is one or more frames. What a frame's flags say must fit to 
 or nothing that follows can be trusted.
 """
 
+from typing import Any
+
 import cython
 
 if not cython.compiled:
@@ -34,10 +36,14 @@ class Assembly:
     def __init__(self) -> None:
         self.active = False
         self.discarding = False  # It is followed to its end, but not kept.
+        self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
         self.clear()
 
     def clear(self) -> None:
         """Forget all."""
+        if self.sink is not None:
+            self.sink.abandon()
+            self.sink = None
         self.active = False
         self.discarding = False
         self.kind = 0  # Of the segment that came last; 0 when not known.
@@ -109,6 +115,9 @@ class Assembly:
     def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """Keep a piece of the body; small ones are gathered."""
         self.body_size += hi - lo
+        if self.sink is not None:
+            self.sink.add(cut(d, lo, hi))
+            return
         if self.gathered is None and hi - lo >= PART_MIN:
             self.parts.append(cut(d, lo, hi))
             return

@@ -47,6 +47,8 @@ cdef class Output:
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int, frame=bytearray)
     cpdef tuple front(self)
     cpdef feed_from(self, object feed)
+    cpdef feed_in_order(self, object feed)
+    cdef tuple front_in_order(self, object feed)
     cdef tuple front_of_feed(self)
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t)
     cpdef advance(self, Py_ssize_t size)

@@ -182,6 +182,8 @@ class Output:
         """Return the next octets to send: where they are, from where, to where."""
         if self.chain:
             source, lo, hi, number = self.chain[0]
+            if number == -2:
+                return self.front_in_order(source)
             if number >= 0:  # A body part: frame it now.
                 frame = bytearray(hi - lo + 8)
                 frame[0] = FRAME_BODY
@@ -203,7 +205,7 @@ class Output:
                 self.chain[0] = (frame, 0, len(frame), -1)
                 return frame, 0, len(frame)
             return source, lo, hi
-        if self.feeding and self.tail == self.head:
+        if self.feeds and self.tail == self.head:
             return self.front_of_feed()
         if self.buffer is None:
             return b"", 0, 0
@@ -218,6 +220,32 @@ class Output:
         if not self.dirty:
             self.dirty = True
             self.pool.dirty.append(self)
+
+    def feed_in_order(self, feed: Feed) -> None:
+        """Send what a feed gives, all of it before anything that is written later."""
+        if self.chain is None:
+            self.chain = deque()
+        self.seal()
+        self.chain.append((feed, 0, 0, -2))
+        self.feeding += 1
+        if not self.dirty:
+            self.dirty = True
+            self.pool.dirty.append(self)
+
+    def front_in_order(self, feed: Feed) -> tuple[bytes, int, int]:
+        """Put the next piece of a feed before it in the chain, and return it."""
+        error = None
+        try:
+            piece, last = feed.piece()
+        except OSError as trouble:
+            piece, last, error = b"", True, trouble
+        if last:
+            self.chain.popleft()
+            self.feeding -= 1
+            self.pool.finished.append((feed, error))
+        self.chain.appendleft((piece, 0, len(piece), -1))
+        self.chained += len(piece)
+        return piece, 0, len(piece)
 
     def front_of_feed(self) -> tuple[bytes, int, int]:
         """Take the next piece of the next feed into the chain, and return it."""
@@ -264,10 +292,13 @@ class Output:
 
     def drop(self) -> None:
         """Forget what was not sent: the peer is gone."""
+        dropped = [entry[0] for entry in self.chain or () if entry[3] == -2]
+        dropped += self.feeds or ()
         self.chain = None
         self.chained = 0
-        feeds, self.feeds, self.feeding = self.feeds, None, 0
-        for feed in feeds or ():
+        self.feeds = None
+        self.feeding = 0
+        for feed in dropped:
             feed.drop()
         self.release()
 

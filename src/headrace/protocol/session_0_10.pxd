@@ -76,6 +76,8 @@ cdef class Session:
     cpdef peer_knows(self, unsigned int lo, unsigned int hi)
     @cython.locals(assembly=Assembly)
     cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(assembly=Assembly)
+    cpdef find_sink(self)
     cpdef refuse(self, str text)
     cpdef check_segments(self, bytes command)
     cpdef arrive(self, bint sync)
@@ -156,6 +158,7 @@ cdef class Carrier(Endpoint):
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
     cdef on_accept(self, Session session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef object sink_of(self, Session session, bytes header)
     cpdef on_command(self, Session session, object command, bytes header, tuple parts)
     cpdef on_result(self, Session session, unsigned int command_id, object value)
     cpdef on_exception(self, Session session, object exception)

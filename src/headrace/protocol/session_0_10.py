@@ -80,6 +80,8 @@ REPORTED_RANGES_MAX = 4096  # Ranges of one session.completed; the others follow
 # What may be followed by a header and a body segment: class and command codes.
 WITH_SEGMENTS = frozenset(bytes(c.CODE) for c in Command.__subclasses__() if c.SEGMENTS)
 
+FILE_STAGE = b"\x09\x08"  # Its body may be too large for memory.
+
 DETACHED = 0
 ATTACHING = 1  # We asked for it.
 ATTACHED = 2
@@ -372,7 +374,9 @@ class Session:
             self.refuse("a header segment is too large")
         if kind == 1 and len(assembly.command) + hi - lo > COMMAND_OCTETS_MAX:
             self.refuse("a command segment is too large")
-        if kind == 3 and assembly.body_size + hi - lo > self.connection.body_max:
+        if kind == 3 and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
+            self.find_sink()
+        elif kind == 3 and assembly.body_size + hi - lo > self.connection.body_max:
             self.refuse(f"a body is larger than the maximum of {self.connection.body_max} octets")
         if not assembly.add(flags, kind, d, lo, hi):
             return
@@ -381,6 +385,20 @@ class Session:
                 self.check_segments(assembly.command)
             return
         self.assembled()
+
+    def find_sink(self) -> None:
+        """The body of a file.stage comes: it does not go through memory."""
+        assembly = self.assembly
+        if assembly.sink is not None or assembly.body_size:
+            return
+        number = self.command_id
+        try:
+            assembly.sink = self.connection.sink_of(self, assembly.header)
+        except Exception:
+            self.arrive(False)
+            self.connection.current = code_of(assembly.command)
+            raise
+        self.command_id = number
 
     def refuse(self, text: str) -> None:
         """A command is larger than we take; its number is used up."""
@@ -418,6 +436,7 @@ class Session:
         header = assembly.header
         size = assembly.body_size
         parts = assembly.body()
+        assembly.sink = None
         assembly.clear()
         self.arrive(len(command) > 3 and command[3] & 1 != 0)
         self.leap()
@@ -1028,6 +1047,10 @@ class Carrier(Endpoint):
         payload = b"\x04\x02\x01" + bytes((session.sync,)) + b"\x01\x00"
         payload += (hi - lo).to_bytes(2, "big") + cut(d, lo, hi)
         self.on_command(session, decode_command(payload)[1], b"", ())
+
+    def sink_of(self, session: Session, header: bytes) -> Any:
+        """Return what takes the body of a file.stage instead of memory, or None."""
+        return None
 
     def on_command(
         self, session: Session, command: Any, header: bytes, parts: tuple[bytes, ...]
