@@ -131,6 +131,25 @@ def test_a_sender_that_goes_while_it_waits_is_forgotten(lasting: Served) -> None
     one.close()
 
 
+def test_a_file_without_its_body_is_a_dead_letter(lasting: Served) -> None:
+    one = client_of(lasting)
+    one.declare("dead")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    one.declare("source", arguments=arguments)
+    one.publish_file("source", b"a", filename="f")
+    one.publish_file("source", b"b")
+    assert one.count("source") == 2
+    before = [found for found in on_disk(lasting) if found.endswith(".body")]
+    assert len(before) == 2
+    for path in (lasting.home / "data").rglob("staging/*"):
+        if path.read_bytes() == b"a":
+            path.unlink()
+    one.consume_files("source")
+    assert one.receive()[1].body == b"b"
+    assert (one.count("source"), one.count("dead")) == (0, 1)
+    one.close()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     os.environ.get("HEADRACE_BUILD") == "pure", reason="a matter of the compiled build's speed"

@@ -116,10 +116,13 @@ class SessionFiles(FileDesk):
     def say_stage(self, sending: Sending, staged: int) -> None:
         self.say_body(FileStage(), sending.header, sending.reader, staged, self.sent)
 
+    def header_for(self, message: Message) -> bytes:
+        return to_0_10(header_of(message), FILE)
+
     def say_body(
         self,
         command: Command,
-        header: bytes,
+        segment: bytes,
         reader: Any,
         at: int,
         then: Callable[[OSError | None], None],
@@ -127,7 +130,6 @@ class SessionFiles(FileDesk):
         """Send a command with a body from the disk; it is not kept for replay."""
         session = self.session
         connection = session.connection
-        segment = to_0_10(header, FILE)
         if at >= reader.size or connection is None or session.resuming:
             if connection is None or session.resuming:
                 self.lost()
@@ -169,7 +171,7 @@ class SessionFiles(FileDesk):
             if error is not None:
                 self.say_error(error)
 
-        self.say_body(command, header_of(message), reader, 0, done)
+        self.say_body(command, self.header_for(message), reader, 0, done)
         return False
 
     def say_flow(self, active: bool) -> None:
@@ -265,6 +267,8 @@ def session_takes(session: Any, lane: Queue) -> bool:
     connection = session.connection
     if connection is None or connection.ended or session.resuming:
         return False
+    if getattr(connection.transport, "closed", False):
+        return False  # The session may go on over another one.
     if connection.pending() > connection.output_max:
         if connection.starving is None:
             connection.starving = {}

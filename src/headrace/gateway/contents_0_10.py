@@ -54,7 +54,7 @@ def to_0_10(header: bytes, kinds: tuple[type[Any], type[Any]]) -> bytes:
     """Return the header segment for a content header of 0-x.
 
     Raises:
-        ExecutionError: 0-10 cannot say what is in it.
+        CannotConvert: 0-10 cannot say what is in it.
     """
     struct_of = kinds[0]
     try:
@@ -65,5 +65,5 @@ def to_0_10(header: bytes, kinds: tuple[type[Any], type[Any]]) -> bytes:
             raw = map_of_entries(entries_of_table(table, 4, len(table)))
             values["headers"] = decode_map(len(raw).to_bytes(4, "big") + raw)[0]
         return codec_0_10.encode_headers([struct_of(**values)])
-    except (AmqpError, CannotConvert, MalformedError, ValueError) as error:
-        raise ExecutionError(ExecutionCode.INTERNAL_ERROR, str(error)) from error
+    except (AmqpError, MalformedError, ValueError) as error:
+        raise CannotConvert(str(error)) from error

@@ -14,11 +14,11 @@ What goes over the wire is said by the methods of :class:`FileDesk` that a versi
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.gateway.headers import header_of, shortstr
+from headrace.gateway.neutral_values import CannotConvert
 from headrace.model.errors import (
     CommandInvalid,
     NotFound,
@@ -34,8 +34,6 @@ from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-log = logging.getLogger(__name__)
 
 FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.
 REFUSED_MAX = 4096  # Files that one channel gave back and is not given again; then discarded.
@@ -157,6 +155,14 @@ class FileDesk:
     def say_open_ok(self, staged: int) -> None:
         """Send file.open-ok."""
         raise NotImplementedError
+
+    def header_for(self, message: Message) -> bytes:
+        """Return the content header of a file in the terms of the client's version.
+
+        Raises:
+            CannotConvert: it cannot be said there.
+        """
+        return header_of(message)
 
     def say_stage(self, sending: Sending, staged: int) -> None:
         """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
@@ -485,14 +491,27 @@ class FileDesk:
             self.limits.take(message.body_size)
             self.shared.take(message.body_size)
         try:
+            header = self.header_for(message)
+        except CannotConvert as error:
+            self.forget_delivery(consumer, message)
+            consumer.queue.unconvertible(message, consumer, error.reason)
+            return
+        try:
             reader = self.staging.reader(body)
         except OSError as error:
-            log.error("queue %r: the body of a file is lost: %s", consumer.queue.name, error)
-            self.settle([self.tag], "discard")
+            self.forget_delivery(consumer, message)
+            consumer.queue.unconvertible(message, consumer, f"its body cannot be read: {error}")
             return
-        self.sending = Sending(consumer, message, self.tag, header_of(message), reader)
+        self.sending = Sending(consumer, message, self.tag, header, reader)
         self.offered = True
         self.say_open(identifier_of(message), message.body_size)
+
+    def forget_delivery(self, consumer: FileConsumer, message: Message) -> None:
+        """The file just taken is not delivered after all."""
+        del self.unacked[self.tag]
+        if not consumer.automatic:
+            self.limits.give(message.body_size)
+            self.shared.give(message.body_size)
 
     def open_ok(self, staged: int) -> None:
         """The client says how much of the offered file it has."""

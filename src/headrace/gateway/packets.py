@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.files import lanes_of, takes_at_once
 from headrace.gateway.headers import shortstr
+from headrace.gateway.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
 from headrace.model.queue import Consumer, Queue
 
@@ -156,7 +157,10 @@ class PacketDesk:
         self.pace.take(message.body_size, now_ms)
         self.shared.take(message.body_size, now_ms)
         self.tag += 1
-        self.say_deliver(consumer, self.tag, message)
+        try:
+            self.say_deliver(consumer, self.tag, message)
+        except CannotConvert as error:
+            consumer.queue.unconvertible(message, consumer, error.reason)
 
     def qos(self, rate: int, everywhere: bool) -> None:
         """Limit the octets in a second; 0 is no limit."""
