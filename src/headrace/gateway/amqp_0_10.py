@@ -24,6 +24,7 @@ from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,
+    ConnectionRedirect,
     ConnectionSecure,
     ConnectionSecureOk,
     ConnectionStart,
@@ -137,9 +138,18 @@ class GatewayConnection(Connection):
         )
 
     def open_vhost(self, control: ConnectionOpen) -> None:
-        """The client names its virtual host; without a name it gets the default one."""
+        """The client names its virtual host; without a name it gets the default one.
+
+        It may be sent to another host, unless it insists, and hears of others.
+        """
         context = self.context
         name = control.virtual_host or self.shared.default_vhost
+        offers = context.offers
+        if not control.insist and name in offers.redirect:
+            host, *others = offers.redirect[name].split(",")
+            self.send_control(ConnectionRedirect(host=host, known_hosts=others))
+            self.on_closed()
+            return
         if name not in context.vhosts or not context.access.vhost_exists(name):
             raise CloseError(CloseCode.INVALID_PATH, f"vhost {name} not found")
         if not self.user.may_open(name):
@@ -152,7 +162,8 @@ class GatewayConnection(Connection):
         self.line = context.line(name)
         if self.transport is not None:
             self.transport.opened()
-        self.send_control(ConnectionOpenOk(known_hosts=[]))
+        known = offers.known_hosts.get(name, "")
+        self.send_control(ConnectionOpenOk(known_hosts=known.split(",") if known else []))
 
     # --- Sessions -------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator configures for clients of 0-8 and 0-9: hosts, realms, proxies.
+"""What an operator configures for clients of other versions than 0-9-1: hosts, realms, proxies.
 
 Each is text of the form ``name=value name=value``. In names and values ``%20`` stands for a space
 and ``%3D`` for an equals sign, as in URLs.

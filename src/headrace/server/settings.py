@@ -158,11 +158,11 @@ class Settings:
 
     known_hosts: str = setting(
         "",
-        "Other hosts of each virtual host, told to clients of 0-8 and 0-9: "
+        "Other hosts of each virtual host, told to clients of all but 0-9-1: "
         "`/=host:port,host:port`, separated by spaces.",
     )
     redirect: str = setting(
-        "", "Where clients of 0-8 and 0-9 are sent that do not insist, in the same form."
+        "", "Where clients are sent that do not insist (not in 0-9-1), in the same form."
     )
     realms: str = setting(
         "/data=.* /admin=.*",
