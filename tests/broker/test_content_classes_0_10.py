@@ -298,7 +298,14 @@ def test_many_consumers_share_a_queue(one: Client, name: str) -> None:
 
 
 @pytest.mark.rule("0-10/s208")
-@pytest.mark.parametrize("limits", [{"prefetch_count": 2}, {"prefetch_size": 10}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"prefetch_count": 2},
+        {"prefetch_size": 10},
+        {"prefetch_count": 2, "global_": True},
+    ],
+)
 def test_no_more_is_sent_than_the_window_takes(
     one: Client, other: Client, name: str, limits: dict[str, int]
 ) -> None:

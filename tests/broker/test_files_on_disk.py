@@ -9,12 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from file_talk import FileTalk
 from test_content_classes_0_10 import connected
 
+from headrace.cli import main
 from headrace.protocol.codec_0_10 import FilePublish as FilePublish010
 from headrace.protocol.codec_0_x import (
     ChannelFlow,
+    DtxSelect,
+    DtxSelectOk,
+    DtxStart,
+    DtxStartOk,
     FileAck,
     FileDeliver,
     FileOpen,
@@ -128,6 +134,33 @@ def test_a_sender_that_goes_while_it_waits_is_forgotten(lasting: Served) -> None
     while isinstance(answer, ChannelFlow):  # Until the body is removed.
         answer = one.next()[1]
     assert answer == FileOpenOk(staged_size=0)
+    one.close()
+
+
+def test_files_of_a_prepared_transaction_survive_the_broker(lasting: Served) -> None:
+    def decide(*words: str) -> str:
+        command = ["transaction", words[0], "--url", lasting.url, *words[1:]]
+        return CliRunner().invoke(main, command).output.strip()
+
+    one = client_of(lasting)
+    one.declare("dtx", durable=True)
+    one.publish_file("dtx", b"before", "before")
+    one.consume_files("dtx")
+    assert one.receive()[1].body == b"before"
+    one.call(DtxSelect(), DtxSelectOk)
+    one.call(DtxStart(dtx_identifier="files"), DtxStartOk)
+    one.publish_file("dtx", b"after", "after")
+    one.send(FileAck(delivery_tag=1))
+    assert one.count("dtx") == 0
+    assert decide("prepare", "files") == "xa-ok"
+    lasting.restart(signal.SIGKILL)
+    assert decide("commit", "files") == "xa-ok"
+    one = client_of(lasting)
+    one.consume_files("dtx")
+    assert one.receive()[1].body == b"after"
+    one.send(FileAck(delivery_tag=1))
+    assert one.count("dtx") == 0
+    until(lambda: on_disk(lasting) == [], "what was acknowledged is removed")
     one.close()
 
 

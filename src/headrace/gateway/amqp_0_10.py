@@ -325,5 +325,6 @@ class GatewayConnection(Connection):
         self.turn_over()
         self.lost()
         self.starving = None
+        self.shared.forget_limits(self.number)
         self.context.connections.pop(self.number, None)
         self.context.introductions.pop(self.number, None)

@@ -91,7 +91,8 @@ class SessionFiles(FileDesk):
     """The files of one session."""
 
     def __init__(self, session: Any) -> None:
-        FileDesk.__init__(self, session.vhost, session.user.name, session.number, Limits())
+        shared = session.context.file_limits.setdefault(session.number, Limits())
+        FileDesk.__init__(self, session.vhost, session.user.name, session.number, shared)
         self.session = session
         self.withheld: list[int] = []  # Publishes that complete when there is room again.
 

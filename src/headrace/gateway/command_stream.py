@@ -41,7 +41,8 @@ class SessionPackets(PacketDesk):
     """The packets of one session."""
 
     def __init__(self, session: Any) -> None:
-        PacketDesk.__init__(self, session.vhost, session.number, Pace())
+        shared = session.context.paces.setdefault(session.number, Pace())
+        PacketDesk.__init__(self, session.vhost, session.number, shared)
         self.session = session
 
     def say(self, command: Command, message: Message) -> None:

@@ -18,6 +18,8 @@ from headrace.protocol.sessions_0_10 import Sessions
 
 if TYPE_CHECKING:
     from headrace.gateway.context import Context
+    from headrace.gateway.files import Limits
+    from headrace.gateway.packets import Pace
 
 
 class Context010:
@@ -44,6 +46,9 @@ class Context010:
         self.handlers = HANDLERS
         self.arguments = Arguments(strict=strict_arguments)
         self.fragments = Fragments(context.tally, context.body_max)
+        # What file.qos and stream.qos limit on whole connections, by their numbers.
+        self.file_limits: dict[int, Limits] = {}
+        self.paces: dict[int, Pace] = {}
         self.attaching: Any = None  # The connection that asks for a session now.
         self.sessions = Sessions(
             self.make_session,
@@ -52,6 +57,11 @@ class Context010:
             timeout_max_s=session_timeout_s,
         )
         self.federation_tag = str(uuid.uuid4())
+
+    def forget_limits(self, number: int) -> None:
+        """A connection is over."""
+        self.file_limits.pop(number, None)
+        self.paces.pop(number, None)
 
     def connect(self, context: Context, number: int, loopback: bool) -> GatewayConnection:
         """Make the connection of a client that speaks 0-10."""
