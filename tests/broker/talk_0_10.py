@@ -272,19 +272,23 @@ class TalkSession:
         **more: Any,
     ) -> None:
         """Subscribe, and give credit."""
-        self.call(
+        number = self.send(
             MessageSubscribe(
                 queue=queue,
                 destination=destination,
                 accept_mode=accept_mode,
                 acquire_mode=acquire_mode,
                 **more,
-            )
+            ),
+            sync=True,
         )
         if octets is not None:
-            self.call(MessageFlow(destination=destination, unit=1, value=octets))
+            number = self.send(MessageFlow(destination=destination, unit=1, value=octets))
         if messages is not None:
-            self.call(MessageFlow(destination=destination, unit=0, value=messages))
+            number = self.send(
+                MessageFlow(destination=destination, unit=0, value=messages), sync=True
+            )
+        self.wait(number)
 
     def take_deliveries(self, count: int) -> list[Delivery]:
         """Wait for so many deliveries, and take them."""

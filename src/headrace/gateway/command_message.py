@@ -6,14 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.gateway.fault_0_10 import fault, translate
-from headrace.gateway.subscription import (
-    ACCEPT,
-    DISCARD,
-    RELEASE,
-    REQUEUE,
-    Subscription,
-    serial_distance,
+from headrace.gateway.outcome import (
+    SETTLE_ACCEPT,
+    SETTLE_DISCARD,
+    SETTLE_RELEASE,
+    SETTLE_REQUEUE,
 )
+from headrace.gateway.subscription import Subscription, serial_distance
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_10 import (
     Acquired,
@@ -206,17 +205,17 @@ def check_sent(session: Any, command: Any) -> SequenceSet:
 
 def accept(session: Any, command: MessageAccept, header: bytes, parts: object) -> bool:
     """The client is done with messages; most accepts take the hot path."""
-    return settled(session, command, ACCEPT)
+    return settled(session, command, SETTLE_ACCEPT)
 
 
 def reject(session: Any, command: MessageReject, header: bytes, parts: object) -> bool:
     """The client cannot use messages: they go to the alternate exchange."""
-    return settled(session, command, DISCARD)
+    return settled(session, command, SETTLE_DISCARD)
 
 
 def release(session: Any, command: MessageRelease, header: bytes, parts: object) -> bool:
     """The client gives messages back."""
-    return settled(session, command, REQUEUE if command.set_redelivered else RELEASE)
+    return settled(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
 
 
 def settled(session: Any, command: Any, outcome: int) -> bool:

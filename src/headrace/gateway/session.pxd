@@ -16,6 +16,7 @@ from headrace.wire.memory cimport cut, get32, same
 
 cdef long long PACE_ABOVE
 cdef Py_ssize_t ROUTES_MAX
+cdef unsigned int SERIAL_MASK
 cdef int ACCEPT
 cdef int REQUEUE
 

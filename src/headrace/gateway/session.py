@@ -45,6 +45,7 @@ from headrace.wire.ranges import SequenceSet
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 ROUTES_MAX = 1024  # Remembered routes of one session; all are forgotten when it is full.
 PERSISTENT_MODE = 2
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 ACCEPTED_EXPLICITLY = 0
 REJECT_UNROUTABLE = 1
 REJECT_IMMEDIATE = 2
@@ -471,16 +472,16 @@ class Session(Holder):
 
     def forget_browsed(self, first: int, last: int) -> None:
         """The client has no more interest in messages that it was shown."""
-        size = (last - first) & 0xFFFFFFFF
-        for number in [n for n in self.browsed if ((n - first) & 0xFFFFFFFF) <= size]:
+        size = (last - first) & SERIAL_MASK
+        for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
             del self.browsed[number]
 
     def acquire(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Take messages that were only shown; return those that nobody else has taken."""
         acquired: list[tuple[int, int]] = []
         for first, last in ranges:
-            size = (last - first) & 0xFFFFFFFF
-            for number in [n for n in self.browsed if ((n - first) & 0xFFFFFFFF) <= size]:
+            size = (last - first) & SERIAL_MASK
+            for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
                 message, subscription = self.browsed.pop(number)
                 if subscription.queue.acquire(message, subscription):
                     self.old[number] = message

@@ -12,14 +12,25 @@ from headrace.protocol.session_0_10 cimport Carrier, Session as ProtocolSession
 from headrace.wire.memory cimport cut, get32
 
 cdef Py_ssize_t RING_SLACK
+cdef Py_ssize_t RUNS_MAX
 cdef Py_ssize_t BROWSED_MAX
 cdef long long CREDIT_MAX
+cdef unsigned int SERIAL_MASK
+cdef unsigned int SERIAL_SIGN
+cdef long long SERIAL_SPAN
+cdef long long INFINITE
+cdef long long UNLIMITED
+cdef int ACCEPT
+cdef int REQUEUE
+cdef int DISCARD
+cdef int RELEASE
 
 cdef class Run:
     cdef public unsigned int first
     cdef public unsigned int count
     cdef public Subscription subscription
     cdef public long long octets
+    cdef public unsigned int window
 
 cdef class Subscription(Consumer):
     cdef public Holder session
@@ -27,6 +38,7 @@ cdef class Subscription(Consumer):
     cdef public bytes method
     cdef public bytes head
     cdef public bint window
+    cdef public unsigned int window_number
     cdef public long long credit_messages
     cdef public long long credit_octets
     cdef public bint limited
@@ -43,7 +55,7 @@ cdef class Subscription(Consumer):
     cpdef add_credit(self, bint octets, long long value)
     cpdef stop(self)
     cpdef select(self, bint selective)
-    cpdef restore(self, long long count, long long octets)
+    cpdef restore(self, long long count, long long octets, unsigned int window)
     cpdef attach(self)
     @cython.locals(data=bytes, address_len=Py_ssize_t, at=Py_ssize_t, parts=tuple, header=bytes,
                    lo=Py_ssize_t, hi=Py_ssize_t, body=bytes, body_lo=Py_ssize_t,

@@ -33,8 +33,13 @@ from headrace.model.message import KIND_TRANSFER
 from headrace.protocol.codec_0_10 import MessageTransfer, encode_command
 
 RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
+RUNS_MAX = 65536  # Runs of transfers of one session that are not completed.
 BROWSED_MAX = 65536  # Transfers of one session that can still be acquired; the oldest go first.
 UNLIMITED = -1
+SERIAL_MASK = 0xFFFFFFFF  # Names: as literals they would be objects when compiled.
+SERIAL_SIGN = 0x80000000
+SERIAL_SPAN = 1 << 32
+INFINITE = 0xFFFFFFFF  # Credit that has no limit.
 CREDIT_MAX = 1 << 62
 
 ACCEPT = 0
@@ -51,6 +56,7 @@ class Run:
         self.count = 1
         self.subscription = subscription
         self.octets = octets  # Of each.
+        self.window = subscription.window_number  # What completing them counts for.
 
 
 class Subscription(Consumer):
@@ -77,6 +83,7 @@ class Subscription(Consumer):
         )
         self.head: bytes = b""
         self.window = True  # The mode before any set-flow-mode (0-10/s098).
+        self.window_number = 0  # A stop ends a window: what was sent in it gives no credit.
         self.credit_messages = 0
         self.credit_octets = 0
         self.limited = True  # One of them is not unlimited.
@@ -130,11 +137,11 @@ class Subscription(Consumer):
     def add_credit(self, octets: bool, value: int) -> None:
         """Add to what may be sent; 0xFFFFFFFF lifts the limit (0-10/message.flow)."""
         if octets:
-            if value == 0xFFFFFFFF:
+            if value == INFINITE:
                 self.credit_octets = UNLIMITED
             elif self.credit_octets >= 0:
                 self.credit_octets = min(self.credit_octets + value, CREDIT_MAX)
-        elif value == 0xFFFFFFFF:
+        elif value == INFINITE:
             self.credit_messages = UNLIMITED
         elif self.credit_messages >= 0:
             self.credit_messages = min(self.credit_messages + value, CREDIT_MAX)
@@ -147,6 +154,7 @@ class Subscription(Consumer):
         self.credit_messages = 0
         self.credit_octets = 0
         self.limited = True
+        self.window_number += 1
 
     def select(self, selective: bool) -> None:
         """Have the queue ask before each message whether it fits."""
@@ -156,9 +164,9 @@ class Subscription(Consumer):
             if queue.consumers is not None and self in queue.consumers:
                 queue.selective += 1 if selective else -1
 
-    def restore(self, count: int, octets: int) -> None:
+    def restore(self, count: int, octets: int, window: int) -> None:
         """Transfers were completed: what they cost may be spent again, in window mode."""
-        if not self.window:
+        if not self.window or window != self.window_number:
             return
         if self.credit_messages >= 0:
             self.credit_messages += count
@@ -286,7 +294,7 @@ class Holder(ProtocolSession):
             ring = self.ring = Ring()
         if ring.count == 0:
             self.base = number
-        gap = (number - self.base - ring.count) & 0xFFFFFFFF
+        gap = (number - self.base - ring.count) & SERIAL_MASK
         if gap > RING_SLACK:
             self.spill(ring.count)
             self.base = number
@@ -306,7 +314,7 @@ class Holder(ProtocolSession):
             message = ring.pop()
             if message is not None:
                 self.old[self.base] = message
-            self.base = (self.base + 1) & 0xFFFFFFFF
+            self.base = (self.base + 1) & SERIAL_MASK
             count -= 1
         self.trim()
 
@@ -315,7 +323,7 @@ class Holder(ProtocolSession):
         ring = self.ring
         while ring.count and ring.at(0) is None:
             ring.pop()
-            self.base = (self.base + 1) & 0xFFFFFFFF
+            self.base = (self.base + 1) & SERIAL_MASK
 
     def remember_browsed(self, number: int, message: Message, by: Subscription) -> None:
         """Remember what was shown, in case that the client wants to acquire it."""
@@ -337,9 +345,16 @@ class Holder(ProtocolSession):
             runs = self.runs = deque()
         if runs:
             run = self.last_run
-            if run.subscription is by and run.octets == octets and run.first + run.count == number:
+            if (
+                run.subscription is by
+                and run.octets == octets
+                and run.window == by.window_number
+                and run.first + run.count == number
+            ):
                 run.count += 1
                 return
+            if len(runs) >= RUNS_MAX:
+                runs.popleft()  # What is never completed gives no credit.
         self.last_run = Run(number, by, octets)
         runs.append(self.last_run)
 
@@ -348,27 +363,27 @@ class Holder(ProtocolSession):
         runs = self.runs
         while runs:
             run: Run = runs[0]
-            before = (run.first - lo) & 0xFFFFFFFF
-            if before & 0x80000000:  # Something older is not completed.
+            before = (run.first - lo) & SERIAL_MASK
+            if before & SERIAL_SIGN:  # Something older is not completed.
                 self.complete_behind(lo, hi)
                 return
-            reach = (hi - run.first) & 0xFFFFFFFF
-            if reach & 0x80000000:
+            reach = (hi - run.first) & SERIAL_MASK
+            if reach & SERIAL_SIGN:
                 return  # It begins after what was completed.
             inside = reach + 1
             if inside >= run.count:
                 runs.popleft()
-                run.subscription.restore(run.count, run.octets)
+                run.subscription.restore(run.count, run.octets, run.window)
                 continue
-            run.first = (run.first + inside) & 0xFFFFFFFF
+            run.first = (run.first + inside) & SERIAL_MASK
             run.count -= inside
-            run.subscription.restore(inside, run.octets)
+            run.subscription.restore(inside, run.octets, run.window)
             return
 
     def complete_behind(self, lo: int, hi: int) -> None:
         """Completed out of order: look at every run."""
         kept: deque[Run] = deque()
-        restored: list[tuple[Subscription, int, int]] = []
+        restored: list[tuple[Subscription, int, int, int]] = []
         for run in self.runs:
             start = serial_distance(run.first, lo)  # Where the completed ones begin in the run,
             end = serial_distance(run.first, hi) + 1  # and where they end.
@@ -377,44 +392,46 @@ class Holder(ProtocolSession):
             if start >= end:
                 kept.append(run)
                 continue
-            restored.append((run.subscription, end - start, run.octets))
+            restored.append((run.subscription, end - start, run.octets, run.window))
             if start:
                 first = Run(run.first, run.subscription, run.octets)
+                first.window = run.window
                 first.count = start
                 kept.append(first)
             if end < run.count:
-                rest = Run((run.first + end) & 0xFFFFFFFF, run.subscription, run.octets)
+                rest = Run((run.first + end) & SERIAL_MASK, run.subscription, run.octets)
+                rest.window = run.window
                 rest.count = run.count - end
                 kept.append(rest)
         self.runs = kept
         for run in kept:
             self.last_run = run
-        for subscription, count, octets in restored:
-            subscription.restore(count, octets)
+        for subscription, count, octets, window in restored:
+            subscription.restore(count, octets, window)
 
     # --- Settlement ---------------------------------------------------------------------------
 
     def settle_range(self, lo: int, hi: int, outcome: int) -> None:
         """Settle every unsettled delivery from ``lo`` to ``hi``; ids of others are passed over."""
         if self.old:
-            size = (hi - lo) & 0xFFFFFFFF
-            for number in [n for n in self.old if ((n - lo) & 0xFFFFFFFF) <= size]:
+            size = (hi - lo) & SERIAL_MASK
+            for number in [n for n in self.old if ((n - lo) & SERIAL_MASK) <= size]:
                 self.apply(number, self.old.pop(number), outcome)
         ring = self.ring
         if ring is None or not ring.count:
             return
-        end = (hi - self.base) & 0xFFFFFFFF
-        if end & 0x80000000:
+        end = (hi - self.base) & SERIAL_MASK
+        if end & SERIAL_SIGN:
             return  # All before the ring.
-        at = (lo - self.base) & 0xFFFFFFFF
-        if at & 0x80000000:
+        at = (lo - self.base) & SERIAL_MASK
+        if at & SERIAL_SIGN:
             at = 0
         end = min(end + 1, ring.count)
         if at == 0:
             while end:
                 message = ring.pop()
                 number = self.base
-                self.base = (number + 1) & 0xFFFFFFFF
+                self.base = (number + 1) & SERIAL_MASK
                 end -= 1
                 if message is not None:
                     self.apply(number, message, outcome)
@@ -424,7 +441,7 @@ class Holder(ProtocolSession):
             message = ring.at(at)
             if message is not None:
                 ring.clear_at(at)
-                self.apply((self.base + at) & 0xFFFFFFFF, message, outcome)
+                self.apply((self.base + at) & SERIAL_MASK, message, outcome)
             at += 1
 
     def apply(self, number: int, message: Message, outcome: int) -> None:
@@ -475,5 +492,5 @@ class Holder(ProtocolSession):
 
 def serial_distance(a: int, b: int) -> int:
     """The steps from one command id to another, negative when ``b`` comes before ``a``."""
-    distance = (b - a) & 0xFFFFFFFF
-    return distance - 0x100000000 if distance & 0x80000000 else distance
+    distance = (b - a) & SERIAL_MASK
+    return distance - SERIAL_SPAN if distance & SERIAL_SIGN else distance

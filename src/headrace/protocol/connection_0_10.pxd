@@ -5,6 +5,8 @@ from headrace.protocol.output cimport BufferPool
 from headrace.protocol.session_0_10 cimport Carrier, Session
 from headrace.wire.memory cimport cut, get16, get32
 
+cdef unsigned int SERIAL_MASK
+cdef unsigned int SERIAL_HALF
 cdef Py_ssize_t CONTROL_OCTETS_MAX
 cdef Py_ssize_t EMPTY_FRAMES_MAX
 cdef Py_ssize_t INLINE_WAIT_MAX

@@ -65,6 +65,8 @@ from headrace.wire.errors import MalformedError
 
 log = logging.getLogger(__name__)
 
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+SERIAL_HALF = 0x7FFFFFFF
 FRAME_HEAD = 12  # Octets.
 HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
 MAX_FRAME_MIN = 4096  # Octets; what both peers must accept before they agreed on more.
@@ -437,7 +439,7 @@ class Connection(Carrier):
         self.after = at
         session.command_id = session.next_in
         session.sync = d[pos + 15] & 1 != 0
-        session.next_in = (session.next_in + 1) & 0xFFFFFFFF
+        session.next_in = (session.next_in + 1) & SERIAL_MASK
         session.cursor = session.next_in
         self.current = 0x0401
         self.on_transfer(session, d, pos + 14, end, header, header_end, body, at)
@@ -846,9 +848,9 @@ def check_ranges(d: bytes | bytearray, lo: int, hi: int) -> bool:
     base = get32(d, lo)
     before = -2
     while lo < hi:
-        first = (get32(d, lo) - base) & 0xFFFFFFFF
-        last = (get32(d, lo + 4) - base) & 0xFFFFFFFF
-        if first < before + 2 or last < first or last >= 0x80000000:
+        first = (get32(d, lo) - base) & SERIAL_MASK
+        last = (get32(d, lo + 4) - base) & SERIAL_MASK
+        if first < before + 2 or last < first or last > SERIAL_HALF:
             return False
         before = last
         lo += 8

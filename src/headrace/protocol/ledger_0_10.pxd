@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+cdef unsigned int SERIAL_MASK
 cdef Py_ssize_t RANGES_MAX
 
 @cython.final

@@ -5,6 +5,7 @@ Ids are serial numbers of 32 bits. A ledger counts them on without wrapping, as 
 and turns an id into such a number by what lies nearest to the first id that is not done.
 """
 
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 RANGES_MAX = 65536  # Ranges of ids done out of order.
 
 
@@ -18,7 +19,7 @@ class Ledger:
 
     def near(self, number: int) -> int:
         """Return the unwrapped id of a serial number less than half a circle from ``low``."""
-        distance = (number - self.low) & 0xFFFFFFFF
+        distance = (number - self.low) & SERIAL_MASK
         return self.low + distance - (distance >> 31 << 32)
 
     def has(self, number: int) -> bool:

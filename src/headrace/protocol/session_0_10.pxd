@@ -7,6 +7,8 @@ from headrace.protocol.ledger_0_10 cimport Ledger
 from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport copy, cut, get32, put16, put32
 
+cdef unsigned int SERIAL_MASK
+cdef unsigned int SERIAL_HALF
 cdef unsigned long long INLINE_BODY_MAX
 cdef Py_ssize_t COMMAND_OCTETS_MAX
 cdef Py_ssize_t HEADER_OCTETS_MAX

@@ -82,6 +82,8 @@ WITH_SEGMENTS = frozenset(bytes(c.CODE) for c in Command.__subclasses__() if c.S
 
 FILE_STAGE = b"\x09\x08"  # Its body may be too large for memory.
 
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+SERIAL_HALF = 0x7FFFFFFF
 DETACHED = 0
 ATTACHING = 1  # We asked for it.
 ATTACHED = 2
@@ -258,8 +260,8 @@ class Session:
             self.cursor = number
             self.done = Ledger(number)
             self.told = Ledger(number)
-        ahead = (number - self.next_in) & 0xFFFFFFFF
-        if 0 < ahead < 0x80000000:
+        ahead = (number - self.next_in) & SERIAL_MASK
+        if 0 < ahead <= SERIAL_HALF:
             raise unknown(f"command {number} was announced where {self.next_in} is due")
         self.ready = True
         assembly = self.assembly
@@ -280,7 +282,7 @@ class Session:
             raise unknown("a gap in a session without commands")
         done = self.done
         low = done.near(lo)
-        high = low + ((hi - lo) & 0xFFFFFFFF)
+        high = low + ((hi - lo) & SERIAL_MASK)
         following = done.near(self.next_in)
         at = done.near(self.cursor)
         if low <= at <= high:
@@ -291,8 +293,8 @@ class Session:
         elif low > following:
             self.skip(low, high)
         self.mark(low, high)
-        self.next_in = following & 0xFFFFFFFF
-        self.cursor = at & 0xFFFFFFFF
+        self.next_in = following & SERIAL_MASK
+        self.cursor = at & SERIAL_MASK
         self.leap()
         self.news = True
         self.note()
@@ -316,8 +318,8 @@ class Session:
                 if low <= following <= high:
                     following = high + 1
             self.skips = [(low, high) for low, high in self.skips if high >= following] or None
-            self.next_in = following & 0xFFFFFFFF
-            self.cursor = at & 0xFFFFFFFF
+            self.next_in = following & SERIAL_MASK
+            self.cursor = at & SERIAL_MASK
         self.refresh()
 
     def flushed(self, control: Any) -> None:
@@ -342,7 +344,7 @@ class Session:
                 break
             pieces += told.missing(done.los[place], done.his[place])
         for lo, hi in pieces[:REPORTED_RANGES_MAX]:
-            found.add_range(lo & 0xFFFFFFFF, hi & 0xFFFFFFFF)
+            found.add_range(lo & SERIAL_MASK, hi & SERIAL_MASK)
         return found
 
     def peer_knows(self, lo: int, hi: int) -> None:
@@ -350,7 +352,7 @@ class Session:
         if not self.known:
             raise unknown("known-completed names commands that were never sent")
         low = self.done.near(lo)
-        high = low + ((hi - lo) & 0xFFFFFFFF)
+        high = low + ((hi - lo) & SERIAL_MASK)
         if high >= self.done.near(self.next_in):
             raise unknown("known-completed names commands that were never sent")
         self.mark(low, high)
@@ -419,7 +421,7 @@ class Session:
         """A command is there as a whole: it gets its number."""
         self.command_id = self.next_in
         self.sync = sync
-        self.next_in = (self.next_in + 1) & 0xFFFFFFFF
+        self.next_in = (self.next_in + 1) & SERIAL_MASK
         self.cursor = self.next_in
 
     def assembled(self) -> None:
@@ -427,7 +429,7 @@ class Session:
         assembly = self.assembly
         if assembly.discarding:
             assembly.clear()
-            self.cursor = (self.cursor + 1) & 0xFFFFFFFF
+            self.cursor = (self.cursor + 1) & SERIAL_MASK
             self.leap()
             self.news = True
             self.note()
@@ -489,7 +491,7 @@ class Session:
     def complete(self, number: int) -> None:
         """The command with this id is executed, its effects are as durable as it asked for."""
         done = self.done
-        if number == done.low & 0xFFFFFFFF and self.waits is None and not done.los:
+        if number == done.low & SERIAL_MASK and self.waits is None and not done.los:
             done.low += 1
         else:
             low = done.near(number)
@@ -501,7 +503,7 @@ class Session:
     def complete_range(self, lo: int, hi: int) -> None:
         """The commands from ``lo`` to ``hi``, both included, are executed."""
         low = self.done.near(lo)
-        self.mark(low, low + ((hi - lo) & 0xFFFFFFFF))
+        self.mark(low, low + ((hi - lo) & SERIAL_MASK))
         self.news = True
         if not self.listed:
             self.note()
@@ -555,8 +557,8 @@ class Session:
         elif done.low > told.low:
             self.write_range(
                 0x020A03 if timely else 0x020A01,
-                told.low & 0xFFFFFFFF,
-                (done.low - 1) & 0xFFFFFFFF,
+                told.low & SERIAL_MASK,
+                (done.low - 1) & SERIAL_MASK,
             )
 
     # --- Outgoing ---------------------------------------------------------------------------
@@ -565,7 +567,7 @@ class Session:
         """The peer says that it completed these commands of ours."""
         sent = self.sent
         low = sent.near(lo)
-        high = low + ((hi - lo) & 0xFFFFFFFF)
+        high = low + ((hi - lo) & SERIAL_MASK)
         if high >= sent.near(self.next_id):
             raise unknown("completed names commands that were never sent")
         if high < sent.low:
@@ -575,7 +577,7 @@ class Session:
             sent.low = high + 1
             if self.kept:
                 self.release(low, high)
-            self.connection.on_completed(self, low & 0xFFFFFFFF, high & 0xFFFFFFFF)
+            self.connection.on_completed(self, low & SERIAL_MASK, high & SERIAL_MASK)
             return
         fresh = sent.missing(low, high)
         try:
@@ -585,7 +587,7 @@ class Session:
         if self.kept:
             self.release(low, high)
         for low, high in fresh:
-            self.connection.on_completed(self, low & 0xFFFFFFFF, high & 0xFFFFFFFF)
+            self.connection.on_completed(self, low & SERIAL_MASK, high & SERIAL_MASK)
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
@@ -604,7 +606,7 @@ class Session:
             self.owed_lo = lo
             self.owed_hi = hi
             self.note()
-        elif lo == ((self.owed_hi + 1) & 0xFFFFFFFF):
+        elif lo == ((self.owed_hi + 1) & SERIAL_MASK):
             self.owed_hi = hi
         else:
             if self.owed_more is None:
@@ -628,7 +630,7 @@ class Session:
     def forget_kept(self, lo: int, hi: int) -> None:
         """The peer will complete these in any case."""
         low = self.sent.near(lo)
-        high = low + ((hi - lo) & 0xFFFFFFFF)
+        high = low + ((hi - lo) & SERIAL_MASK)
         if high >= self.sent.near(self.next_id):
             raise unknown("confirmed names commands that were never sent")
         if self.kept:
@@ -660,7 +662,7 @@ class Session:
         if self.keeps:
             self.keep(payload, header, parts)
         number = self.next_id
-        self.next_id = (number + 1) & 0xFFFFFFFF
+        self.next_id = (number + 1) & SERIAL_MASK
         if self.connection is not None and self.state < DETACHING and not self.resuming:
             self.write(payload, header, parts)
         return number
@@ -722,7 +724,7 @@ class Session:
             return self.send(
                 cut(head, 12, len(head)), cut(h, header, header_end), (cut(b, body, body_end),)
             )
-        self.next_id = (number + 1) & 0xFFFFFFFF
+        self.next_id = (number + 1) & SERIAL_MASK
         size = len(head)
         connection.reserve(size + header_size + body_size)
         buffer = connection.buffer
@@ -802,7 +804,7 @@ class Session:
     def send_gap(self, lo: int, hi: int) -> None:
         """Tell the peer that nothing more of these commands comes; they count as completed."""
         self.write_control(SessionGap(commands=SequenceSet([(lo, hi)])))
-        self.release(self.sent.near(lo), self.sent.near(lo) + ((hi - lo) & 0xFFFFFFFF))
+        self.release(self.sent.near(lo), self.sent.near(lo) + ((hi - lo) & SERIAL_MASK))
 
     def detach(self) -> None:
         """Ask for the end of the attachment."""
@@ -851,7 +853,7 @@ class Session:
         following = self.sent.near(self.next_id)
         for lo, hi in commands:
             low = self.sent.near(lo)
-            if low + ((hi - lo) & 0xFFFFFFFF) > following:
+            if low + ((hi - lo) & SERIAL_MASK) > following:
                 raise unknown("expected names commands that were never sent")
         if not self.resuming:
             self.connection.on_session_control(self, control)
@@ -865,7 +867,7 @@ class Session:
             self.sent.add(self.sent.low, following - 1)
             self.connection.on_resumed(self, False)
             for lo, hi in lost:
-                self.connection.on_given_up(self, lo & 0xFFFFFFFF, hi & 0xFFFFFFFF)
+                self.connection.on_given_up(self, lo & SERIAL_MASK, hi & SERIAL_MASK)
             return
         self.replay(commands, fragments, following)
         self.connection.on_resumed(self, True)
@@ -879,7 +881,7 @@ class Session:
         wanted = []
         for lo, hi in commands:
             low = self.sent.near(lo)
-            wanted += self.sent.missing(low, low + ((hi - lo) & 0xFFFFFFFF))
+            wanted += self.sent.missing(low, low + ((hi - lo) & SERIAL_MASK))
         wanted += self.sent.missing(highest + 1, following - 1)
         wanted += [(number, number) for number in fragments]
         for low, high in sorted(wanted):
@@ -895,12 +897,12 @@ class Session:
                     continue
                 if number in fragments:
                     for first, last in fragments[number]:
-                        self.point(number & 0xFFFFFFFF, first)
+                        self.point(number & SERIAL_MASK, first)
                         self.write_octets(item, first, last + 1)
                     at = -1
                 else:
                     if at != number:
-                        self.point(number & 0xFFFFFFFF, 0)
+                        self.point(number & SERIAL_MASK, 0)
                     self.write(*item)
                     at = number + 1
                 number += 1
@@ -909,8 +911,8 @@ class Session:
 
     def give_up(self, low: int, high: int) -> None:
         """Commands that were not kept cannot be sent again; for the peer they are complete."""
-        self.send_gap(low & 0xFFFFFFFF, high & 0xFFFFFFFF)
-        self.connection.on_given_up(self, low & 0xFFFFFFFF, high & 0xFFFFFFFF)
+        self.send_gap(low & SERIAL_MASK, high & SERIAL_MASK)
+        self.connection.on_given_up(self, low & SERIAL_MASK, high & SERIAL_MASK)
 
     def write_octets(
         self, item: tuple[bytes, bytes, tuple[bytes, ...]], first: int, end: int
