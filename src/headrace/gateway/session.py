@@ -186,7 +186,8 @@ class Session(Holder):
         exchange = (transfer.destination or "").encode()
         key = read.routing_key
         now_ms = self.tally.now_ms
-        self.explicit = transfer.accept_mode in (None, ACCEPTED_EXPLICITLY)
+        # Clients that leave the mode out do not know what to do with an accept.
+        self.explicit = transfer.accept_mode == ACCEPTED_EXPLICITLY
         self.discards = read.flags & 1 != 0
         self.immediate = read.flags & 2 != 0
         self.rare = self.immediate or self.fragment is not None
