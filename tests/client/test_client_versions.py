@@ -11,6 +11,8 @@ import pytest
 from headrace.client import (
     Channel,
     ChannelClosed,
+    Connection,
+    Consumer,
     Message,
     NotFound,
     PreconditionFailed,
@@ -20,6 +22,7 @@ from headrace.client import (
     connect,
     parse_url,
 )
+from headrace.client.distinct import Distinct
 from headrace.client.errors import InvalidUrl
 from headrace.spec.tables import V0_9_1, Version
 
@@ -252,6 +255,15 @@ async def test_a_queue_that_the_broker_names(url: str, version: str) -> None:
             await channel.publish("x", state.name, mandatory=True)
 
 
+async def lose(connection: Connection) -> None:
+    """Break a connection, and wait until it knows."""
+    assert connection._link is not None
+    assert connection._link._transport is not None
+    connection._link._transport.abort()
+    while connection.is_ready:
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("version", ["0-9", "0-10"])
 async def test_coming_back(headrace_broker: object, version: str, name: Names) -> None:
     queue = name("q")
@@ -260,11 +272,69 @@ async def test_coming_back(headrace_broker: object, version: str, name: Names) -
         await channel.declare_queue(queue)
         consumer = channel.consume(queue)
         await consumer.start()
-        assert connection._link is not None
-        assert connection._link._transport is not None
-        connection._link._transport.abort()
-        while connection.is_ready:
-            await asyncio.sleep(0)
+        await lose(connection)
         await channel.publish("after", queue)
         assert (await consumer.receive()).text() == "after"
         await consumer.cancel()
+
+
+@every
+@pytest.mark.rule("0-9-1/s005", "0-9/redelivered#hinting", "0-9/tx#01", "0-10/s101", "0-10/s102")
+@pytest.mark.parametrize("transactional", [False, True], ids=["acks", "transactions"])
+async def test_what_was_dealt_with_is_not_handed_out_again(
+    url: str, version: str, transactional: bool, name: Names
+) -> None:
+    queue = name("q")
+
+    def numbered(number: int) -> Message:
+        return Message(b"%d" % number, message_id=f"00000000-0000-4000-8000-{number:012d}")
+
+    async with connect(in_version(url, version)) as connection:
+        async with connection.channel() as channel:
+            await channel.declare_queue(queue)
+            for number in (1, 2, 1, 3, 2, 4):  # Whether the flag says so or not.
+                await channel.publish(numbered(number), queue)
+            await channel.publish("without an id", queue)
+        async with connection.channel() as channel, channel.consume(queue, distinct=10) as consumer:
+            seen = []
+            if transactional:
+                with pytest.raises(KeyError):
+                    await rolled_back(channel, consumer)
+                await lose(connection)  # It was not dealt with: it comes again.
+                while len(seen) < 5:
+                    async with channel.transaction():
+                        delivery = await consumer.receive()
+                        seen.append(delivery.text())
+                        await delivery.ack()
+            else:
+                while len(seen) < 5:
+                    delivery = await consumer.receive()
+                    seen.append(delivery.text())
+                    await delivery.ack(multiple=len(seen) % 2 == 0)
+        assert sorted(seen) == ["1", "2", "3", "4", "without an id"]
+        async with connection.channel() as channel:
+            assert await channel.purge_queue(queue) == 0
+            await channel.delete_queue(queue)
+
+
+async def rolled_back(channel: Channel, consumer: Consumer) -> None:
+    """Ack a message, and take that back."""
+    async with channel.transaction():
+        delivery = await consumer.receive()
+        await delivery.ack()
+        raise KeyError
+
+
+def test_few_ids_are_remembered() -> None:
+    distinct = Distinct(2)
+    for tag, message_id in enumerate("abc", 1):
+        assert distinct.hand_out(tag, message_id, settled=False)
+        distinct.settle(tag, multiple=False, ack=True, decided=True)
+    assert distinct.hand_out(4, "a", settled=True)  # Forgotten.
+    assert not distinct.hand_out(5, "a", settled=False)
+    assert distinct.hand_out(6, "x", settled=False)
+    distinct.settle(6, multiple=False, ack=False, decided=True)
+    assert distinct.hand_out(7, "x", settled=False)
+    distinct.lose()
+    assert distinct.hand_out(8, "x", settled=False)
+    assert distinct.hand_out(9, None, settled=False)

@@ -438,8 +438,13 @@ class Channel:
         priority: int | None = None,
         tag: str = "",
         arguments: Arguments | None = None,
+        distinct: int = 0,
     ) -> Consumer:
-        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled."""
+        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled.
+
+        With `distinct` a message whose id is that of one of the last so many that were acked is
+        acked too and not handed out.
+        """
 
         async def consume() -> _consumer.Consumer:
             return self._source.consume(
@@ -450,6 +455,7 @@ class Channel:
                 priority=priority,
                 tag=tag,
                 arguments=arguments,
+                distinct=distinct,
             )
 
         return Consumer(self._run(consume()))

@@ -66,6 +66,7 @@ from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.client.connection import Connection
+    from headrace.client.distinct import Distinct
     from headrace.client.intake import Intake
     from headrace.client.link import Link
 
@@ -271,8 +272,13 @@ class Channel(Declarations, Native):
         priority: int | None = None,
         tag: str = "",
         arguments: Arguments | None = None,
+        distinct: int = 0,
     ) -> Consumer:
-        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled."""
+        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled.
+
+        With `distinct` a message whose id is that of one of the last so many that were acked is
+        acked too and not handed out.
+        """
         arguments = dict(arguments or {})
         if priority is not None:
             arguments["x-priority"] = priority
@@ -287,6 +293,7 @@ class Channel(Declarations, Native):
             no_ack=no_ack,
             exclusive=exclusive,
             arguments=arguments,
+            distinct=distinct,
         )
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
@@ -325,7 +332,20 @@ class Channel(Declarations, Native):
             method = BasicReject(delivery_tag=delivery.delivery_tag, requeue=requeue)
         delivery.settled = True
         link.send(self.number, method)
+        for consumer in self._distinct() if multiple else self._distinct(delivery.consumer_tag):
+            consumer.settle(
+                delivery.delivery_tag, multiple=multiple, ack=ack, decided=self._mode is not Mode.TX
+            )
         return True
+
+    def _distinct(self, tag: str | None = None) -> list[Distinct]:
+        """What the consumers, or the one of that tag, know of what they have dealt with."""
+        sinks = self._sinks.values() if tag is None else (self._sinks.get(tag),)
+        return [
+            sink.distinct
+            for sink in sinks
+            if isinstance(sink, Consumer) and sink.distinct is not None
+        ]
 
     def is_current(self, epoch: int) -> bool:
         """Whether what came by that opening of the channel can still be settled."""
@@ -409,8 +429,12 @@ class Channel(Declarations, Native):
                 return
             self._check_transaction()
             await self._calls.exchange(await self._ready(), TxCommit(), TxCommitOk)
+            for distinct in self._distinct():
+                distinct.decide(commit=True)
         finally:
             self._transaction = None
+            for distinct in self._distinct():
+                distinct.decide(commit=False)
         if transaction.returned:
             raise transaction.returned[0]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from headrace.client.distinct import Distinct
 from headrace.client.errors import ClientError, ConsumerCancelled, UsageError, fresh
 from headrace.client.message import Received, decode_properties, message_fields
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicGetOk
@@ -101,6 +102,7 @@ class Consumer:
         no_ack: bool,
         exclusive: bool,
         arguments: dict[str, Value],
+        distinct: int = 0,
     ) -> None:
         self.channel = channel
         self.queue = queue
@@ -116,6 +118,7 @@ class Consumer:
         self._error: ClientError | None = None
         self._stopped = False
         self._is_held = True  # Whether the buffer counts as held by the connection.
+        self.distinct = Distinct(distinct) if distinct else None
         self._offset: int | None = None  # Of the last message handed out, if it is a stream.
 
     async def __aenter__(self) -> Self:
@@ -157,6 +160,14 @@ class Consumer:
         """Wait for a message, return up to `most` that are there; StopAsyncIteration at the end."""
         if not self.started:
             await self.start()
+        while True:
+            taken = await self._take(most)
+            if self.distinct is not None:
+                taken = self._new(taken, self.distinct)
+            if taken:
+                return taken
+
+    async def _take(self, most: int) -> list[Delivery]:
         while not self._buffer:
             if self._error is not None:
                 raise fresh(self._error)
@@ -171,6 +182,18 @@ class Consumer:
         if taken[-1].offset is not None:
             self._offset = taken[-1].offset
         return taken
+
+    def _new(self, taken: list[Delivery], distinct: Distinct) -> list[Delivery]:
+        """The deliveries that were not dealt with before; the others are acked."""
+        new: list[Delivery] = []
+        for delivery in taken:
+            if distinct.hand_out(
+                delivery.delivery_tag, delivery.message_id, settled=delivery.settled
+            ):
+                new.append(delivery)
+            elif not delivery.settled and delivery.is_current():
+                self.channel.settle_soon(delivery, ack=True, multiple=False, requeue=False)
+        return new
 
     async def cancel(self) -> None:
         """Ask for no more; what was not handed out goes back to the queue. Iteration ends."""
@@ -220,6 +243,8 @@ class Consumer:
 
     def lost(self) -> None:
         """The connection broke: what still waits unsettled here will be delivered again."""
+        if self.distinct is not None:
+            self.distinct.lose()
         if not self.no_ack:
             self._clear()
 

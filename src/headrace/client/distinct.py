@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which messages a consumer has dealt with, so that it need not deal with them twice.
+
+A broker that loses a connection, or stops in the middle of a commit, delivers again what may have
+been processed. `redelivered` is only a hint of that; what tells is the message's own id.
+"""
+
+from __future__ import annotations
+
+
+class Distinct:
+    """The ids of the last messages that were acked, at most `size`."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._acked: dict[str, None] = {}
+        self._handed: dict[int, str] = {}  # By delivery tag: handed out and not settled.
+        self._undecided: list[str] = []  # Acked in a transaction that has not ended.
+
+    def hand_out(self, tag: int, message_id: str | None, *, settled: bool) -> bool:
+        """Note a message that is handed out; False when it was dealt with before."""
+        if not message_id:
+            return True  # Nobody can tell.
+        if message_id in self._acked or message_id in self._undecided:
+            return False
+        if settled:
+            self._add(message_id)
+        else:
+            self._handed[tag] = message_id
+        return True
+
+    def settle(self, tag: int, *, multiple: bool, ack: bool, decided: bool) -> None:
+        """Note what became of a delivery tag, and with `multiple` of all before it."""
+        tags = [each for each in self._handed if each <= tag] if multiple else [tag]
+        for each in tags:
+            message_id = self._handed.pop(each, None)
+            if message_id is None or not ack:
+                continue
+            if decided:
+                self._add(message_id)
+            else:
+                self._undecided.append(message_id)
+
+    def decide(self, *, commit: bool) -> None:
+        """The transaction has ended."""
+        undecided, self._undecided = self._undecided, []
+        if commit:
+            for message_id in undecided:
+                self._add(message_id)
+
+    def lose(self) -> None:
+        """The connection broke: delivery tags mean nothing any more."""
+        self._handed.clear()
+
+    def _add(self, message_id: str) -> None:
+        self._acked[message_id] = None
+        if len(self._acked) > self._size:
+            del self._acked[next(iter(self._acked))]
