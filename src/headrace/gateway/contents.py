@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.headers import BasicContents, address_of, shortstr
+from headrace.gateway.neutral_basic import write_basic
 from headrace.gateway.neutral_transfer import read_transfer, write_transfer
 from headrace.gateway.neutral_values import (
     CannotConvert,
@@ -15,6 +16,7 @@ from headrace.gateway.neutral_values import (
 )
 from headrace.model.deadletter import Content, UnreadableError
 from headrace.model.message import KIND_MASK, KIND_TRANSFER, LARGE, Message, new_message
+from headrace.protocol.connection_0_x import framed
 from headrace.wire.memory import get32
 from headrace.wire.table import check_table, decode_table, encode_entry
 
@@ -54,7 +56,13 @@ class Contents:
         return self._basic.rewrite(message, exchange, routing_key, headers)
 
     def joined(self, message: Message) -> bytes:
-        """Return the data of a message whose body is in parts, with the body."""
+        """Return the data of a message as streams keep it: class basic, with its body.
+
+        Raises:
+            UnreadableError: it cannot be said so.
+        """
+        if message.flags & KIND_MASK == KIND_TRANSFER:
+            return self._transfer.as_basic(message)
         return self._basic.joined(message)
 
 
@@ -103,6 +111,27 @@ class TransferContents:
         made.priority = message.priority
         made.publisher = message.publisher
         return made
+
+    def as_basic(self, message: Message) -> bytes:
+        """Return the data of a message of class basic that says the same, with the body."""
+        data = message.data
+        assert data is not None, "the message is paged out"
+        segment = segment_of(message)
+        try:
+            header = write_basic(read_transfer(segment), message.body_size)
+        except CannotConvert as error:
+            raise UnreadableError(error.reason) from error
+        body = data[message.address_len + 6 + len(segment) :]
+        pieces = [body] if body else []
+        pieces += message.parts or ()
+        return b"".join(
+            (
+                data[: message.address_len],
+                b"\x00\x00",
+                framed(2, 0, header),
+                *[framed(3, 0, piece) for piece in pieces],
+            )
+        )
 
 
 def segment_of(message: Message) -> bytes:

@@ -15,7 +15,6 @@ from headrace.model.deadletter import Content, UnreadableError
 from headrace.model.message import (
     KIND_FILE,
     KIND_MASK,
-    KIND_TRANSFER,
     LARGE,
     Message,
     new_message,
@@ -74,8 +73,6 @@ class BasicContents:
         data: bytes | None = message.data
         assert data is not None, "the message is paged out"
         parts: tuple[bytes, ...] = message.parts or ()
-        if message.flags & KIND_MASK == KIND_TRANSFER:
-            return data + b"".join(parts)
         return data + b"".join([framed(BODY, 0, part) for part in parts])
 
     def rewrite(

@@ -587,8 +587,6 @@ class Branches:
             twin.position = message.position
         else:
             twin.flags &= ~PERSISTENT
-        if queue.is_stream:
-            self.vhost.join(twin)
         lane_of(queue, kind).admit(twin)
         if queue.is_stream:
             self._disown(message, queue)

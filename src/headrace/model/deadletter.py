@@ -64,7 +64,11 @@ class Contents(Protocol):
         """
 
     def joined(self, message: Message) -> bytes:
-        """Return the data of a message whose body is in parts, with the body."""
+        """Return the data of a message as streams keep it: class basic, with its body.
+
+        Raises:
+            UnreadableError: it cannot be said so.
+        """
 
 
 def copies(headers: Mapping[str, Any]) -> list[str]:

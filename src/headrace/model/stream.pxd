@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.message cimport Message, new_message
+from headrace.model.message cimport C_KIND_MASK, Message, new_message
 from headrace.model.queue cimport Consumer, Queue
 from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 

@@ -13,6 +13,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import Message, new_message
     from headrace.model.queue import Consumer, Queue
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
@@ -125,8 +126,14 @@ class Stream(Queue):
         return None
 
     def offer(self, message: Message) -> int:
-        """Append to the log; readers get it once it is durable. A large body comes joined."""
+        """Append to the log; readers get it once it is durable.
+
+        The log has messages of class basic in one piece; what is not so is made so.
+        """
         self.published += 1
+        foreign = message.flags & C_KIND_MASK or message.parts is not None
+        if foreign and not self.vhost.join(message, self):
+            return 0
         before = self.log.held
         self.log.append(message.data, message.address_len, message.body_size, self.tally.now_ms)
         self.tally.memory_used += self.log.held - before

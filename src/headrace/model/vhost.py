@@ -578,8 +578,6 @@ class VirtualHost:
                 twin.position = position
             else:
                 twin.flags &= ~PERSISTENT
-            if queue.is_stream:
-                self.join(twin)
             self._letters.append((queue, twin))
         if self._delivering:
             return  # A letter that died on arrival: the loop below, further out, sees to it.
@@ -592,12 +590,19 @@ class VirtualHost:
         finally:
             self._delivering = False
 
-    def join(self, message: Message) -> None:
-        """Put a body that is kept in parts behind the rest, as streams keep it."""
-        if message.parts is not None and self.contents is not None:
+    def join(self, message: Message, stream: Queue) -> bool:
+        """Make a message what streams keep: class basic, in one piece; False when it cannot be."""
+        if self.contents is None:
+            return message.data is not None
+        try:
             message.data = self.contents.joined(message)
-            message.parts = None
-            message.flags &= ~LARGE
+        except deadletter.UnreadableError as error:
+            log.warning("stream %r: a message is not kept: %s", stream.name, error)
+            self.dead_letter(message, stream, deadletter.UNCONVERTIBLE, str(error))
+            return False
+        message.parts = None
+        message.flags &= ~(LARGE | KIND_MASK)
+        return True
 
     def _report_cycle(self, dead_in: str, queue: str) -> None:
         if (dead_in, queue) not in self._cycles and len(self._cycles) < 1024:
