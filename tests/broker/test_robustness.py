@@ -305,6 +305,7 @@ def test_a_client_that_asks_and_reads_no_answers_is_held_back(
 # --- Floods -------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("0-9-1/basic#04")
 def test_a_flood_is_paged_out_and_comes_back_in_order(
     start: Callable[..., Served], name: str
 ) -> None:
@@ -386,6 +387,7 @@ def test_publishers_are_blocked_when_memory_runs_out_and_go_on_when_there_is_roo
     assert drained >= sent // (len(octets) // 10)
 
 
+@pytest.mark.rule("0-9-1/basic#02")
 def test_a_slow_consumer_does_not_make_memory_grow(start: Callable[..., Served], name: str) -> None:
     broker = start("--memory-max", "8MiB")
     publisher = Talk(broker.host, broker.port)

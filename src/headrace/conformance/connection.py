@@ -206,8 +206,10 @@ def a_channel_twice(site: Site) -> None:
 @check(
     "0-9-1/channel.flow#01",
     "0-9-1/channel.flow#02",
+    "0-9-1/channel.flow#03",
     "0-9/channel.flow#initial-state",
     "0-9/channel.flow#bidirectional",
+    "0-9/channel.flow#throttling",
 )
 def flow_of_a_channel(site: Site) -> None:
     """A channel starts active; once it is paused, nothing is delivered until it goes on."""
