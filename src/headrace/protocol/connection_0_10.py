@@ -247,7 +247,9 @@ class Connection(Carrier):
             self.vanish()
 
     def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
-        """Refuse at once what cannot become a protocol header."""
+        """Refuse at once what cannot become a protocol header; a client looks at all of it."""
+        if not self.is_server:
+            return
         for i in range(min(4, n - pos)):
             if d[pos + i] != b"AMQP"[i]:
                 self.after = n

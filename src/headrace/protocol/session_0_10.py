@@ -846,11 +846,14 @@ class Session:
 
     def expected(self, control: Any) -> None:
         """The peer says what it expects; when we resume, that is sent again."""
-        commands = control.commands
+        commands = control.commands or SequenceSet()
+        following = self.sent.near(self.next_id)
         fragments: dict[int, Any] = {}
         for fragment in control.fragments or ():
-            fragments[self.sent.near(fragment.command_id)] = fragment.byte_ranges
-        following = self.sent.near(self.next_id)
+            number = self.sent.near(fragment.command_id or 0)
+            if number >= following:
+                raise unknown("expected names a fragment of a command that was never sent")
+            fragments[number] = fragment.byte_ranges or ()
         for lo, hi in commands:
             low = self.sent.near(lo)
             if low + ((hi - lo) & SERIAL_MASK) > following:
