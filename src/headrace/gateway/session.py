@@ -178,7 +178,7 @@ class Session(Holder):
             self.fragment = read
             if not read.first:  # What the first one said still holds.
                 read = self.context.fragments.opening(self, read)
-        if read.user_id is not None and read.user_id != self.user.name.encode():
+        if read.user_id and read.user_id != self.user.name.encode():  # Some send an empty one.
             raise ExecutionError(
                 ExecutionCode.UNAUTHORIZED_ACCESS,
                 f"the user-id of the message is not that of user '{self.user.name}'",
