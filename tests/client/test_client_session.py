@@ -17,7 +17,6 @@ from headrace.client import (
     NotFound,
     Returned,
     Session,
-    SessionFiles,
     UsageError,
     connect,
 )
@@ -25,14 +24,8 @@ from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
-    FileProperties,
     QueueDeclare,
     QueueDelete,
-    StreamConsume,
-    StreamConsumeOk,
-    StreamDeliver,
-    StreamProperties,
-    StreamPublish,
     UnknownStruct,
 )
 from headrace.spec.reply_0_10 import FlowMode
@@ -317,42 +310,4 @@ async def test_every_message_has_an_id_of_its_own(url: str, name: Names) -> None
         assert len(set(ids)) == 21
         assert ids[-1] == str(UUID(int=7))
         assert all(UUID(each).version == 4 for each in ids[:-1] if each)
-        await session.call(QueueDelete(queue=queue))
-
-
-@pytest.mark.rule("0-10/s213", "0-10/s216")
-async def test_files(url: str, name: Names) -> None:
-    queue = name("files")
-    body = bytes(range(256)) * 1000
-    properties = FileProperties(content_type="image/png", filename="picture.png")
-    async with session_on(url) as session:
-        await session.call(QueueDeclare(queue=queue))
-        files = SessionFiles(session)
-        await files.qos(2)
-        assert await files.publish(body, queue, properties=properties) == 0
-        tag = await files.consume(queue)
-        assert tag
-        delivery = await files.receive()
-        assert (delivery.body, delivery.routing_key) == (body, queue)
-        assert delivery.properties == properties
-        await files.publish(b"", queue)  # While others come.
-        await files.reject(delivery, requeue=False)
-        empty = await files.receive()
-        assert empty.body == b""
-        await files.ack(empty)
-        await files.cancel(tag)
-        await session.call(QueueDelete(queue=queue))
-
-
-async def test_streams_of_the_multimedia_class(url: str, name: Names) -> None:
-    queue = name("stream")
-    sent = StreamProperties(content_type="audio/x", priority=7)
-    async with session_on(url) as session:
-        await session.call(QueueDeclare(queue=queue))
-        await session.call(StreamConsume(queue=queue, consumer_tag="s"))
-        assert isinstance((await session.next_command())[0], StreamConsumeOk)
-        await session.call(StreamPublish(routing_key=queue), headers=[sent], body=b"frame")
-        command, headers, body = await session.next_command()
-        assert isinstance(command, StreamDeliver)
-        assert (command.queue, headers, body) == (queue, [sent], b"frame")
         await session.call(QueueDelete(queue=queue))

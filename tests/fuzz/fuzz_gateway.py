@@ -43,6 +43,8 @@ from headrace.protocol.connection_0_x import Connection, Role
 from headrace.protocol.events import ContentReceived, Event, Failed, MethodReceived
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
+from headrace.store.staging import Staging
+from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -92,6 +94,22 @@ class Listening(logging.Handler):
         self.heard.append(logging.Formatter().format(record))
 
 
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Collect what is logged as an error of our own."""
+    handler = Listening()
+    logger = logging.getLogger("headrace")
+    logger.addHandler(handler)
+    level, logger.propagate = logger.level, False
+    logger.setLevel(logging.ERROR)
+    try:
+        yield handler.heard
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = True
+
+
 class Watched(Context):
     """Remembers what connections were told when they failed."""
 
@@ -108,12 +126,14 @@ class Rig:
         self.tally = Tally(now_ms=1_700_000_000_000)
         self.store = Store()
         self.agenda = Agenda()
+        self.staging = Staging("/staging", disk=FaultyDisk(1), threaded=False)
         self.vhost = VirtualHost(
             "/",
             store=self.store,
             tally=self.tally,
             agenda=self.agenda,
             contents=Contents(),
+            files=self.staging,
             make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
         )
         self.context = Watched(
@@ -150,6 +170,7 @@ class Rig:
     def turn(self) -> None:
         """What the event loop does when octets were handled."""
         self.store.kick()
+        self.staging.woken()
         self.context.line("/").advance()
         self.context.pool.dirty.clear()
 
@@ -229,6 +250,7 @@ def run_on(rig: Rig, chunks: Iterable[bytes]) -> tuple[str, bytes]:
     client.end()
     rig.agenda.run(rig.tally.now_ms + 1_000_000_000)
     holds(client.unacked == 0, f"a connection that ended holds {client.unacked} messages")
+    rig.staging.close()
     return state, written
 
 
@@ -244,12 +266,7 @@ def localised(stream: bytes) -> bytes:
 
 def run_gateway(data: bytes) -> str:
     """Feed a client's stream whole and in odd chunks; return all that happened in one piece."""
-    listening = Listening()
-    logger = logging.getLogger("headrace")
-    logger.addHandler(listening)
-    level, logger.propagate = logger.level, False
-    logger.setLevel(logging.ERROR)
-    try:
+    with listening() as heard:
         data = localised(data)
         state, written = run_split([data])
         step = 1 + len(data) % 97
@@ -257,11 +274,7 @@ def run_gateway(data: bytes) -> str:
         other, _ = run_split(chunks)
         if other != state:
             raise Finding(f"in chunks of {step}:\n{other}\nin one:\n{state}")
-        holds(not listening.heard, "\n".join(listening.heard))
-    finally:
-        logger.removeHandler(listening)
-        logger.setLevel(level)
-        logger.propagate = True
+        holds(not heard, "\n".join(heard))
     return f"{state}\n{written.hex()}"
 
 

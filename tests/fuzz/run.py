@@ -58,16 +58,20 @@ def sanitized_environment() -> dict[str, str]:
 
 def inputs(seed: int) -> Iterator[bytes]:
     """The corpus as it is, then what the mutator makes of it, and sessions of its own."""
+    from fuzz_0_10 import CORPUS as CORPUS_0_10
+    from fuzz_0_10 import Mutator010
     from fuzz_mutate import Mutator
 
     real = corpus()
     bent, sessions = Mutator(real, seed).inputs(), Mutator(real, seed).sessions()
-    made = itertools.chain.from_iterable(zip(bent, sessions, strict=True))
-    return itertools.chain(real, made)
+    made = itertools.chain.from_iterable(
+        zip(bent, sessions, Mutator010(seed).inputs(), strict=True)
+    )
+    return itertools.chain(real, CORPUS_0_10, made)
 
 
 def fuzz(seconds: float, count: int, seed: int, digests: bool) -> int:
-    from fuzz_gateway import run_all
+    from fuzz_0_10 import run_any
     from fuzz_target import Finding
 
     import headrace.wire.table
@@ -80,7 +84,7 @@ def fuzz(seconds: float, count: int, seed: int, digests: bool) -> int:
     for data in itertools.islice(inputs(seed), count or None):
         current.write_bytes(data)
         try:
-            digest = run_all(data)
+            digest = run_any(data)
         except Exception as error:
             finding = FINDINGS / f"finding-{seed}-{done}.bin"
             current.rename(finding)
@@ -124,7 +128,7 @@ def main() -> int:
         arguments = [argument for argument in sys.argv[1:] if argument != "--sanitize"]
         command = [sys.executable, __file__, *arguments]
         return subprocess.run(command, env=sanitized_environment(), check=False).returncode
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
     logging.disable(logging.WARNING)  # What clients do wrong is what this is about.
     if options.read_too_far:
         from headrace.wire.table import check_utf8
@@ -132,9 +136,9 @@ def main() -> int:
         check_utf8(bytes(64), 0, 1 << 16)  # The caller lies about the end.
         return 0
     if options.input:
-        from fuzz_gateway import run_all
+        from fuzz_0_10 import run_any
 
-        sys.stdout.write(run_all(options.input.read_bytes()) + "\n")
+        sys.stdout.write(run_any(options.input.read_bytes()) + "\n")
         return 0
     return fuzz(options.seconds, options.count, options.seed, options.digests)
 

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fuzz_0_10 import Client as Client010
+from fuzz_0_10 import Mutator010, run_any, run_gateway_0_10, run_machine_0_10, run_stream_0_10
+from fuzz_0_10 import Server as Server010
+from fuzz_0_10 import feed as feed_0_10
+from fuzz_0_10 import frames_of as frames_of_0_10
 from fuzz_gateway import Rig, run_all, run_gateway
 from fuzz_journal import run_journal, sound
 from fuzz_mutate import Mutator, frames_of
 from fuzz_target import Finding, Server, feed, run_machine, run_stream
 
+import recorded
 from headrace.protocol.events import Event, HeaderRejected
+from headrace.protocol.events_0_10 import HeartbeatReceived
 from headrace.store.journal import Journal
 from headrace.store.record import (
     BEGIN,
@@ -87,11 +94,30 @@ def test_the_broker_serves_real_streams(path: Path) -> None:
         assert said.count(" - ") == (path.stem == "pika-client"), said
 
 
+@pytest.mark.parametrize("name", recorded.NAMES)
+def test_real_streams_of_0_10_are_understood(name: str) -> None:
+    for side, make in (("client", Server010), ("broker", Client010)):
+        stream = recorded.octets(name, side)
+        assert b"".join(frames_of_0_10(stream)) == stream
+        run_stream_0_10(stream)
+        if side == "client":
+            assert "Failed" not in feed_0_10(make(), [stream])
+    assert run_gateway_0_10(recorded.octets(name, "client"))
+
+
+def test_bent_streams_and_odd_sessions_of_0_10() -> None:
+    for data in islice(Mutator010(seed=7).inputs(), 250):
+        run_any(data)
+
+
 def test_a_seed_gives_the_same_inputs_again() -> None:
     streams = [path.read_bytes() for path in CORPUS]
     once = list(islice(Mutator(streams, seed=3).inputs(), 50))
     assert once == list(islice(Mutator(streams, seed=3).inputs(), 50))
     assert once != list(islice(Mutator(streams, seed=4).inputs(), 50))
+    once = list(islice(Mutator010(seed=3).inputs(), 50))
+    assert once == list(islice(Mutator010(seed=3).inputs(), 50))
+    assert once != list(islice(Mutator010(seed=4).inputs(), 50))
 
 
 def test_the_fuzzer_sees_a_machine_that_depends_on_splits() -> None:
@@ -101,6 +127,16 @@ def test_the_fuzzer_sees_a_machine_that_depends_on_splits() -> None:
 
     with pytest.raises(Finding, match="chunks"):
         run_machine(Broken, b"AMQP\x00\x00\x09\x01")
+
+
+def test_the_fuzzer_sees_a_session_that_depends_on_splits() -> None:
+    class Broken(Server010):
+        def turn_over(self) -> None:
+            Server010.turn_over(self)
+            self.events.append(HeartbeatReceived())
+
+    with pytest.raises(Finding, match="chunks"):
+        run_machine_0_10(Broken, recorded.octets("send-1", "client"))
 
 
 def test_the_fuzzer_sees_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
