@@ -13,6 +13,7 @@ from talk import Content
 from headrace.protocol.codec_0_x import (
     BasicCancel,
     BasicCancelOk,
+    BasicGet,
     ChannelClose,
     ChannelCloseOk,
     ChannelFlow,
@@ -538,6 +539,28 @@ def test_what_comes_during_a_body_waits_for_its_end(client: Client, name: str) -
     assert isinstance(one.next_of(1)[1], FileDeliver)
     assert isinstance(one.next_of(1)[1], QueueDeclareOk)
     assert [one.next_of(2)[1].body[0] for _ in range(20)] == list(range(20))
+
+
+def test_what_waits_is_bounded_and_none_of_it_is_lost(client: Client, name: str) -> None:
+    one, sender = client(), client()
+    one.declare(name)
+    body = bytes(range(256)) * 40_000
+    for n in range(6):
+        sender.publish(name, bytes((n,)) * 700_000)
+    sender.publish_file(name, body)
+    assert sender.count(name) == 7
+    one.consume_files(name)
+    one.heard(FileOpen)
+    one.send(FileOpenOk())
+    for n in range(30):
+        one.publish(name, bytes((100 + n,)) * 100_000)
+    for _ in range(6):
+        one.send(BasicGet(queue=name, no_ack=True))
+    one.send(QueueDeclare(queue=name, passive=True))
+    assert one.next_of(1)[1].body == body
+    assert isinstance(one.next_of(1)[1], FileDeliver)
+    assert [one.next_of(1)[1].body[0] for _ in range(6)] == list(range(6))
+    assert one.heard(QueueDeclareOk).message_count == 30
 
 
 def test_channels_share_a_connection_fairly(client: Client, name: str) -> None:

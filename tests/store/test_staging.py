@@ -235,6 +235,16 @@ def test_the_oldest_part_that_nobody_continues_makes_room() -> None:
     assert not staging.waiting
 
 
+def test_whole_files_make_room_last() -> None:
+    staging = staging_on(FaultyDisk(), size_max=100)
+    complete = whole(staging, "whole", b"x" * 50)
+    half = opened(staging, "half", 50)
+    staging.leave(half)
+    opened(staging, "new", 50)
+    assert staging.find("user", "whole") is complete
+    assert staging.find("user", "half") is None
+
+
 def test_a_disk_without_room_refuses_before_anything_is_sent() -> None:
     disk = FaultyDisk()
     disk.capacity = 100_000

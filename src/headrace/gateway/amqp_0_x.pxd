@@ -18,6 +18,7 @@ cdef class GatewayConnection(Publisher):
     cdef public str mechanism
     cdef public dict tickets
     cdef public unsigned int last_ticket
+    cdef public list paused
     cdef public object file_limits
     cdef public object stream_limits
     cdef public dict capabilities
@@ -41,6 +42,7 @@ cdef class GatewayConnection(Publisher):
     cpdef object sink_of(
         self, ProtocolChannel channel, object method, bytes header, unsigned long long body_size
     )
+    cpdef resume_later(self, ProtocolChannel channel)
     cpdef hold_reading(self, bint hold)
     cpdef on_heartbeat(self)
     cpdef consumer_cancelled(self, object consumer)

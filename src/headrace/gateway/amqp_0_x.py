@@ -52,6 +52,7 @@ class GatewayConnection(Publisher):
         self.plain_to = b""
         self.tickets: dict[int, Any] = {}  # Access tickets of all its channels, by number.
         self.last_ticket = 0  # The number that was last given.
+        self.paused: list[ProtocolChannel] = []  # Busy until the client has read.
         self.file_limits: Any = None  # Of the file class, once used,
         self.stream_limits: Any = None  # and of the stream class.
         self.capabilities: dict[str, Any] = {}
@@ -174,6 +175,13 @@ class GatewayConnection(Publisher):
     ) -> Any:
         return self.context.sink(self, channel, method, header, body_size)
 
+    def resume_later(self, channel: ProtocolChannel) -> None:
+        self.paused.append(channel)
+        if self.starving is None:
+            self.starving = {}
+        if self.transport is not None:
+            self.transport.watch_output()
+
     def hold_reading(self, hold: bool) -> None:
         if self.transport is not None:
             if hold:
@@ -218,6 +226,9 @@ class GatewayConnection(Publisher):
         """The client has read what waited: let the queues that were stopped go on."""
         self.starving = None
         self.refresh_all()
+        paused, self.paused = self.paused, []
+        for channel in paused:
+            self.resume(channel)
 
     def refresh_all(self) -> None:
         channel: Any

@@ -213,7 +213,7 @@ class ChannelFiles(FileDesk):
         if self.reader is not None:
             self.reader.close()
             self.channel.flow = self.flowing
-        self.channel.waiting = None
+        self.connection.forget_waiting(self.channel)
         self.channel.owed = None
 
     def move_to(self, connection: Any) -> None:

@@ -537,8 +537,23 @@ class Connection(Endpoint):
         data = b"".join(frames)
         self.count_held(-len(data))
         self.replaying = True
-        self.feed(data, len(data))
+        used = self.feed(data, len(data))
         self.replaying = False
+        if used < len(data) and self.channels.get(channel.number) is channel:
+            self.count_held(len(data) - used)
+            channel.waiting = [data[used:], *(channel.waiting or ())]
+            if channel.state == C_OPEN:  # Too much waits to be sent.
+                channel.state = C_BUSY
+                self.resume_later(channel)
+
+    def forget_waiting(self, channel: Channel) -> None:
+        """What came on a busy channel is not wanted any more."""
+        if channel.waiting is not None:
+            self.count_held(-sum(map(len, channel.waiting)))
+            channel.waiting = None
+
+    def resume_later(self, channel: Channel) -> None:
+        """Call :meth:`resume` when the peer has read what waits."""
 
     def hold_reading(self, hold: bool) -> None:
         """Too much waits on busy channels: read nothing more, or go on reading."""
@@ -673,9 +688,7 @@ class Connection(Endpoint):
         """The channel's number is free again."""
         del self.channels[channel.number]
         self.last = None
-        if channel.waiting is not None:
-            self.count_held(-sum(map(len, channel.waiting)))
-            channel.waiting = None
+        self.forget_waiting(channel)
         channel.abandon()
 
     def fail(self, error: AmqpError) -> None:
@@ -688,6 +701,7 @@ class Connection(Endpoint):
             if channel.state == C_CLOSING:
                 return
             channel.abandon()
+            self.forget_waiting(channel)
             channel.state = C_CLOSING
             self.write_frame(
                 FRAME_METHOD,

@@ -258,10 +258,11 @@ class Staging(Files):
     def make_room(self, size: int) -> bool:
         """Let the oldest parts go that nobody continues, until there is room."""
         while self.used + size > self.size_max or len(self.parts) >= PARTS_MAX:
-            old = next((part for part in self.parts.values() if part.holder is None), None)
-            if old is None:
+            left = [part for part in self.parts.values() if part.holder is None]
+            if not left:
                 return False
-            self.discard(old)
+            halves = [part for part in left if not part.whole]
+            self.discard(halves[0] if halves else left[0])
         return True
 
     def wait(self, who: Any, again: Callable[[], bool]) -> bool:
