@@ -57,6 +57,10 @@ def on_disk(broker: Served) -> list[str]:
     return sorted(p.name for p in (broker.home / "data").rglob("staging/*"))
 
 
+def bodies(broker: Served) -> list[str]:
+    return [name for name in on_disk(broker) if name.endswith(".body")]
+
+
 @pytest.mark.rule("0-9/file#01")
 @pytest.mark.rule("0-10/s202")
 def test_files_survive_the_broker(lasting: Served) -> None:
@@ -75,7 +79,7 @@ def test_files_survive_the_broker(lasting: Served) -> None:
     lasting.restart(signal.SIGKILL)
     client = client_of(lasting)
     assert client.count("kept") == 2
-    assert len([name for name in on_disk(lasting) if name.endswith(".body")]) == 2
+    assert len(bodies(lasting)) == 2
     assert client.open("half", 100) == 60
     client.send_stage(b"i" * 40)
     client.send(FilePublish(routing_key="kept", identifier="half"))
@@ -113,7 +117,7 @@ def test_senders_wait_when_there_is_no_room(lasting: Served) -> None:
     other.send(FileOpen(identifier="third", content_size=STAGING_MAX + 1))
     assert other.closed().code == 311
     assert one.count("room") == 0
-    until(lambda: on_disk(lasting) == [], "what was acknowledged is removed")
+    until(lambda: bodies(lasting) == [], "what was acknowledged is removed")
 
 
 def test_a_sender_that_goes_while_it_waits_is_forgotten(lasting: Served) -> None:
@@ -160,7 +164,7 @@ def test_files_of_a_prepared_transaction_survive_the_broker(lasting: Served) -> 
     assert one.receive()[1].body == b"after"
     one.send(FileAck(delivery_tag=1))
     assert one.count("dtx") == 0
-    until(lambda: on_disk(lasting) == [], "what was acknowledged is removed")
+    until(lambda: bodies(lasting) == [], "what was acknowledged is removed")
     one.close()
 
 
@@ -172,8 +176,7 @@ def test_a_file_without_its_body_is_a_dead_letter(lasting: Served) -> None:
     one.publish_file("source", b"a", filename="f")
     one.publish_file("source", b"b")
     assert one.count("source") == 2
-    before = [found for found in on_disk(lasting) if found.endswith(".body")]
-    assert len(before) == 2
+    assert len(bodies(lasting)) == 2
     for path in (lasting.home / "data").rglob("staging/*"):
         if path.read_bytes() == b"a":
             path.unlink()
