@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.gateway import (
+    command_dtx,
     command_exchange,
     command_file,
     command_message,
@@ -28,4 +29,5 @@ HANDLERS: dict[str, Handler] = {
     **command_tx.HANDLERS,
     **command_file.HANDLERS,
     **command_stream.HANDLERS,
+    **command_dtx.HANDLERS,
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.channel import check_branch
 from headrace.gateway.control_basic import (
     CONSUMERS_MAX,
     check_access,
@@ -234,6 +235,9 @@ class ChannelFiles(FileDesk):
         if transport is not None and transport not in self.staging.held:
             self.staging.hold_back(transport)
 
+    def hold_output(self, store: Any, position: int) -> None:
+        self.connection.hold(store, position)
+
     def ready(self, lane: Queue) -> bool:
         return client_takes(self.connection, self.channel, lane)
 
@@ -250,6 +254,9 @@ class ChannelFiles(FileDesk):
 
     def transactional(self) -> bool:
         return bool(self.channel.tx)
+
+    def work(self) -> Any:
+        return check_branch(self.channel) if self.channel.dtx else None
 
     def consumers(self) -> Iterable[Consumer]:
         return (self.channel.consumers or {}).values()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.model.errors import (
     AccessRefused,
     CommandInvalid,
+    IllegalState,
     InvalidArgument,
     ModelError,
     NotAllowed,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 CODES: dict[type[ModelError], ExecutionCode] = {
     AccessRefused: ExecutionCode.UNAUTHORIZED_ACCESS,
     CommandInvalid: ExecutionCode.COMMAND_INVALID,
+    IllegalState: ExecutionCode.ILLEGAL_STATE,
     InvalidArgument: ExecutionCode.INVALID_ARGUMENT,
     NotAllowed: ExecutionCode.NOT_ALLOWED,
     NotFound: ExecutionCode.NOT_FOUND,

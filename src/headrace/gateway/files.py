@@ -90,6 +90,9 @@ class FileConsumer(Consumer):
     def deliver(self, message: Message) -> None:
         self.desk.deliver(self, message)
 
+    def hold(self, position: int) -> None:
+        self.desk.hold_output(self.queue.store, position)
+
     def cancelled(self) -> None:
         self.desk.consumer_gone(self)
 
@@ -207,6 +210,9 @@ class FileDesk:
     def priority_of(self, header: bytes) -> int:
         """Return the priority in a content header; refuse one that is malformed."""
         raise NotImplementedError
+
+    def hold_output(self, store: Any, position: int) -> None:
+        """Let nothing that is sent from now on leave before the store is durable up to there."""
 
     def work(self) -> Any:
         """Return the work of the transaction branch that this belongs to, or None."""

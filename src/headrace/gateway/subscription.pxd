@@ -71,6 +71,7 @@ cdef class Subscription(Consumer):
     cdef int put_transfer(
         self, bytes header, const unsigned char* d, Py_ssize_t body_lo, Py_ssize_t body_hi
     ) except -1
+    cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
 
 cdef class Holder(ProtocolSession):

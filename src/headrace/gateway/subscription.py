@@ -263,6 +263,11 @@ class Subscription(Consumer):
             session.charge(self, number, size + body_hi - body_lo)
         return 0
 
+    def hold(self, position: int) -> None:
+        connection = self.session.connection
+        if connection is not None:
+            connection.hold(self.queue.store, position)
+
     def cancelled(self) -> None:
         self.session.subscription_cancelled(self)
 
