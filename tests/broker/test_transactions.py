@@ -157,6 +157,24 @@ def test_a_consumer_gets_what_was_committed_in_order(talk: Client, name: str) ->
     assert sum(isinstance(m, TxCommitOk) for _, m in heard) == 1
 
 
+@pytest.mark.rule("0-9-1/tx#02")
+def test_an_immediate_one_without_consumers_comes_back_at_the_commit(
+    talk: Client, name: str
+) -> None:
+    client = talk()
+    client.declare(name, exclusive=True)
+    select(client)
+    client.publish(name, b"x", immediate=True)
+    assert client.silent()
+    client.send(TxCommit())
+    method, body = client.content(BasicReturn)
+    assert (method.reply_code, body) == (313, b"x")
+    client.heard(TxCommitOk)
+    assert client.count(name) == 0
+
+
+@pytest.mark.rule("0-9-1/tx#03")
+@pytest.mark.rule("0-9-1/s122")
 def test_an_unroutable_mandatory_comes_back_at_the_commit(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)

@@ -214,6 +214,11 @@ class SessionFiles(FileDesk):
         if transport is not None and transport not in self.staging.held:
             self.staging.hold_back(transport)
 
+    def hold_output(self, store: Any, position: int) -> None:
+        connection = self.session.connection
+        if connection is not None:
+            connection.hold(store, position)
+
     def ready(self, lane: Queue) -> bool:
         return session_takes(self.session, lane)
 

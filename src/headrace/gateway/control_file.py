@@ -249,9 +249,6 @@ class ChannelFiles(FileDesk):
         assert isinstance(properties, FileProperties)
         return properties.priority or 0
 
-    def work(self) -> Any:
-        return self.channel.work
-
     def transactional(self) -> bool:
         return bool(self.channel.tx)
 

@@ -600,7 +600,7 @@ class DiskStreamLog(StreamLog):
     def find_begun(self) -> None:
         """Find the transactions of the last group that are in segments before the last."""
         begun = self.begun or []
-        for segment in reversed(self.segments[:-1]):
+        for segment in reversed(self.segments[: len(self.segments) - 1]):
             if self.whole:
                 break
             self.begun = []

@@ -13,6 +13,8 @@ the history, and these are its laws:
 4. A message that was delivered before says ``redelivered`` when it comes again.
 5. A transaction that was never answered has happened with all its parts, or with none.
 6. Nothing comes that was never published, and what comes has the octets that were published.
+7. A distributed transaction that was prepared is there, whole, until its outcome; then laws 1 and 2
+   hold for what it published and took when it was committed, and nothing of it when rolled back.
 """
 
 import asyncio
@@ -35,20 +37,33 @@ from headrace.client.connection import Connection
 from headrace.client.consumer import Delivery
 from headrace.client.errors import ClientError
 from headrace.client.message import Message
+from headrace.client.session import Session as BranchSession
+from headrace.client.session import Transfer
+from headrace.protocol.codec_0_10 import Xid
 from headrace.testing.broker import ChildBroker
 
 FAN = ("fan.1", "fan.2", "fan.cold")  # Bound to one fan-out exchange; the last is not consumed.
 DIRECT = "direct"
 PAIR = ("pair.1", "pair.2")  # A transaction publishes to both.
 STEP = ("step.1", "step.2")  # A transaction takes from the first and publishes to the second.
+BRANCH = ("branch.1", "branch.2")  # The same in distributed transactions.
 FENCE = "fence"
 CONSUMED = ("fan.1", "fan.2", DIRECT)
-QUEUES = (*FAN, DIRECT, *PAIR, *STEP, FENCE)
+QUEUES = (*FAN, DIRECT, *PAIR, *STEP, *BRANCH, FENCE)
 WINDOW = 200  # Unconfirmed messages of a publisher.
 FENCE_EVERY = 64  # Acks between two fences.
 DRAIN_S = 1.5  # Without a delivery for this long, a queue counts as empty.
 
 Key = tuple[str, str, int]  # Queue, publisher, number.
+
+
+@dataclass
+class Branch:
+    """A distributed transaction whose coordinator does not know that it is over."""
+
+    taken: Key
+    moved: Key
+    said: str  # How far it came: prepare (asked for), prepared (answered), commit, rollback.
 
 
 @dataclass
@@ -62,6 +77,8 @@ class History:
     settled: set[Key] = field(default_factory=set)  # Known to be durable.
     unanswered: list[list[Key]] = field(default_factory=list)  # Publishes of open transactions.
     steps: list[tuple[Key, Key]] = field(default_factory=list)  # Unanswered: taken, published.
+    branches: dict[bytes, Branch] = field(default_factory=dict)  # By global id.
+    undone: set[Key] = field(default_factory=set)  # What was published and rolled back.
     broken: list[str] = field(default_factory=list)  # The laws that were broken, in words.
     commits: int = 0
     redelivered: int = 0
@@ -102,7 +119,7 @@ class Session:
         self.queue = queue
         self.last: dict[str, int] = defaultdict(int)
 
-    def take(self, delivery: Delivery) -> Key | None:
+    def take(self, delivery: Delivery | Transfer) -> Key | None:
         """Check a delivery; return which message it is."""
         history = self.history
         history.deliveries += 1
@@ -141,11 +158,15 @@ class Soak:
 
     # --- Clients ----------------------------------------------------------------------------
 
-    async def keep(self, work: Callable[[Connection], "asyncio.Future[None] | object"]) -> None:
+    async def keep(
+        self,
+        work: Callable[[Connection], "asyncio.Future[None] | object"],
+        query: str = "",
+    ) -> None:
         """Connect, work until the connection is lost, and so on."""
         while not self.stopping:
             with contextlib.suppress(ClientError, OSError):
-                async with connect(self.broker.url, reconnect=None) as connection:
+                async with connect(self.broker.url + query, reconnect=None) as connection:
                     await work(connection)  # type: ignore[misc]  # A coroutine function.
             await asyncio.sleep(0.01)
 
@@ -270,6 +291,76 @@ class Soak:
                 history.confirmed.add(moved)
                 history.commits += 1
 
+    async def branches(self, connection: Connection) -> None:
+        """Move messages in distributed transactions; decide first what was left prepared."""
+        async with connection.session() as session:
+            await self.resolve(session)
+            await session.dtx_select()
+            while not self.stopping:
+                number = self.next_key("branch")
+                key = (BRANCH[0], "branch", number)
+                self.history.published.add(key)
+                body = body_of("branch", number, self.random)
+                await session.transfer(Message(body), BRANCH[0])
+                self.history.confirmed.add(key)
+                await self.branch(session, Xid(format=1, global_id=b"%d" % number, branch_id=b""))
+
+    async def branch(self, session: BranchSession, xid: Xid) -> None:
+        """Move the oldest message on behalf of a branch, then prepare and decide that."""
+        history = self.history
+        async with await session.subscribe(BRANCH[0]) as subscription:
+            await subscription.flow(messages=1)
+            await subscription.flush()
+            transfer = subscription.receive_nowait()
+            taken = None if transfer is None else Session(history, BRANCH[0]).take(transfer)
+            if transfer is None or taken is None:
+                return
+            moved = (BRANCH[1], taken[1], taken[2])
+            history.published.add(moved)
+            history.acked.add(taken)
+            await session.dtx_start(xid)
+            await session.transfer(Message(transfer.body), BRANCH[1])
+            await session.accept(transfer)
+            await session.dtx_end(xid)
+        known = history.branches[xid.global_id or b""] = Branch(taken, moved, "prepare")
+        await session.dtx_prepare(xid)
+        known.said = "prepared"
+        await self.decide(session, xid)
+
+    async def decide(self, session: BranchSession, xid: Xid) -> None:
+        """Commit a prepared branch, or roll it back."""
+        known = self.history.branches[xid.global_id or b""]
+        commit = self.random.random() < 0.7
+        known.said = "commit" if commit else "rollback"
+        await (session.dtx_commit(xid) if commit else session.dtx_rollback(xid))
+        self.over(xid.global_id or b"", commit)
+
+    def over(self, name: bytes, commit: bool) -> None:
+        """The outcome of a branch is known to be durable."""
+        history = self.history
+        known = history.branches.pop(name)
+        if commit:
+            history.settled.add(known.taken)
+            history.confirmed.add(known.moved)
+            history.undone.discard(known.moved)
+            history.commits += 1
+        else:
+            history.undone.add(known.moved)
+
+    async def resolve(self, session: BranchSession) -> None:
+        """After a restart: compare the prepared branches with what was said, and decide them."""
+        history = self.history
+        found = {xid.global_id or b"": xid for xid in await session.dtx_recover()}
+        for name in found.keys() - history.branches.keys():
+            history.violation(f"branch {name!r} is over, and there again")
+        for name, known in list(history.branches.items()):
+            if name in found:
+                await self.decide(session, found[name])
+            else:
+                if known.said == "prepared":
+                    history.violation(f"prepared branch {name!r} is lost")
+                self.over(name, known.said == "commit")
+
     # --- The run ----------------------------------------------------------------------------
 
     async def declare(self) -> None:
@@ -291,6 +382,7 @@ class Soak:
             self.keep(self.publisher("direct", (DIRECT,))),
             self.keep(self.pairs),
             self.keep(self.steps),
+            self.keep(self.branches, "?version=0-10"),
             *(self.keep(self.consumer(queue)) for queue in CONSUMED),
         ]
         tasks = [asyncio.create_task(work) for work in workers]
@@ -312,6 +404,11 @@ class Soak:
             await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self.broker.kill)
         await asyncio.to_thread(self.broker.start)
+        async with (
+            connect(self.broker.url + "?version=0-10", reconnect=None) as connection,
+            connection.session() as session,
+        ):
+            await self.resolve(session)
         self.say("draining")
         for queue in QUEUES:
             await self.drain(queue)
@@ -341,6 +438,8 @@ class Soak:
         there = history.delivered
         for key in history.confirmed - there - history.settled:
             history.violation(f"{key} was confirmed and is lost")
+        for key in history.undone & there:
+            history.violation(f"{key} was rolled back and is there")
         for keys in history.unanswered:
             seen = {key in there for key in keys}
             if len(seen) > 1:
