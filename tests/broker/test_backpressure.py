@@ -73,7 +73,6 @@ def talk_to(broker: Served) -> Talk:
     return talk
 
 
-@pytest.mark.rule("0-9-1/basic#03")
 def test_publishers_hear_when_memory_is_short_and_when_it_is_not(small: Served) -> None:
     said: list[str] = []
     connection = connect(small)
