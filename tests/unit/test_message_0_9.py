@@ -238,6 +238,7 @@ def test_a_destination_that_does_not_exist_is_an_error(client: Client) -> None:
 
 
 @pytest.mark.rule("0-9/message.transfer.immediate#01")
+@pytest.mark.rule("0-9/reject-code#01")
 def test_immediate_is_rejected_where_nobody_takes_it_at_once(rig: Rig, client: Client) -> None:
     declare(client)
     sent = MessageTransfer(routing_key="q", immediate=True, body=Content(b"now"))
@@ -261,6 +262,7 @@ def test_ok_waits_until_the_message_is_where_it_has_to_be(rig: Rig, client: Clie
     assert client.heard() == [MessageOk(), MessageOk()]
 
 
+@pytest.mark.rule("0-9/reject-code#01")
 def test_a_full_queue_rejects(rig: Rig, client: Client) -> None:
     declare(client, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     put(client, b"fits")
