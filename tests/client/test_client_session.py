@@ -17,15 +17,23 @@ from headrace.client import (
     NotFound,
     Returned,
     Session,
+    SessionFiles,
     UsageError,
+    blocking,
     connect,
 )
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
+    FileProperties,
     QueueDeclare,
     QueueDelete,
+    StreamConsume,
+    StreamConsumeOk,
+    StreamDeliver,
+    StreamProperties,
+    StreamPublish,
     UnknownStruct,
 )
 from headrace.spec.reply_0_10 import FlowMode
@@ -311,3 +319,75 @@ async def test_every_message_has_an_id_of_its_own(url: str, name: Names) -> None
         assert ids[-1] == str(UUID(int=7))
         assert all(UUID(each).version == 4 for each in ids[:-1] if each)
         await session.call(QueueDelete(queue=queue))
+
+
+@pytest.mark.rule("0-10/s213", "0-10/s216")
+async def test_files(url: str, name: Names) -> None:
+    queue = name("files")
+    body = bytes(range(256)) * 1000
+    properties = FileProperties(content_type="image/png", filename="picture.png")
+    async with session_on(url) as session:
+        await session.call(QueueDeclare(queue=queue))
+        files = SessionFiles(session)
+        await files.qos(2)
+        assert await files.publish(body, queue, properties=properties) == 0
+        tag = await files.consume(queue)
+        assert tag
+        delivery = await files.receive()
+        assert (delivery.body, delivery.routing_key) == (body, queue)
+        assert delivery.properties == properties
+        await files.publish(b"", queue)  # While others come.
+        await files.reject(delivery, requeue=False)
+        empty = await files.receive()
+        assert empty.body == b""
+        await files.ack(empty)
+        await files.cancel(tag)
+        await session.call(QueueDelete(queue=queue))
+
+
+async def test_streams_of_the_multimedia_class(url: str, name: Names) -> None:
+    queue = name("stream")
+    sent = StreamProperties(content_type="audio/x", priority=7)
+    async with session_on(url) as session:
+        await session.call(QueueDeclare(queue=queue))
+        await session.call(StreamConsume(queue=queue, consumer_tag="s"))
+        assert isinstance((await session.next_command())[0], StreamConsumeOk)
+        await session.call(StreamPublish(routing_key=queue), headers=[sent], body=b"frame")
+        command, headers, body = await session.next_command()
+        assert isinstance(command, StreamDeliver)
+        assert (command.queue, headers, body) == (queue, [sent], b"frame")
+        await session.call(QueueDelete(queue=queue))
+
+
+def test_blocking_sessions(url: str, name: Names) -> None:
+    queue = name("q")
+    with blocking.connect(f"{url}?version=0-10", reconnect=None) as connection:
+        with connection.session(name("s"), timeout_s=30) as session:
+            assert session.timeout_s == 30
+            assert session.is_attached
+            session.call(QueueDeclare(queue=queue))
+            session.transfer("one", queue)
+            session.transfer("two", queue)
+            with session.subscribe(queue, window=True) as subscription:
+                subscription.flow(1)
+                first = subscription.receive(5)
+                session.release(first)
+                again = subscription.receive(5)
+                assert {first.text(), again.text()} <= {"one", "two"}
+                session.accept(again)
+                subscription.stop()
+                while subscription.receive_nowait() is not None:
+                    pass
+                with pytest.raises(TimeoutError):
+                    subscription.receive(0.05)
+            session.detach()
+            assert not session.is_attached
+            session.attach(connection)
+            assert session.query_exchange("amq.direct") is not None
+            assert session.query_bound("amq.direct", queue, "x").key_not_matched
+            session.tx_select()
+            session.tx_commit()
+            session.tx_rollback()
+            session.sync()
+            session.call(QueueDelete(queue=queue))
+        assert session.is_closed

@@ -36,6 +36,7 @@ from headrace.client.native import Arrived
 from headrace.client.reconnect import Reconnect
 from headrace.client.references import Messages, Reference, Transferred
 from headrace.client.session import Session, Subscription, Transfer
+from headrace.client.session_files import SessionFile, SessionFiles
 from headrace.client.stream import Record, Stream
 from headrace.client.url import Settings, parse_url
 
@@ -79,6 +80,8 @@ __all__ = [
     "ResourceLocked",
     "Returned",
     "Session",
+    "SessionFile",
+    "SessionFiles",
     "Settings",
     "Stream",
     "Subscription",
