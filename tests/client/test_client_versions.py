@@ -253,6 +253,13 @@ async def test_a_queue_that_the_broker_names(url: str, version: str) -> None:
             state = await channel.declare_queue(exclusive=True)
             assert state.name
             await channel.publish("x", state.name, mandatory=True)
+            for wanted in (b"x", None):
+                delivery = await channel.get(state.name, no_ack=True)
+                assert (delivery.body if delivery else None) == wanted
+            async with connection.channel() as other:
+                if version == "0-10":  # An exclusive queue is its session's.
+                    with pytest.raises(ChannelClosed):
+                        await other.get(state.name)
 
 
 async def lose(connection: Connection) -> None:
@@ -270,12 +277,18 @@ async def test_coming_back(headrace_broker: object, version: str, name: Names) -
     url = in_version(headrace_broker.url, version)  # type: ignore[attr-defined]  # A LocalBroker.
     async with connect(url) as connection, connection.channel() as channel:
         await channel.declare_queue(queue)
+        private = await channel.declare_queue(exclusive=True)
         consumer = channel.consume(queue)
         await consumer.start()
         await lose(connection)
         await channel.publish("after", queue)
         assert (await consumer.receive()).text() == "after"
         await consumer.cancel()
+        if version == "0-10":  # It belonged to a session that is no more.
+            with pytest.raises(NotFound):
+                await channel.get(private.name)
+        else:
+            assert await channel.get(private.name) is None
 
 
 @every

@@ -130,7 +130,9 @@ class Bridge:
         self._accepted = SequenceSet()
         self._prefetch = [0, 0]  # Messages and octets, for consumers to come.
         self._no_ack: set[str] = set()  # Destinations whose transfers need no accept.
-        self._fetches: dict[str, Fetch] = {}
+        self._fetches: dict[str, deque[Fetch]] = {}  # By destination.
+        self._getters: dict[str, str] = {}  # Destinations that stay, by queue.
+        self._fragile: set[str] = set()  # Queues of ours that go with their last consumer.
         self._fetched = 0
         self._opening: Reply | None = None
         self._closing: Reply | None = None
@@ -222,10 +224,12 @@ class Bridge:
                 passive=method.passive,
                 durable=method.durable,
                 exclusive=method.exclusive,
-                auto_delete=method.auto_delete,
+                auto_delete=method.auto_delete or method.exclusive,  # It goes with the session.
                 arguments=arguments or None,
             )
         )
+        if method.auto_delete or method.exclusive:
+            self._fragile.add(name)
         self._query(
             name,
             lambda state: old.QueueDeclareOk(
@@ -298,32 +302,49 @@ class Bridge:
         self._ask(command, old.BasicCancelOk(consumer_tag=method.consumer_tag))
 
     def _get(self, method: old.BasicGet) -> None:
-        self._fetched += 1
-        tag = f"get.{self._fetched}"
+        """One message: a subscription with credit for one, and then what the queue still has.
+
+        A queue that goes with its last consumer keeps the subscription until the channel closes.
+        """
+        queue = method.queue
         fetch = Fetch(self._expect(), method.no_ack)
-        self._fetches[tag] = fetch
-        self.session.send_command(
-            MessageSubscribe(
-                queue=method.queue,
+        tag = self._getters.get(queue, "")
+        if not tag:
+            self._fetched += 1
+            tag = f"get.{self._fetched}"
+            self._fetches[tag] = deque()
+            command = MessageSubscribe(
+                queue=queue,
                 destination=tag,
-                accept_mode=AcceptMode.NONE if method.no_ack else AcceptMode.EXPLICIT,
+                accept_mode=AcceptMode.EXPLICIT,
                 acquire_mode=AcquireMode.PRE_ACQUIRED,
             )
-        )
+            self.session.send_command(command)
+            mode = MessageSetFlowMode(destination=tag, flow_mode=FlowMode.CREDIT)
+            self.session.send_command(mode)
+        self._fetches[tag].append(fetch)
         self._credit(tag, 1, UNLIMITED)
         self.session.send_command(MessageFlush(destination=tag))
-        self.session.send_command(MessageCancel(destination=tag))
-        number = self.session.send_command(QueueQuery(queue=method.queue), True)
+        if queue in self._fragile:
+            self._getters[queue] = tag
+        else:
+            self.session.send_command(MessageCancel(destination=tag))
+        number = self.session.send_command(QueueQuery(queue=queue), True)
         self._results[number] = lambda state: self._got(tag, state)
 
     def _got(self, tag: str, state: Any) -> None:
         """All that could come for a basic.get has come."""
-        fetch = self._fetches.pop(tag)
+        fetches = self._fetches[tag]
+        fetch = fetches.popleft()
+        if not fetches and tag not in self._getters.values():
+            del self._fetches[tag]
         if fetch.delivery is None:
             self._answer(fetch.reply, old.BasicGetEmpty())
             return
         number, command, header, body = fetch.delivery
         count = state.message_count if isinstance(state, QueueQueryResult) else 0
+        if fetch.no_ack:
+            self._accepted.add(number)
         deliver = self._delivery(number, command, header, body, fetch.no_ack)
         fetch.reply.header = deliver[1]
         fetch.reply.body = body
@@ -391,9 +412,12 @@ class Bridge:
     def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
         """A message came."""
         tag = command.destination or ""
-        fetch = self._fetches.get(tag)
-        if fetch is not None:
-            fetch.delivery = (number, command, header, body)
+        fetches = self._fetches.get(tag)
+        if fetches is not None:
+            if fetches and fetches[0].delivery is None:
+                fetches[0].delivery = (number, command, header, body)
+            else:  # Nobody asked for it.
+                self._refuse([number], True)
             return
         method, old_header = self._delivery(number, command, header, body, tag in self._no_ack)
         self.owner.link_content(self.number, method, old_header, body)

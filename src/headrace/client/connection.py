@@ -36,6 +36,7 @@ from headrace.client.session import Session
 from headrace.client.stream import Stream
 from headrace.client.url import Settings, parse_url
 from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
     from headrace.client.link import Link
@@ -67,7 +68,8 @@ class Connection:
         on_event: Callable[[Event], None] | None,
         intake: Intake,
     ) -> None:
-        self.topology = Topology()
+        # In 0-10 an exclusive queue belongs to one session.
+        self.topology = Topology(exclusive=settings[0].version is not V0_10)
         self.intake = intake
         self._settings = settings
         self._reconnect = reconnect

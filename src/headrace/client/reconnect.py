@@ -52,7 +52,9 @@ class Reconnect:
 class Topology:
     """What one connection declared and did not delete."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exclusive: bool = True) -> None:
+        """`exclusive`: whether exclusive queues are the connection's, which can put them back."""
+        self._exclusive = exclusive
         self.exchanges: dict[str, ExchangeDeclare] = {}
         self.queues: dict[str, QueueDeclare] = {}
         self.bindings: dict[BindingKey, QueueBind | ExchangeBind] = {}
@@ -71,7 +73,8 @@ class Topology:
                 self.exchanges.pop(method.exchange, None)
                 self._forget_bindings(exchange=method.exchange)
             case QueueDeclare(passive=False):
-                self.queues[method.queue or name] = method
+                if self._exclusive or not method.exclusive:
+                    self.queues[method.queue or name] = method
             case QueueDelete():
                 self.forget_queue(method.queue)
             case QueueBind() | ExchangeBind():
