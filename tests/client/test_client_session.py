@@ -35,8 +35,9 @@ from headrace.protocol.codec_0_10 import (
     StreamProperties,
     StreamPublish,
     UnknownStruct,
+    Xid,
 )
-from headrace.spec.reply_0_10 import FlowMode
+from headrace.spec.reply_0_10 import FlowMode, XaStatus
 from headrace.wire.types_0_10 import BIT, UInt8, UInt64
 
 if TYPE_CHECKING:
@@ -391,3 +392,36 @@ def test_blocking_sessions(url: str, name: Names) -> None:
             session.sync()
             session.call(QueueDelete(queue=queue))
         assert session.is_closed
+
+
+async def test_distributed_transactions(url: str, name: Names) -> None:
+    queue = name("q")
+    xid = Xid(format=1, global_id=name("g").encode(), branch_id=b"b")
+    async with session_on(url) as session, session_on(url) as other:
+        await other.call(QueueDeclare(queue=queue))
+        await session.dtx_select()
+        assert await session.dtx_start(xid) is XaStatus.XA_OK
+        await session.dtx_set_timeout(xid, 300)
+        assert await session.dtx_get_timeout(xid) == 300
+        await session.transfer("committed", queue, accept=False)
+        assert await session.dtx_end(xid) is XaStatus.XA_OK
+        assert await session.dtx_prepare(xid) is XaStatus.XA_OK
+        assert xid in await other.dtx_recover()
+        state = await other.query_queue(queue)
+        assert state is not None
+        assert state.message_count == 0
+        await other.dtx_select()
+        assert await other.dtx_commit(xid) is XaStatus.XA_OK
+        assert xid not in await other.dtx_recover()
+        assert await session.dtx_start(xid) is XaStatus.XA_OK
+        await session.transfer("undone", queue, accept=False)
+        assert await session.dtx_end(xid, suspend=True) is XaStatus.XA_OK
+        assert await session.dtx_start(xid, resume=True) is XaStatus.XA_OK
+        await session.dtx_end(xid)
+        assert await session.dtx_rollback(xid) is XaStatus.XA_OK
+        state = await other.query_queue(queue)
+        assert state is not None
+        assert state.message_count == 1
+        with pytest.raises(ChannelClosed):
+            await session.dtx_forget(xid)
+        await other.call(QueueDelete(queue=queue))
