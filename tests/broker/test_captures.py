@@ -212,6 +212,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         ["send-map-1"],
         ["tx-send-1", "tx-receive-1"],
         ["large-1"],
+        ["low-1"],
     ],
     ids=lambda names: names[0],
 )
