@@ -526,7 +526,6 @@ def test_delete(client: Talk, other: Talk, name: str) -> None:
     assert refused(client, QueueDelete(queue=name)) == 404
 
 
-@rule("0-9/queue.delete#01")
 @rule("0-9/basic.deliver#01")
 def test_messages_that_cannot_be_processed_go_to_a_dead_letter_queue(
     client: Talk, name: str
@@ -769,7 +768,6 @@ def test_what_is_durable_is_there_after_a_restart(kept: Served, version: Version
 
 @rule("0-9/basic#02")
 @rule("0-9/basic#04")
-@rule("0-9/basic#05")
 def test_persistent_messages_outlast_an_overflow(
     tmp_path_factory: pytest.TempPathFactory, version: Version
 ) -> None:
