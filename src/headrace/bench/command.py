@@ -19,6 +19,7 @@ from headrace.bench.usage import Usage, find_listener
 from headrace.bench.workload import WORKLOADS, Bench, Workload
 from headrace.client.errors import InvalidUrl
 from headrace.client.url import parse_url
+from headrace.spec.tables import Version
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 
@@ -43,6 +44,8 @@ DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 )
 @click.option("--pid", type=int, default=0, help="The broker's process; found when it is local.")
 @click.option("--restart", metavar="COMMAND", help="W8: how to start the broker at URL again.")
+@click.option("--publish-version", metavar="VERSION", help="Publish by this version of AMQP.")
+@click.option("--consume-version", metavar="VERSION", help="Consume by this version of AMQP.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
 def bench(
     url: str,
@@ -56,9 +59,14 @@ def bench(
     scale: float,
     pid: int,
     restart: str | None,
+    publish_version: str | None,
+    consume_version: str | None,
     json_path: Path | None,
 ) -> None:
-    """Measure the AMQP 0-9-1 broker at URL, or compare two.
+    """Measure the broker at URL, or compare two.
+
+    Publishers and consumers speak AMQP 0-9-1, or what the URL says (?version=0-10), or each what
+    its option says. W3, W7 and W8 are measured by 0-9-1 only.
 
     With two brokers the ratio says how many times better the second one is.
     """
@@ -81,6 +89,11 @@ def bench(
                 benches[0].restartable = Restarted(benches[0].settings, restart)
             if pid:
                 benches[0].usage = Usage(pid)
+            for one in benches:
+                if publish_version:
+                    one.publish_version = _version(publish_version)
+                if consume_version:
+                    one.consume_version = _version(consume_version)
             if len(benches) > 2:
                 raise click.UsageError("two brokers at most: URL, --compare or --serve")
             if not names:  # Only what somebody can be measured with.
@@ -100,7 +113,24 @@ def bench(
 def _bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:
     settings = parse_url(url)
     usage = Usage(find_listener(settings.host, settings.port))
-    return Bench(settings, usage, seconds, warm_s, scale)
+    version = settings.version
+    return Bench(
+        settings,
+        usage,
+        seconds,
+        warm_s,
+        scale,
+        publish_version=version,
+        consume_version=version,
+    )
+
+
+def _version(label: str) -> Version:
+    for version in Version:
+        if version.label == label:
+            return version
+    known = ", ".join(version.label for version in Version)
+    raise click.BadParameter(f"{label!r} is none of {known}")
 
 
 def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:

@@ -20,9 +20,12 @@ from enum import IntEnum
 from multiprocessing.connection import Connection as Pipe
 from typing import TYPE_CHECKING
 
-from headrace.bench.link import VERSION, BenchError, Link, raise_close
+from headrace.bench.link import BenchError, Link, raise_close
+from headrace.bench.link_0_10 import Link010, raise_failure
 from headrace.bench.load import Load, make_sheet, queue_name
 from headrace.bench.meter import BrokenFrames, Histogram, Receiver, Sender
+from headrace.bench.meter_0_10 import Receiver010, Sender010
+from headrace.protocol.codec_0_10 import ExecutionSync, MessageFlow, MessageSubscribe
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     BasicConsumeOk,
@@ -32,6 +35,7 @@ from headrace.protocol.codec_0_x import (
     ConfirmSelectOk,
     decode_method,
 )
+from headrace.spec.tables import Version
 from headrace.wire.frame import HEARTBEAT
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 READ_OCTETS = 262144
 SEND_OCTETS = 65536
 TICK_S = 0.1
+UNLIMITED = 0xFFFFFFFF  # Credit.
 CONFIRM_TIMEOUT_S = 60.0
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -90,11 +95,18 @@ class Publisher:
     """One publishing connection."""
 
     def __init__(self, load: Load, settings: Settings, number: int) -> None:
-        self.link = Link(settings)
-        if load.window:
-            self.link.call(ConfirmSelect(), ConfirmSelectOk)
+        self.link: Link | Link010
+        make: type[Sender] = Sender
+        if load.publish_version is Version.V0_10:
+            self.link = Link010(settings)
+            make = Sender010
+        else:
+            self.link = Link(settings, load.publish_version)
+            if load.window:
+                self.link.call(ConfirmSelect(), ConfirmSelectOk)
+        self.version = load.publish_version
         sheet = make_sheet(load, number, self.link.frame_max)
-        self.sender = Sender(
+        self.sender = make(
             number,
             sheet.octets,
             sheet.ends,
@@ -105,6 +117,8 @@ class Publisher:
             load.window,
             self.link.frame_max,
         )
+        if isinstance(self.link, Link010) and isinstance(self.sender, Sender010):
+            self.sender.first = self.link.session.next_id
         self.view = memoryview(sheet.octets)
         self.socket = self.link.socket
         self.socket.setblocking(False)
@@ -133,7 +147,18 @@ class Publisher:
         taken = self.sender.feed(self.buffer, n, time.monotonic_ns())
         self.held = n - taken
         self.buffer[: self.held] = self.buffer[taken:n]
-        _look_at(self.sender.methods)
+        _look_at(self.sender.methods, self.version)
+
+    def sync(self) -> None:
+        """Wait until the broker has taken everything; only where nothing is confirmed."""
+        link = self.link
+        if isinstance(link, Link010):
+            link.session.next_id += self.sender.sent
+            link.machine.rest = bytes(self.buffer[: self.held])
+            link.call(ExecutionSync())
+        else:
+            link.rest = bytes(self.buffer[: self.held])
+            link.call(BasicQos(), BasicQosOk)  # The answer comes after all publishes were taken.
 
 
 class Publishers:
@@ -243,9 +268,8 @@ class Publishers:
                     with contextlib.suppress(TimeoutError):
                         one.pull()
                     self.post()
-            else:  # The answer comes after all publishes were taken.
-                one.link.rest = bytes(one.buffer[: one.held])
-                one.link.call(BasicQos(), BasicQosOk)
+            else:
+                one.sync()
         self.post()
 
     def beat(self) -> None:
@@ -277,7 +301,7 @@ class Consumers:
         self.ways = Histogram()
         self.publishers = load.first_publisher + load.publishers
         self.waited = array("Q", bytes(8 * load.queues * self.publishers))
-        self.links: list[Link] = []
+        self.links: list[Link | Link010] = []
         self.receivers: list[Receiver] = []
         self.tails: list[bytes | bytearray] = []  # Incomplete frames.
         self.measuring = False
@@ -290,10 +314,12 @@ class Consumers:
         self.buffer = bytearray(READ_OCTETS + max(link.frame_max for link in self.links))
         self.view = memoryview(self.buffer)
 
-    def open(self, settings: Settings, number: int) -> Link:
+    def open(self, settings: Settings, number: int) -> Link | Link010:
         """One connection that consumes from its share of the queues."""
         load = self.load
-        link = Link(settings)
+        if load.consume_version is Version.V0_10:
+            return self.open_0_10(settings, number)
+        link = Link(settings, load.consume_version)
         if load.prefetch:
             link.call(BasicQos(prefetch_count=load.prefetch), BasicQosOk)
         receiver = Receiver(
@@ -315,6 +341,37 @@ class Consumers:
                 link.wait(BasicConsumeOk)
         self.receivers.append(receiver)
         self.tails.append(link.rest)
+        return link
+
+    def open_0_10(self, settings: Settings, number: int) -> Link010:
+        """The same with subscriptions of a 0-10 session."""
+        load = self.load
+        link = Link010(settings)
+        queues = range(number % load.queues, load.queues, min(load.consumers, load.queues))
+        for queue in queues:
+            link.call(
+                MessageSubscribe(
+                    queue=queue_name(queue),
+                    destination=f"c{queue}",
+                    accept_mode=0 if load.ack_every else 1,
+                    acquire_mode=0,
+                )
+            )
+        receiver = Receiver010(
+            self.waited,
+            self.publishers,
+            self.ways,
+            load.ack_every,
+            load.exchange != "topic",
+            link.frame_max,
+        )
+        receiver.next_id = link.session.next_in
+        for queue in queues:  # Deliveries come from now on, so the answers are not waited for.
+            name = f"c{queue}"
+            link.send(MessageFlow(destination=name, unit=1, value=UNLIMITED))
+            link.send(MessageFlow(destination=name, unit=0, value=load.prefetch or UNLIMITED))
+        self.receivers.append(receiver)
+        self.tails.append(link.machine.rest)
         return link
 
     def run(self) -> None:
@@ -397,7 +454,7 @@ class Consumers:
         if receiver.acks_len:
             self.send_acks(i)
         if receiver.methods:
-            _look_at(receiver.methods)
+            _look_at(receiver.methods, self.load.consume_version)
 
     def post(self) -> None:
         """Put the counts on the board, see what it says, and send heartbeats when it is time."""
@@ -444,11 +501,14 @@ class Consumers:
         )
 
 
-def _look_at(methods: list[bytes]) -> None:
+def _look_at(methods: list[bytes], version: Version) -> None:
     """Raise when one of these is a close."""
     try:
         for payload in methods:
-            raise_close(decode_method(VERSION, payload))
+            if version is Version.V0_10:
+                raise_failure(payload)
+            else:
+                raise_close(decode_method(version, payload))
     finally:
         methods.clear()
 

@@ -53,12 +53,13 @@ class BenchError(Exception):
 class Link:
     """A connection that is open, with channel 1 open."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, version: Version = VERSION) -> None:
         self.settings = settings
+        self.version = version
         self.frame_max = FRAME_MAX
         self.heartbeat_s = 0
         self.rest = b""  # Received, not yet looked at.
-        self.socket = _connect(settings)
+        self.socket = connect_socket(settings)
         try:
             self._shake_hands()
         except BaseException:
@@ -67,11 +68,14 @@ class Link:
 
     def _shake_hands(self) -> None:
         settings = self.settings
-        self.socket.sendall(VERSION.header)
+        self.socket.sendall(self.version.header)
         self.wait(ConnectionStart)
         response = b"\0" + settings.username.encode() + b"\0" + settings.password.encode()
         start_ok = ConnectionStartOk(
-            client_properties=PROPERTIES, mechanism="PLAIN", response=response, locale="en_US"
+            client_properties=PROPERTIES if self.version is VERSION else {},
+            mechanism="PLAIN",
+            response=response,
+            locale="en_US",
         )
         self.send(start_ok, channel=0)
         tune = self.wait(ConnectionTune)
@@ -91,7 +95,7 @@ class Link:
 
     def send(self, method: MethodBase, channel: int = 1) -> None:
         """Send one method."""
-        payload = encode_method(VERSION, method)
+        payload = encode_method(self.version, method)
         self.socket.sendall(encode_frame(FRAME_METHOD, channel, payload))
 
     def call(self, method: MethodBase, answer: type[M]) -> M:
@@ -113,7 +117,7 @@ class Link:
             if frame is not None:
                 self.rest = self.rest[frame.end :]
                 if frame.type == FRAME_METHOD:
-                    return decode_method(VERSION, frame.payload)
+                    return decode_method(self.version, frame.payload)
                 continue
             try:
                 octets = self.socket.recv(65536)
@@ -122,7 +126,9 @@ class Link:
             if not octets:
                 raise BenchError(f"{self.settings.address} closed the connection")
             if octets.startswith(b"AMQP") and not self.rest:
-                raise BenchError(f"{self.settings.address} does not speak AMQP 0-9-1")
+                raise BenchError(
+                    f"{self.settings.address} does not speak AMQP {self.version.label}"
+                )
             self.rest += octets
 
     def heartbeat(self) -> None:
@@ -141,7 +147,8 @@ class Link:
             self.socket.close()
 
 
-def _connect(settings: Settings) -> socket.socket:
+def connect_socket(settings: Settings) -> socket.socket:
+    """Connect, with TLS when the URL says so."""
     try:
         raw = socket.create_connection(
             (settings.host, settings.port), settings.connection_timeout_s

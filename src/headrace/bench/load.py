@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.bench.link import BenchError, Link
+from headrace.protocol.codec_0_10 import (
+    DeliveryProperties,
+    MessageTransfer,
+    encode_command,
+    encode_headers,
+)
 from headrace.protocol.codec_0_x import (
     BasicProperties,
     BasicPublish,
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 VERSION = Version.V0_9_1
 PREFIX = "hb."  # All queues and the exchange of a load are named so.
 SHEET_OCTETS = 65536
+FRAME_HEAD_0_10 = 12
 STAMP_OCTETS = 16  # What the meter writes at the start of each body.
 TOPIC_WORDS = 50  # Routing keys are a<x>.b<y>.c<z> with x, y and z below this.
 
@@ -63,6 +70,8 @@ class Load:
     backlog: int = 0  # Messages that an earlier load left there.
     first_publisher: int = 0  # Above the numbers of the publishers that left them.
     idle_s: float = 5.0  # Deliveries that do not come for so long are lost.
+    publish_version: Version = VERSION
+    consume_version: Version = VERSION
 
     @property
     def exchange_name(self) -> str:
@@ -221,10 +230,13 @@ def make_sheet(load: Load, publisher: int, frame_max: int) -> Sheet:
 
 def _publish(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
     """One whole publish on channel 1, and where its body starts."""
+    version = load.publish_version
+    if version is Version.V0_10:
+        return _transfer(load, routing_key, frame_max)
     method = BasicPublish(exchange=load.exchange_name, routing_key=routing_key)
     properties = BasicProperties(delivery_mode=2 if load.persistent else None)
-    head = encode_frame(FRAME_METHOD, 1, encode_method(VERSION, method)) + encode_frame(
-        FRAME_HEADER, 1, encode_content_header(VERSION, 60, load.size, properties)
+    head = encode_frame(FRAME_METHOD, 1, encode_method(version, method)) + encode_frame(
+        FRAME_HEADER, 1, encode_content_header(version, 60, load.size, properties)
     )
     part_max = frame_max - FRAME_OVERHEAD
     body = b"x" * load.size
@@ -232,3 +244,24 @@ def _publish(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
     assert len(parts[0]) >= STAMP_OCTETS
     frames = b"".join(encode_frame(FRAME_BODY, 1, part) for part in parts)
     return head + frames, len(head) + FRAME_OVERHEAD - 1
+
+
+def _transfer(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
+    """The same for 0-10, on channel 0; small messages only."""
+    assert STAMP_OCTETS <= load.size <= frame_max - FRAME_HEAD_0_10
+    command = MessageTransfer(destination=load.exchange_name, accept_mode=1, acquire_mode=0)
+    properties = DeliveryProperties(
+        routing_key=routing_key, delivery_mode=2 if load.persistent else None
+    )
+    frames = b"".join(
+        bytes((flags, kind))
+        + (len(payload) + FRAME_HEAD_0_10).to_bytes(2, "big")
+        + b"\0\1\0\0\0\0\0\0"
+        + payload
+        for flags, kind, payload in (
+            (11, 1, encode_command(command)),
+            (3, 2, encode_headers([properties])),
+            (7, 3, b"x" * load.size),
+        )
+    )
+    return frames, len(frames) - load.size

@@ -23,7 +23,6 @@ cdef class Histogram:
 @cython.locals(exponent=cython.int, rest=cython.longlong)
 cdef Py_ssize_t bucket_of(long long value) except -1
 
-@cython.final
 cdef class Sender:
     cdef unsigned long long number
     cdef readonly bytearray sheet
@@ -72,7 +71,6 @@ cdef class Sender:
         self, unsigned char* ring, long long tag, int multiple, bint refused, long long now
     ) except -1
 
-@cython.final
 cdef class Receiver:
     cdef unsigned long long[::1] waited
     cdef unsigned long long waited_len
@@ -84,20 +82,20 @@ cdef class Receiver:
     cdef unsigned long long queue
     cdef unsigned long long tag
     cdef unsigned long long body_left
-    cdef readonly long long received
-    cdef readonly long long unacked
+    cdef public long long received
+    cdef public long long unacked
     cdef public bint measuring
     cdef long long run_time
     cdef unsigned long long run_count
-    cdef readonly long long redelivered
+    cdef public long long redelivered
     cdef readonly long long repeated
     cdef readonly long long out_of_order
-    cdef readonly long long unstamped
+    cdef public long long unstamped
     cdef bint in_front
     cdef dict missing
     cdef long long missing_runs
-    cdef readonly bytearray acks
-    cdef readonly Py_ssize_t acks_len
+    cdef public bytearray acks
+    cdef public Py_ssize_t acks_len
     cdef public list methods
 
     cpdef Py_ssize_t feed(self, bytearray d, Py_ssize_t n, long long now) except -1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from headrace.bench.link import BenchError, Link, wait_for_queue
+from headrace.bench.link import VERSION, BenchError, Link, wait_for_queue
 from headrace.bench.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, run
 from headrace.bench.usage import MIB, Usage
@@ -19,6 +19,7 @@ from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicQos, Ba
 if TYPE_CHECKING:
     from headrace.bench.served import Restartable
     from headrace.client.url import Settings
+    from headrace.spec.tables import Version
 
 SETTLE_S = 1.0  # What an idle broker gets to come to rest before its memory is read.
 RECOVERY_TIMEOUT_S = 300.0
@@ -70,10 +71,18 @@ class Bench:
     warm_s: float = 1.0
     scale: float = 1.0  # Factor for all counts.
     restartable: Restartable | None = None
+    publish_version: Version = VERSION
+    consume_version: Version = VERSION
 
     def run(self, load: Load) -> Outcome:
         """Run a load for this bench's time; remove its queues."""
-        load = replace(load, seconds=self.seconds, warm_s=self.warm_s)
+        load = replace(
+            load,
+            seconds=self.seconds,
+            warm_s=self.warm_s,
+            publish_version=self.publish_version,
+            consume_version=self.consume_version,
+        )
         try:
             return run(load, self.settings, self.usage)
         finally:
