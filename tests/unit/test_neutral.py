@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.gateway.contents import rewritten, told
 from headrace.gateway.convert import CannotConvert, Converter, body_of_frames
 from headrace.gateway.neutral_basic import read_basic, write_basic
 from headrace.gateway.neutral_transfer import (
@@ -272,6 +273,34 @@ def test_garbage_is_refused_with_a_reason(raw: bytes) -> None:
 def test_a_cut_header_is_refused_with_a_reason(payload: bytes, data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(payload) - 1))
     assert refusal(read_transfer, payload[:end]) != ""
+
+
+@settings(max_examples=300, deadline=None)
+@given(transfer_headers(), st.lists(st.tuples(st.integers(0, 10**6), octet), max_size=4))
+def test_a_bent_header_is_converted_or_refused(payload: bytes, bends: list) -> None:
+    bent = bytearray(payload)
+    for at, value in bends:
+        bent[at % len(bent)] = value[0]
+    assert refusal(lambda raw: write_basic(read_transfer(raw), 0), bytes(bent)) != ""
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes) -> None:
+    segment = struct32(MESSAGE_PROPERTIES, 0x100, sized(raw))
+    assert refusal(lambda payload: write_basic(read_transfer(payload), 0), segment) != ""
+    if refusal(read_transfer, segment) is None:
+        headers = read_transfer(segment).headers or []
+        assert rewritten(headers, {**told(headers), "x-death": []})
+
+
+@settings(max_examples=200, deadline=None)
+@given(basic_headers(), st.lists(st.tuples(st.integers(0, 10**6), octet), max_size=4))
+def test_a_bent_0_x_header_is_converted_or_refused(payload: bytes, bends: list) -> None:
+    bent = bytearray(payload)
+    for at, value in bends:
+        bent[at % len(bent)] = value[0]
+    assert refusal(lambda raw: write_transfer(read_basic(raw), b"e", b"k"), bytes(bent)) != ""
 
 
 # --- What is remembered ---------------------------------------------------------------------------
