@@ -36,6 +36,7 @@ from headrace.protocol.codec_0_x import (
     BasicProperties,
     BasicPublish,
     BasicReject,
+    BasicReturn,
     ChannelClose,
     ExchangeDeclare,
     ExchangeDeclareOk,
@@ -141,6 +142,10 @@ class Speaker:
         """Publish a message."""
         raise NotImplementedError
 
+    def comes_back(self, said: Said, *, immediate: bool) -> bool:
+        """Publish what must find a queue, or a consumer at once; tell whether it came back."""
+        raise NotImplementedError
+
     def consume(self, queue: str, *, automatic: bool = False) -> None:
         """Have messages sent to us; ``automatic`` ones need no acknowledgement."""
         raise NotImplementedError
@@ -217,6 +222,16 @@ class Basic(Speaker):
         header = encode_content_header(self.version, 60, len(said.body), properties)
         method = BasicPublish(exchange=said.exchange, routing_key=said.routing_key)
         self.client.send_content(method, header, said.body)
+
+    def comes_back(self, said: Said, *, immediate: bool) -> bool:
+        header = encode_content_header(self.version, 60, len(said.body), BasicProperties())
+        method = BasicPublish(
+            routing_key=said.routing_key, mandatory=not immediate, immediate=immediate
+        )
+        self.client.send_content(method, header, said.body)
+        contents = self.client.contents()
+        assert all(isinstance(content.method, BasicReturn) for content in contents)
+        return bool(contents)
 
     def consume(self, queue: str, *, automatic: bool = False) -> None:
         self.tags += 1
@@ -325,6 +340,13 @@ class Transfers(Basic):
             self.client.send(MessageClose(reference=b"ref"))
             self.drop_answer(MessageOk)
         self.drop_answer(MessageOk)
+
+    def comes_back(self, said: Said, *, immediate: bool) -> bool:
+        self.client.send(
+            MessageTransfer(routing_key=said.routing_key, immediate=immediate, body=Body(said.body))
+        )
+        (answer,) = self.client.heard()
+        return isinstance(answer, Rejected)
 
     def body_of(self, raw: bytes) -> Body:
         """Return a body that fits a frame, else send it ahead by reference."""
@@ -497,6 +519,15 @@ class Sessions(Speaker):
             ttl=said.ttl_ms,
             timestamp=said.timestamp,
         )
+
+    def comes_back(self, said: Said, *, immediate: bool) -> bool:
+        self.session.commands.clear()
+        self.talk.ticks = 0
+        self.session.publish(
+            said.body, said.routing_key, accept_mode=0, wait=False, immediate=immediate
+        )
+        self.talk.push()
+        return any(isinstance(one.command, MessageReject) for one in self.session.commands)
 
     def consume(self, queue: str, *, automatic: bool = False) -> None:
         self.tags += 1

@@ -203,6 +203,21 @@ def test_an_alternate_exchange_takes_what_leads_nowhere(
 
 
 @both
+def test_what_leads_nowhere_or_to_nobody_at_once_is_told_to_its_sender(
+    rig: Rig, sender: str, receiver: str
+) -> None:
+    one, other = SPEAKERS[sender](rig), SPEAKERS[receiver](rig)
+    other.declare("q")
+    if sender != "0-9 message":  # It has nothing like mandatory: such a message is gone.
+        assert one.comes_back(Said(b"lost", routing_key="nowhere"), immediate=False)
+    assert one.comes_back(Said(b"late", routing_key="q"), immediate=True)
+    assert rig.vhost.queues["q"].ready_count == 0
+    other.consume("q")
+    assert not one.comes_back(Said(b"now", routing_key="q"), immediate=True)
+    assert [said.body for said in other.received()] == [b"now"]
+
+
+@both
 def test_what_one_declares_the_other_finds_as_it_is(rig: Rig, sender: str, receiver: str) -> None:
     one, other = SPEAKERS[sender](rig), SPEAKERS[receiver](rig)
     one.declare("q", {"x-max-length": 5})
