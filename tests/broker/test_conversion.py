@@ -74,7 +74,7 @@ def rig() -> Rig:
 
 
 @both
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(said=messages)
 def test_what_is_said_in_one_version_is_heard_in_any_other(
     sender: str, receiver: str, said: Said

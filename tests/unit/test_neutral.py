@@ -233,7 +233,7 @@ def said(payload: bytes) -> dict[str, object]:
 # --- Whatever is said comes back ------------------------------------------------------------------
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(basic_headers())
 def test_a_0_x_header_comes_back_from_0_10_octet_by_octet(payload: bytes) -> None:
     scan = BasicScan()
@@ -243,7 +243,7 @@ def test_a_0_x_header_comes_back_from_0_10_octet_by_octet(payload: bytes) -> Non
     assert write_basic(read_transfer(converted), size) == payload
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(transfer_headers())
 def test_a_0_10_header_comes_back_from_0_x(payload: bytes) -> None:
     basic = write_basic(read_transfer(payload), 7)
@@ -275,7 +275,7 @@ def test_a_cut_header_is_refused_with_a_reason(payload: bytes, data: st.DataObje
     assert refusal(read_transfer, payload[:end]) != ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(transfer_headers(), st.lists(st.tuples(st.integers(0, 10**6), octet), max_size=4))
 def test_a_bent_header_is_converted_or_refused(payload: bytes, bends: list) -> None:
     bent = bytearray(payload)
@@ -284,7 +284,7 @@ def test_a_bent_header_is_converted_or_refused(payload: bytes, bends: list) -> N
     assert refusal(lambda raw: write_basic(read_transfer(raw), 0), bytes(bent)) != ""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes) -> None:
     segment = struct32(MESSAGE_PROPERTIES, 0x100, sized(raw))
@@ -294,7 +294,7 @@ def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes)
         assert rewritten(headers, {**told(headers), "x-death": []})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(basic_headers(), st.lists(st.tuples(st.integers(0, 10**6), octet), max_size=4))
 def test_a_bent_0_x_header_is_converted_or_refused(payload: bytes, bends: list) -> None:
     bent = bytearray(payload)
