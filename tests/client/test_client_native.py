@@ -17,6 +17,7 @@ from headrace.client import (
     ConnectFailed,
     Files,
     Messages,
+    NotFound,
     UsageError,
     blocking,
     connect,
@@ -507,3 +508,32 @@ def test_blocking(broker: LocalBroker) -> None:
             assert isinstance(channel.call(DtxSelect()), DtxSelectOk)
             with pytest.raises(UsageError):
                 channel.send(ChannelPing())
+
+
+async def test_a_channel_of_0_9_goes_on_after_its_connection(broker: LocalBroker) -> None:
+    url = f"{broker.url}?version=0-9"
+    first = await connect(url, reconnect=None)
+    lost = await first.channel()
+    queue = (await lost.declare_queue("resumed")).name
+    consumer = lost.consume(queue, tag="mine")
+    await consumer.start()
+    assert lost.channel_id
+    assert first._link is not None
+    assert first._link._transport is not None
+    first._link._transport.abort()
+    async with connect(url, reconnect=None) as second:
+        while True:
+            try:
+                channel = await second.channel(resume=lost.channel_id, consumers={"mine": queue})
+            except NotFound:  # The broker has not noticed yet.
+                continue
+            break
+        await channel.publish("after", queue)
+        delivery = await channel.resumed["mine"].receive()
+        assert delivery.text() == "after"
+        await delivery.ack()
+        await channel.resumed["mine"].cancel()
+        await channel.delete_queue(queue)
+    async with connect(broker.url, reconnect=None) as modern:
+        with pytest.raises(UsageError, match="cannot resume"):
+            modern.channel(resume=b"x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -48,8 +48,10 @@ from headrace.protocol.codec_0_x import (
     ChannelCloseOk,
     ChannelFlow,
     ChannelFlowOk,
+    ChannelOk,
     ChannelOpen,
     ChannelOpenOk,
+    ChannelResume,
     ConfirmSelect,
     ConfirmSelectOk,
     MethodBase,
@@ -116,6 +118,8 @@ class Channel(Declarations, Native):
         unconfirmed_max: int = UNCONFIRMED_MAX,
         retry_lost: bool = False,
         on_return: Callable[[Returned], None] | None = None,
+        resume: bytes = b"",
+        consumers: Mapping[str, str] | None = None,
     ) -> None:
         Native.__init__(self)
         self.connection = connection
@@ -138,6 +142,11 @@ class Channel(Declarations, Native):
         self._flow.set()
         self._transaction: Transaction | None = None
         self._error: ClientError | None = None
+        self.channel_id = resume  # In 0-9: what a lost channel is resumed by.
+        self._resume = bool(resume)
+        self.resumed = {
+            tag: self._adopt(queue, tag) for tag, queue in (consumers or {}).items() if resume
+        }
 
     def __repr__(self) -> str:
         return f"<Channel {self.number} of {self.connection!r}>"
@@ -459,7 +468,13 @@ class Channel(Declarations, Native):
         self._flow.set()
         self.ticket = 0  # It was the lost channel's.
         try:
-            await self._calls.exchange(link, ChannelOpen(), ChannelOpenOk)
+            if self._resume:
+                self._resume = False  # Once: the next time it is another channel.
+                resume = ChannelResume(channel_id=self.channel_id)
+                await self._calls.exchange(link, resume, ChannelOk)
+            else:
+                answer = await self._calls.exchange(link, ChannelOpen(), ChannelOpenOk)
+                self.channel_id = answer.channel_id
             if self._mode is Mode.TX:
                 await self._calls.exchange(link, TxSelect(), TxSelectOk)
             elif self._mode is Mode.CONFIRM:
@@ -563,6 +578,13 @@ class Channel(Declarations, Native):
         self.connection.forget(self)
 
     # --- Inside -------------------------------------------------------------------------------
+
+    def _adopt(self, queue: str, tag: str) -> Consumer:
+        """A consumer that the broker has kept with the channel."""
+        consumer = self.consume(queue, tag=tag)
+        consumer.started = True
+        self._sinks[tag] = consumer
+        return consumer
 
     async def _ready(self) -> Link:
         """The link, once the channel is open on one."""

@@ -36,7 +36,7 @@ from headrace.client.session import Session
 from headrace.client.stream import Stream
 from headrace.client.url import Settings, parse_url
 from headrace.spec.reply import ReplyCode
-from headrace.spec.tables import V0_10
+from headrace.spec.tables import V0_9, V0_10
 
 if TYPE_CHECKING:
     from headrace.client.link import Link
@@ -150,12 +150,18 @@ class Connection:
         unconfirmed_max: int = UNCONFIRMED_MAX,
         retry_lost: bool = False,
         on_return: Callable[[Returned], None] | None = None,
+        resume: bytes = b"",
+        consumers: Mapping[str, str] | None = None,
     ) -> Opening[Channel]:
         """Open a channel: `await` it, or use it with `async with`.
 
         `confirm=False` publishes without waiting; returned messages then go to `on_return`.
         `retry_lost` publishes again what a lost connection left unconfirmed, perhaps twice.
+        In 0-9, `resume` is the `channel_id` of a channel whose connection was lost: it goes on
+        here, as do its `consumers` (queues by tag), which are in `channel.resumed`.
         """
+        if resume and self.version is not V0_9:
+            raise UsageError(f"AMQP {self.version.label} cannot resume channels")
 
         async def open_channel() -> Channel:
             link = await self._ready_link()
@@ -166,6 +172,8 @@ class Connection:
                 unconfirmed_max=unconfirmed_max,
                 retry_lost=retry_lost,
                 on_return=on_return,
+                resume=resume,
+                consumers=consumers,
             )
             self._channels[channel.number] = channel
             try:

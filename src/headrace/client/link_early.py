@@ -26,6 +26,7 @@ from headrace.protocol.codec_0_x import (
     ChannelFlow,
     ChannelFlowOk,
     ChannelOpen,
+    ChannelResume,
     ConfirmSelect,
     ConfirmSelectOk,
     MethodBase,
@@ -57,7 +58,7 @@ class EarlyLink(Link):
     def send(self, channel: int, method: MethodBase) -> None:
         """Queue a method, or what says the same."""
         match method:
-            case ChannelOpen():
+            case ChannelOpen() | ChannelResume():
                 self._states[channel] = _State()
             case ConfirmSelect():
                 self._states[channel].confirms = True
