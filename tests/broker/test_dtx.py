@@ -33,7 +33,7 @@ from headrace.protocol.codec_0_x import (
     TxSelect,
     TxSelectOk,
 )
-from headrace.spec.tables import V0_8, V0_9, Version
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from serving import Served
 
 if TYPE_CHECKING:
@@ -352,4 +352,31 @@ def test_a_prepared_transaction_survives_kill_9(durable: Served) -> None:
     client.close()
     durable.stop()
     durable.start()
+    assert Decide(durable.url)("list") == ""
+
+
+def test_a_stream_gets_what_was_prepared_for_it(durable: Served) -> None:
+    client = Talk(durable.host, durable.port, V0_9_1)
+    client.declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    client.publish("s", b"before", delivery_mode=2)
+    client.close()
+    early = Talk(durable.host, durable.port, V0_9)
+    early.probe = "s"
+    begin(early, "streamed")
+    early.publish("s", b"small", b"x" * 300_000, delivery_mode=2)
+    assert early.silent()
+    decide = Decide(durable.url)
+    assert decide("prepare", "streamed") == "xa-ok"
+    durable.kill()
+    early.close()
+    durable.start()
+    decide = Decide(durable.url)
+    assert decide("commit", "streamed") == "xa-ok"
+    durable.kill()
+    durable.start()
+    client = Talk(durable.host, durable.port, V0_9_1)
+    client.consume("s", no_ack=True, arguments={"x-stream-offset": "first"})
+    found = [client.content(BasicDeliver)[1] for _ in range(3)]
+    assert found == [b"before", b"small", b"x" * 300_000]
+    client.close()
     assert Decide(durable.url)("list") == ""
