@@ -74,6 +74,7 @@ class GatewayConnection(Connection):
         self.line: Any = None  # and that store's ConfirmLine.
         self.mechanism = ""
         self.client_properties: dict[str, Any] = {}
+        self.joined: list[Any] = []  # Sessions that came back in this read.
         self.unflushed: list[Session] = []  # Sessions with a batch of this read.
         self.handlers: dict[str, Any] = shared.handlers
         context.connections[number] = self
@@ -182,8 +183,8 @@ class GatewayConnection(Connection):
         for subscription in list(session.subscriptions.values()):
             subscription.publisher = self.number
             subscription.attach()
-        if not session.resuming:
-            session.refresh_all()
+        if session.subscriptions:
+            self.joined.append(session)  # Its command-point comes before any delivery.
 
     def on_resumed(self, session: Any, kept: bool) -> None:
         session.refresh_all()
@@ -280,6 +281,12 @@ class GatewayConnection(Connection):
             session: Session
             for session in waiting:
                 session.close_batch()
+        if self.joined:
+            joined = self.joined
+            self.joined = []
+            for returned in joined:
+                if returned.connection is self and not returned.resuming:
+                    returned.refresh_all()
         Connection.turn_over(self)
 
     def announce_later(self) -> None:

@@ -99,7 +99,7 @@ class Subscription(Consumer):
         if self.credit_messages == 0 or self.credit_octets == 0:
             return False
         link = self.session.connection
-        if link is None:
+        if link is None or self.session.resuming:
             return False
         if link.tail - link.head + link.chained > link.output_max:
             starving = link.starving
