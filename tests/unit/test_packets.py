@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pace of stream packets, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.gateway.packets import Pace, PacketDesk, StreamConsumer, packet
+from headrace.model.agenda import Agenda
+from headrace.model.lanes import lane_of
+from headrace.model.message import KIND_STREAM, Message
+from headrace.model.ports import Store
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Consumer, Queue
+
+START_MS = 1_000_000
+
+
+class Desk(PacketDesk):
+    """A desk that notes when what was delivered."""
+
+    def __init__(self, vhost: VirtualHost, shared: Pace) -> None:
+        super().__init__(vhost, 1, shared)
+        self.times: list[int] = []
+        self.own: list[Consumer] = []
+
+    def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
+        self.times.append(self.vhost.tally.now_ms - START_MS)
+
+    def ready(self, lane: Queue) -> bool:
+        return True
+
+    def consumers(self) -> Iterable[Consumer]:
+        return self.own
+
+    def consume(self, queue: Queue) -> StreamConsumer:
+        consumer = StreamConsumer(self, lane_of(queue, KIND_STREAM), "tag")
+        self.own.append(consumer)
+        consumer.queue.add_consumer(consumer)
+        consumer.queue.drain()
+        return consumer
+
+
+@pytest.fixture
+def vhost() -> VirtualHost:
+    return VirtualHost("/", store=Store(), tally=Tally(now_ms=START_MS), agenda=Agenda())
+
+
+def publish(vhost: VirtualHost, queue: Queue, count: int, size: int = 1000) -> None:
+    for _ in range(count):
+        vhost.deliver(packet("", queue.name, bytes(14), bytes(size)), [queue], persistent=False)
+
+
+def pass_time(vhost: VirtualHost, until_ms: int) -> None:
+    while vhost.agenda.next_ms and vhost.agenda.next_ms <= START_MS + until_ms:
+        vhost.tally.now_ms = vhost.agenda.next_ms
+        vhost.agenda.run(vhost.tally.now_ms)
+    vhost.tally.now_ms = START_MS + until_ms
+
+
+@pytest.mark.rule("0-9/stream.qos.consume-rate#01")
+@pytest.mark.rule("0-10/s238")
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_packets_keep_the_rate(vhost: VirtualHost, everywhere: bool) -> None:
+    desk = Desk(vhost, Pace())
+    queue = vhost.declare_queue("q")
+    desk.consume(queue)
+    desk.qos(10_000, everywhere)
+    publish(vhost, queue, 20)
+    pass_time(vhost, 950)
+    assert len(desk.times) == 10
+    gaps = [b - a for a, b in zip(desk.times, desk.times[1:], strict=False)]
+    assert 79 <= gaps[0] <= 102  # A consumer may be 20 ms ahead.
+    assert all(99 <= gap <= 102 for gap in gaps[1:])
+    desk.qos(0, everywhere)
+    assert len(desk.times) == 20
+
+
+def test_a_late_timer_is_made_up_for_a_little_only(vhost: VirtualHost) -> None:
+    desk = Desk(vhost, Pace())
+    queue = vhost.declare_queue("q")
+    desk.consume(queue)
+    desk.qos(1_000_000, False)
+    publish(vhost, queue, 1)
+    vhost.tally.now_ms += 10_000
+    publish(vhost, queue, 100)
+    assert 15 <= len(desk.times) <= 25
+
+
+def test_a_connections_pace_is_all_its_channels(vhost: VirtualHost) -> None:
+    shared = Pace()
+    first, second = Desk(vhost, shared), Desk(vhost, shared)
+    queue = vhost.declare_queue("q")
+    first.consume(queue)
+    second.consume(queue)
+    first.qos(10_000, True)
+    publish(vhost, queue, 20)
+    pass_time(vhost, 950)
+    assert len(first.times) + len(second.times) == 10
+    assert first.times
+    assert second.times
+
+
+def test_a_desk_that_is_over_wakes_nobody(vhost: VirtualHost) -> None:
+    desk = Desk(vhost, Pace())
+    queue = vhost.declare_queue("q")
+    desk.consume(queue)
+    desk.qos(10, False)
+    publish(vhost, queue, 3)
+    assert len(vhost.agenda) == 1
+    desk.end()
+    assert len(vhost.agenda) == 0
+    assert len(desk.times) == 1
