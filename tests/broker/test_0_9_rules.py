@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from file_talk import FileTalk
 from raw_client import Raw
 from talk import Content, Talk
 
@@ -37,6 +38,14 @@ from headrace.protocol.codec_0_x import (
     ExchangeDeclareOk,
     ExchangeDelete,
     ExchangeDeleteOk,
+    FileAck,
+    FilePublish,
+    FileQos,
+    FileQosOk,
+    MessageConsume,
+    MessageOk,
+    MessageReject,
+    MessageTransfer,
     MethodBase,
     QueueBind,
     QueueBindOk,
@@ -47,6 +56,7 @@ from headrace.protocol.codec_0_x import (
     QueuePurgeOk,
     QueueUnbind,
     QueueUnbindOk,
+    StreamDeliver,
     TxSelect,
     TxSelectOk,
 )
@@ -540,13 +550,13 @@ def test_messages_that_cannot_be_processed_go_to_a_dead_letter_queue(
         },
     )
     client.publish(name, b"poison")
-    client.consume(name)
     for n in range(6):
-        tag, again, _ = deliveries(client, 1)[0]
-        assert again == (n > 0)
-        client.send(BasicReject(delivery_tag=tag, requeue=True))
-    client.probe = name
-    assert client.silent()
+        client.send(BasicGet(queue=name))
+        method, _ = client.content(BasicGetOk)
+        assert method.redelivered == (n > 0)
+        client.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
+    client.send(BasicGet(queue=name))
+    client.heard(BasicGetEmpty)
     assert client.get(f"{name}-dead") == b"poison"
 
 
@@ -672,6 +682,25 @@ def test_a_rejected_message_is_another_clients_or_dropped(
     assert other.count(name) == 0
 
 
+@rule("0-9/basic.reject.requeue#01")
+@rule("0-9/basic.reject#03")
+def test_a_message_given_back_goes_to_somebody_else(client: Talk, other: Talk, name: str) -> None:
+    client.declare(name)
+    client.consume(name, "one")
+    client.consume(name, "two")
+    client.publish(name, b"x", b"y")
+    tags = {body: tag for tag, _, body in deliveries(client, 2)}
+    client.send(BasicReject(delivery_tag=tags[b"x"], requeue=True))
+    client.consume(name, "three")
+    assert client.silent()  # None of the channel's consumers gets it again,
+    assert client.count(name) == 1
+    client.publish(name, b"z")
+    assert deliveries(client, 1)[0][2] == b"z"  # and it is in the way of nothing.
+    other.consume(name)
+    assert deliveries(other, 1) == [(1, True, b"x")]
+    other.ack(1)
+
+
 @rule("0-9/basic.recover#01")
 def test_recover_redelivers(client: Talk, name: str) -> None:
     client.declare(name)
@@ -699,6 +728,58 @@ def test_recover_sync_is_answered(client: Talk, version: Version, name: str) -> 
         assert received == {"Content", BasicRecoverSyncOk.__name__}
     client.call(TxSelect(), TxSelectOk)
     assert refused(client, BasicRecover(requeue=True)) == 406
+
+
+@rule("0-9/reject-code#01")
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_a_message_is_rejected_with_a_code_of_the_standard(
+    talk: Talker, version: Version, name: str, code: int
+) -> None:
+    client = talk(version)
+    if version is V0_8:
+        with pytest.raises(ValueError, match=r"0-8 has no message\.reject"):
+            client.send(MessageReject(code=code))
+        return
+    client.declare(name)
+    client.publish(name, b"x")
+    client.call(MessageConsume(queue=name, destination="mine"), MessageOk)
+    client.heard(MessageTransfer)
+    client.send(MessageReject(code=code))
+    if code > 1:
+        assert client.raw.closed_connection().code == 502
+    else:
+        assert client.silent()
+
+
+@rule("0-9/queue#any-content")
+@pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
+def test_every_queue_takes_every_content(
+    served: Served, version: Version, name: str, kind: str
+) -> None:
+    client = FileTalk(served.host, served.port, version)
+    exchange(client, name, kind)
+    queues = [f"{name}-{n}" for n in range(3)]
+    for queue in queues:
+        client.declare(queue)
+        bind(client, queue, name, "key")
+    for n in range(2):
+        client.publish("key", b"basic %d" % n, exchange=name)
+        client.publish_packet("key", b"stream %d" % n, exchange=name)
+        client.stage(f"{name}{n}", b"file %d" % n)
+        publish = FilePublish(exchange=name, routing_key="key", identifier=f"{name}{n}")
+        client.send(publish)
+    for queue in queues:
+        client.declare(queue)
+        assert [client.get(queue) for _ in range(3)] == [b"basic 0", b"basic 1", None]
+        client.consume_packets(queue, f"packets of {queue}")
+        assert [client.content(StreamDeliver)[1] for _ in range(2)] == [b"stream 0", b"stream 1"]
+        client.call(FileQos(prefetch_count=1), FileQosOk)
+        client.consume_files(queue, f"files of {queue}")
+        for n in range(2):
+            deliver, staged = client.receive()
+            assert staged.body == b"file %d" % n
+            client.send(FileAck(delivery_tag=deliver.delivery_tag))
+    client.close()
 
 
 # -- What the field's clients add ------------------------------------------------------------------

@@ -334,6 +334,7 @@ async def test_no_ack(url: str, name: Name) -> None:
                 pass
 
 
+@pytest.mark.rule("0-9/redelivered#hinting")
 async def test_recover(url: str, name: Name) -> None:
     queue = name("q")
     async with connect(url) as connection, connection.channel() as channel:

@@ -35,6 +35,7 @@ cdef class Channel(ProtocolChannel):
     cdef public Converter converter
     cdef public object message_side
     cdef public str last_queue
+    cdef public set refused
     cdef public bytes id
     cdef public unsigned int ticket
     cdef public bytes ticket_address

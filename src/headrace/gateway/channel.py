@@ -77,6 +77,8 @@ class BasicConsumer(Consumer):
         if self.no_local and self.publisher == message.publisher:
             return 0
         channel = self.channel
+        if channel.refused is not None and message.seq in channel.refused:
+            return 0
         if (
             channel.prefetch_size
             and not self.no_ack
@@ -205,6 +207,7 @@ class Channel(ProtocolChannel):
         self.converter: Converter | None = None  # For what is got and came from 0-10.
         self.message_side: Any = None  # Its part in the message class of 0-9.
         self.last_queue = ""
+        self.refused: set[int] | None = None  # By seq: what may not come here again (0-8, 0-9).
         self.id: bytes | None = None  # What channel.resume of 0-9 knows it by.
         self.ticket = 0  # The access ticket of the last publish with one,
         self.ticket_address: bytes | None = None  # and where that went.

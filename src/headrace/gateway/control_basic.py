@@ -43,6 +43,7 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_8
 
 CONSUMERS_MAX = 65535  # On one channel.
+REFUSED_MAX = 65536  # Messages that a channel gave back; beyond it they may come again.
 
 
 def queue_of(connection: Any, channel: Any, name: str) -> Any:
@@ -121,7 +122,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
-    consumer.selective = method.no_local or channel.prefetch_size > 0
+    consumer.selective = method.no_local or channel.prefetch_size > 0 or bool(channel.refused)
     consumer.priority = max(-(2**31), min(2**31 - 1, priority))
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
@@ -238,7 +239,26 @@ def ack(connection: Any, channel: Channel, method: BasicAck) -> None:
 def reject(connection: Any, channel: Channel, method: BasicReject) -> None:
     """Give back or discard one delivery."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
+    if connection.early and method.requeue and channel.holds(method.delivery_tag):
+        refuse(channel, method.delivery_tag)
     channel.settle(method.delivery_tag, False, outcome)
+
+
+def refuse(channel: Channel, tag: int) -> None:
+    """See that a delivery does not come to the channel's consumers again.
+
+    It waits for another consumer (0-9/basic.reject.requeue#01); a client that asks for it with
+    basic.get may have it.
+    """
+    held = channel.held
+    message = held[tag] if held and tag in held else channel.ring.at(tag - channel.base)
+    if channel.refused is None or len(channel.refused) >= REFUSED_MAX:
+        channel.refused = set()
+    channel.refused.add(message.seq)
+    for consumer in (channel.consumers or {}).values():
+        if not consumer.selective:
+            consumer.selective = True
+            consumer.queue.selective += 1
 
 
 def nack(connection: Any, channel: Channel, method: BasicNack) -> None:

@@ -280,7 +280,13 @@ def ok(connection: Any, channel: Channel, method: MessageOk) -> None:
 
 
 def reject(connection: Any, channel: Channel, method: MessageReject) -> None:
-    """The client does not take a message."""
+    """The client does not take a message.
+
+    Raises:
+        AmqpError: the code is none of the standard's (0-9/reject-code#01).
+    """
+    if method.code not in (REJECT_GENERIC, REJECT_IMMEDIATE):
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown reject code {method.code}")
     side_of(connection, channel).rejected()
 
 

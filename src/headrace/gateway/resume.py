@@ -41,7 +41,7 @@ class Suspensions:
 
     def fresh_id(self) -> bytes:
         """Return an id that nobody can guess."""
-        return secrets.token_hex(ID_OCTETS).encode()
+        return secrets.token_urlsafe(ID_OCTETS).encode()
 
     def suspend(self, connection: Any, channel: Any) -> bool:
         """Keep a channel whose connection is lost; tell whether it is kept."""
