@@ -622,6 +622,7 @@ def test_a_failed_session_is_not_kept() -> None:
     [
         pytest.param(frame(15, 1, b"\x08\x63\x01\x00"), 540, id="unknown command"),
         pytest.param(frame(15, 1, b"\x08"), 503, id="no command"),
+        pytest.param(frame(15, 1, b"\x03\x02\x01\x00\x00\x00"), 503, id="result of no command"),
         pytest.param(frame(15, 1, b"\x08\x01\x01\x00"), 503, id="no packing flags"),
         pytest.param(frame(15, 1, b"\x08\x01\x02\x00\x00\x00"), 503, id="session header too long"),
         pytest.param(frame(15, 1, b"\x08\x01\x01\x02\x00\x00"), 503, id="unknown session flag"),

@@ -464,6 +464,10 @@ class Session:
         if isinstance(decoded, ExecutionSync):
             self.wait()
         elif isinstance(decoded, ExecutionResult):
+            if decoded.command_id is None:
+                raise ExecutionError(
+                    ExecutionCode.COMMAND_INVALID, "execution.result names no command", 0
+                )
             self.complete(self.command_id)
             connection.on_result(self, decoded.command_id, decoded.value)
         elif isinstance(decoded, ExecutionException):
