@@ -22,6 +22,7 @@ from headrace.bench.usage import Usage, find_listener
 from headrace.bench.workload import WORKLOADS, Bench, Figure
 from headrace.client.url import parse_url
 from headrace.protocol.codec_0_x import BasicGet, BasicGetOk
+from headrace.spec.tables import V0_9_1, V0_10, Version
 
 COUNT = 500
 
@@ -45,6 +46,21 @@ def test_workloads_find_nothing_wrong(bench: Bench, name: str) -> None:
     sample = WORKLOADS[name].measure(bench)
     assert sample.problems == []
     assert sample.figures
+
+
+@pytest.mark.parametrize(
+    ("name", "publish", "consume"),
+    [("W1", V0_9_1, V0_10), ("W2", V0_10, V0_10), ("W1", V0_10, V0_9_1)],
+    ids=str,
+)
+def test_workloads_run_by_other_versions(
+    bench: Bench, name: str, publish: Version, consume: Version
+) -> None:
+    sample = WORKLOADS[name].measure(
+        replace(bench, publish_version=publish, consume_version=consume)
+    )
+    assert sample.problems == []
+    assert sample.figures[Figure.DELIVERED] > 0
 
 
 @pytest.mark.parametrize("name", [name for name in GROWTH if "5M" not in name])
