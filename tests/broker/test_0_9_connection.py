@@ -11,6 +11,8 @@ from raw_client import Raw, method_frame, start_ok
 from talk import Talk
 
 from headrace.protocol.codec_0_x import (
+    AccessRequest,
+    AccessRequestOk,
     BasicAck,
     BasicDeliver,
     ChannelClose,
@@ -30,8 +32,13 @@ from headrace.protocol.codec_0_x import (
     ConnectionRedirect,
     ConnectionStartOk,
     ConnectionTuneOk,
+    MessageConsume,
+    MessageOk,
+    MessageTransfer,
     QueueDeclare,
     QueueDeclareOk,
+    QueuePurge,
+    QueuePurgeOk,
     TxSelect,
     TxSelectOk,
 )
@@ -425,6 +432,27 @@ def test_a_transaction_goes_on(served: Served, name: str) -> None:
     client.publish(name, b"two")
     client.call(TxCommit(), TxCommitOk)
     assert client.count(name) == 2
+
+
+def test_consumers_of_the_message_class_and_tickets_go_along(served: Served, name: str) -> None:
+    lost = Lost(served)
+    request = AccessRequest(realm="/data", active=True, write=True, read=True)
+    ticket = lost.talk.call(request, AccessRequestOk).ticket
+    lost.talk.declare(name)
+    consume = MessageConsume(queue=name, destination="mine", ticket=ticket)
+    lost.talk.call(consume, MessageOk)
+    lost.lose()
+    client = resumed(served, lost.id, 3)
+    client.probe = name
+    client.publish(name, b"x", channel=3)
+    assert client.heard(MessageTransfer, 3).destination == "mine"
+    client.send(MessageOk(), 3)
+    client.send(QueuePurge(queue=name, ticket=ticket), 3)
+    client.heard(QueuePurgeOk, 3)
+    renewed = client.call(request, AccessRequestOk, 3).ticket
+    assert renewed != ticket
+    client.send(QueuePurge(queue=name, ticket=ticket), 3)
+    assert client.closed(3).code == 403
 
 
 def test_an_unknown_id_is_not_found(served: Served) -> None:

@@ -98,6 +98,7 @@ def resume(connection: Any, fresh: Any, suspended: Suspended) -> Any:
     connection.channels[number] = channel
     connection.last = None
     connection.unacked += channel.unacked
+    connection.context.tickets.move(channel, suspended.connection, connection)
     for desk in (channel.files, channel.packets):
         if desk is not None:
             desk.move_to(connection)

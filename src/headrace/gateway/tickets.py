@@ -140,6 +140,7 @@ class Tickets:
     def drop(self, connection: Any, ticket: Ticket) -> None:
         """A ticket is void."""
         del connection.tickets[ticket.number]
+        ticket.channel.ticket = 0  # A publish with it was checked: the next one is again.
         key = (ticket.vhost, ticket.realm)
         holders = self.held[key]
         del holders[ticket]
@@ -150,6 +151,20 @@ class Tickets:
         """The tickets of a channel go with it."""
         for ticket in [t for t in connection.tickets.values() if t.channel is channel]:
             self.drop(connection, ticket)
+
+    def move(self, channel: Any, lost: Any, connection: Any) -> None:
+        """A channel is resumed over another connection: its tickets go with it.
+
+        One whose number is taken there is void.
+        """
+        for number, ticket in list(lost.tickets.items()):
+            if ticket.channel is not channel:
+                continue
+            if number in connection.tickets:
+                self.drop(lost, ticket)
+            else:
+                connection.tickets[number] = lost.tickets.pop(number)
+                connection.last_ticket = max(connection.last_ticket, number)
 
     def find(self, connection: Any, channel: Any, number: int) -> Ticket:
         """Return the ticket of that number.
