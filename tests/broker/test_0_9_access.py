@@ -21,6 +21,7 @@ from headrace.protocol.codec_0_x import (
     ExchangeDeclare,
     ExchangeDeclareOk,
     ExchangeDelete,
+    ExchangeDeleteOk,
     MethodBase,
     QueueBind,
     QueueDeclare,
@@ -289,3 +290,19 @@ def test_what_is_made_with_a_ticket_belongs_to_its_realm(
     client.send(BasicGet(queue=name, ticket=other), 2)
     assert client.closed(2).code == 403
     assert client.get(name) is None  # Without a ticket permissions decide.
+
+
+@EARLY
+def test_publishes_are_checked_again_when_their_exchange_is_made_anew(
+    talk: Talker, version: Version, name: str
+) -> None:
+    client, other = talk(version), talk(version)
+    mine, theirs = full(client), full(other, "admin")
+    declare = ExchangeDeclare(exchange=name, type="fanout")
+    client.call(declare, ExchangeDeclareOk)
+    publish(client, name, "", b"x", mine)
+    other.call(ExchangeDelete(exchange=name), ExchangeDeleteOk)
+    declare.ticket = theirs
+    other.call(declare, ExchangeDeclareOk)
+    publish(client, name, "", b"x", mine)
+    assert client.closed().code == 403

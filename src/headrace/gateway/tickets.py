@@ -230,6 +230,9 @@ class Tickets:
         ticket = connection.tickets.get(method.ticket)
         if thing is not None and ticket is not None:
             thing.realm = ticket.realm
+            for holders in self.held.values():  # Publishes that were checked before are again.
+                for other in holders:
+                    other.channel.ticket = 0
 
 
 def resource(vhost: Any, kind: str, name: str) -> Any:
