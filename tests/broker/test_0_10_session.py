@@ -10,6 +10,7 @@ import pytest
 from talk_0_10 import Talk, TalkSession
 
 from headrace.protocol.codec_0_10 import (
+    ConnectionStartOk,
     DtxSelect,
     MessageAccept,
     MessageFlow,
@@ -160,3 +161,20 @@ def test_a_client_without_a_virtual_host_gets_the_default_one(broker: LocalBroke
     session = talk.attach()
     assert session.call(QueueQuery(queue="x")).queue is None
     talk.close()
+
+
+def test_anonymous_clients_are_let_in_only_where_a_user_stands_for_them(
+    broker: LocalBroker,
+) -> None:
+    talk = Talk(broker.port, opened=False)
+    assert talk.control("connection.start").mechanisms == ["PLAIN", "AMQPLAIN"]
+    talk.close()
+    with LocalBroker(anonymous_user="guest") as open_one:
+        talk = Talk(open_one.port, opened=False)
+        assert "ANONYMOUS" in talk.control("connection.start").mechanisms
+        talk.machine.send_control(
+            ConnectionStartOk(client_properties={}, mechanism="ANONYMOUS", locale="en_US")
+        )
+        talk.push()
+        assert talk.control("connection.tune")
+        talk.close()

@@ -116,10 +116,12 @@ class Access:
         directory: Directory,
         *,
         guest_loopback_only: bool = True,
+        anonymous_user: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._guest_loopback_only = guest_loopback_only
+        self._anonymous_user = anonymous_user  # As whom clients log in by ANONYMOUS; empty: none.
         self._clock = clock
         self._secret = os.urandom(32)
         self._remembered: OrderedDict[bytes, float] = OrderedDict()
@@ -156,6 +158,8 @@ class Access:
         Raises:
             LoginRefused: the response is malformed.
         """
+        if mechanism == "ANONYMOUS":
+            return self._anonymous(peer_is_loopback)
         name, password = read_response(mechanism, response)
         account = self.snapshot.accounts.get(name)
         if account is None or not self._may_come_from(name, peer_is_loopback):
@@ -202,6 +206,12 @@ class Access:
         self._remembered[self._key(account, password)] = self._clock() + LOGINS_REMEMBERED_S
         while len(self._remembered) > LOGINS_REMEMBERED_MAX:
             self._remembered.popitem(last=False)
+
+    def _anonymous(self, peer_is_loopback: bool) -> User:
+        account = self.snapshot.accounts.get(self._anonymous_user)
+        if account is None or not self._may_come_from(account.name, peer_is_loopback):
+            raise LoginRefused("nobody may log in without a name")
+        return User(self, account.name, account.tags)
 
     def _may_come_from(self, name: str, peer_is_loopback: bool) -> bool:
         return peer_is_loopback or name != GUEST or not self._guest_loopback_only

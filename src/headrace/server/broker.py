@@ -12,7 +12,7 @@ import ssl
 from functools import partial
 from typing import Any
 
-from headrace.gateway.access import Access, LoginRefused
+from headrace.gateway.access import MECHANISMS, Access, LoginRefused
 from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
 from headrace.gateway.context_0_10 import Context010
@@ -85,7 +85,9 @@ class Broker:
             raise StartError(str(error)) from error
         try:
             self.access = Access(
-                self.storage.users, guest_loopback_only=settings.guest_loopback_only
+                self.storage.users,
+                guest_loopback_only=settings.guest_loopback_only,
+                anonymous_user=settings.anonymous_user,
             )
             if self.storage.first_account is not None:
                 password = settings.default_pass.encode()
@@ -125,6 +127,7 @@ class Broker:
             output_max=settings.output_size_max,
             server_properties=self.introduction(settings.product, settings.product_version),
             specification_qos=settings.specification_qos,
+            mechanisms=MECHANISMS + (b" ANONYMOUS" if settings.anonymous_user else b""),
             offers=self.offers(),
         )
         self.shared_0_10 = Context010(

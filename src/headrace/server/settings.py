@@ -180,6 +180,9 @@ class Settings:
     )
 
     guest_loopback_only: bool = setting(True, "The user guest may log in over loopback only.")
+    anonymous_user: str = setting(
+        "", "User as whom clients may log in by SASL ANONYMOUS; empty: they may not."
+    )
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)
     default_vhost: str = setting("/", "Virtual host made in a new data directory.")
