@@ -611,7 +611,7 @@ class Session:
         return (await self._result(DtxRecover(), RecoverResult)).in_doubt or []
 
     async def dtx_set_timeout(self, xid: Xid, timeout_s: int) -> None:
-        """Have a branch rolled back when it is not ended in time; 0 for no limit."""
+        """Have a branch rolled back when it is not prepared in time; 0 is the default again."""
         await self.call(DtxSetTimeout(xid=xid, timeout=timeout_s))
 
     async def dtx_get_timeout(self, xid: Xid) -> int:
