@@ -834,7 +834,7 @@ class Session:
         return self._run(self._source.dtx_recover())
 
     def dtx_set_timeout(self, xid: Xid, timeout_s: int) -> None:
-        """Have a branch rolled back when it is not ended in time; 0 for no limit."""
+        """Have a branch rolled back when it is not prepared in time; 0 is the default again."""
         self._run(self._source.dtx_set_timeout(xid, timeout_s))
 
     def dtx_get_timeout(self, xid: Xid) -> int:
