@@ -233,6 +233,22 @@ def test_a_full_queue_refuses_rather_than_lose(session: TalkSession, name: str) 
     assert depth(session, name) == 1
 
 
+def test_a_stream_takes_and_gives_messages_of_both_families(
+    broker: LocalBroker, session: TalkSession, name: str
+) -> None:
+    arguments = {"x-queue-type": "stream"}
+    session.call(QueueDeclare(queue=name, durable=True, arguments=arguments))
+    session.publish(b"a", name)
+    session.publish(b"b" * 200_000, name)
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.publish(b"c", name)
+    session.subscribe(name, arguments={"x-stream-offset": "first"})
+    got = session.take_deliveries(3)
+    assert [len(delivery.body) for delivery in got] == [1, 200_000, 1]
+    offsets = [d.message.application_headers["x-stream-offset"] for d in got]
+    assert offsets == [0, 1, 2]
+
+
 # --- Delete, purge, query ---------------------------------------------------------------------
 
 
