@@ -46,7 +46,10 @@ It makes queues and exchanges named `headrace.conformance.…` and deletes them;
 when a rule with MUST does not hold. RabbitMQ 3.10.8 keeps 88 of the 97 rules of 0-9-1 that this can
 tell: it has no `immediate`, no prefetch size and no channel.flow from clients, gives a rejected
 message to the consumer that rejected it, and lets a failed unbind pass, among others. Headrace
-keeps all of them; the same checks are in its test suite.
+keeps all of them, and the 140 rules of 0-10 that this can tell: of how connections and sessions
+begin and end, of exchanges, queues, bindings, messages and credit, of local and of distributed
+transactions. The same checks are in its test suite. Where 0-10 says that an exception must be
+raised, any exception of the session will do, unless the kind of it is beyond doubt.
 
 | | statements | proven by tests | with a reason | open |
 |---|---|---|---|---|

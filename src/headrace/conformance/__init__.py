@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conformance: the standards' rules, and checks of them that any broker can be put to."""
 
-from headrace.conformance import basic, connection, exchange, queue, tx
+from headrace.conformance import (
+    basic,
+    connection,
+    exchange,
+    exchange_0_10,
+    message_0_10,
+    opening_0_10,
+    queue,
+    queue_0_10,
+    tx,
+    tx_0_10,
+)
 from headrace.conformance.check import CHECKS, Check, Site, site
 from headrace.conformance.peer import BrokenRule, NotServed, Peer
 from headrace.conformance.rules import RULES, Rule
@@ -18,7 +29,12 @@ __all__ = [
     "basic",
     "connection",
     "exchange",
+    "exchange_0_10",
+    "message_0_10",
+    "opening_0_10",
     "queue",
+    "queue_0_10",
     "site",
     "tx",
+    "tx_0_10",
 ]

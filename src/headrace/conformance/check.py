@@ -10,21 +10,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.client.errors import ChannelClosed, ClientError
 from headrace.conformance.peer import BrokenRule, Peer
 from headrace.conformance.rules import RULES
+from headrace.conformance.session_peer import SessionPeer
+from headrace.protocol import codec_0_10
 from headrace.protocol.codec_0_x import (
     ExchangeDelete,
     ExchangeDeleteOk,
     QueueDelete,
     QueueDeleteOk,
 )
-from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
 
 PREFIX = "headrace.conformance."  # Of all names that checks use.
-FAMILY = {"0-9-1": V0_9_1, "0-9": V0_9}
 
 
 @dataclass(slots=True)
@@ -44,6 +46,12 @@ class Site:
     def raw(self, window: int = 0) -> Peer:
         """A connection on which nothing was said; a socket of `window` octets if not 0."""
         peer = Peer(self.settings, self.version, window)
+        self.stack.callback(peer.drop if self.version is V0_10 else peer.close)
+        return peer
+
+    def session(self) -> SessionPeer:
+        """A connection of 0-10 with one session; it is closed when the check is over."""
+        peer = SessionPeer(self.settings)
         self.stack.callback(peer.close)
         return peer
 
@@ -59,6 +67,9 @@ class Site:
 
     def clean(self) -> None:
         """Delete what the check made."""
+        if self.version is V0_10:
+            self._clean_0_10()
+            return
         deletes = [(QueueDelete(queue=name), QueueDeleteOk) for name in self.queues]
         more = [(ExchangeDelete(exchange=name), ExchangeDeleteOk) for name in self.exchanges]
         for method, answer in itertools.chain(deletes, more):
@@ -66,6 +77,21 @@ class Site:
                 peer = Peer(self.settings, self.version)
                 self.stack.callback(peer.close)
                 peer.open().call(method, answer)
+
+    def _clean_0_10(self) -> None:
+        commands: list[codec_0_10.Command] = [
+            codec_0_10.QueueDelete(queue=name) for name in self.queues
+        ]
+        # An exchange stays while another one has it as alternate: the youngest goes first.
+        commands += [codec_0_10.ExchangeDelete(exchange=name) for name in reversed(self.exchanges)]
+        if not commands:
+            return
+        with contextlib.suppress(ClientError, OSError), contextlib.closing(self.session()) as peer:
+            for command in commands:
+                try:
+                    peer.call(command)
+                except ChannelClosed:  # It is not there.
+                    peer.session = peer.another()
 
 
 _NUMBERS = itertools.count(1)
@@ -97,7 +123,7 @@ class Check:
     @property
     def versions(self) -> tuple[Version, ...]:
         """The versions that it says something about."""
-        return tuple(one for one in (V0_8, V0_9, V0_9_1) if self.rules_of(one))
+        return tuple(one for one in (V0_8, V0_9, V0_9_1, V0_10) if self.rules_of(one))
 
 
 CHECKS: dict[str, Check] = {}

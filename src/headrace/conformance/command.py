@@ -49,7 +49,7 @@ def conformance(
     broken: bool,
     path: Path | None,
 ) -> None:
-    """Put a broker to the rules of AMQP 0-9-1, 0-9 and 0-8 that can be told from outside.
+    """Put a broker to the rules of AMQP 0-10, 0-9-1, 0-9 and 0-8 that can be told from outside.
 
     The broker at URL (amqp:// or amqps://) gets queues and exchanges named headrace.conformance.…,
     which are deleted again. The status is 1 when a rule with MUST does not hold.

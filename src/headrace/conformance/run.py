@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.client.errors import ClientError
 from headrace.conformance.check import CHECKS, Check, site
+from headrace.conformance.control_peer import ControlPeer
 from headrace.conformance.peer import BrokenRule, NotServed, Peer
 from headrace.conformance.rules import RULES, Rule
-from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.protocol.codec_0_10 import ConnectionStart
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
 
-VERSIONS = {version.label: version for version in (V0_9_1, V0_9, V0_8)}
+VERSIONS = {version.label: version for version in (V0_10, V0_9_1, V0_9, V0_8)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,10 @@ def put_to(check: Check, settings: Settings, version: Version) -> str:
         return str(broken) or "it does not hold"
     except NotServed:
         return "the broker does not speak this version any more"
+    except TimeoutError:
+        return "no answer in time"
+    except ClientError as error:
+        return f"{type(error).__name__}: {error}"
     except OSError as error:
         return f"the broker cannot be reached any more: {error}"
     return ""
@@ -108,7 +115,7 @@ def product_of(settings: Settings, version: Version) -> str:
     """What the broker calls itself in a version; "" when it does not speak it."""
     peer = Peer(settings, version)
     try:
-        properties = peer.greet().server_properties
+        properties = _properties(peer)
     except (NotServed, BrokenRule):
         return ""
     finally:
@@ -116,3 +123,10 @@ def product_of(settings: Settings, version: Version) -> str:
             peer.drop()
     words = (properties.get("product") or "broker", properties.get("version") or "")
     return " ".join(str(word) for word in words if word)
+
+
+def _properties(peer: Peer) -> Mapping[str, object]:
+    """What the broker says of itself when a connection begins."""
+    if peer.version is not V0_10:
+        return peer.greet().server_properties
+    return ControlPeer(peer).greet().heard(ConnectionStart).server_properties or {}

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the message class of 0-10."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from headrace.client.errors import ChannelClosed, ClientError
+from headrace.client.message import Message
+from headrace.conformance.check import Site, check
+from headrace.conformance.peer import must
+from headrace.protocol.codec_0_10 import (
+    DeliveryProperties,
+    MessageCancel,
+    MessageFlow,
+    MessageFlush,
+    MessageProperties,
+    MessageResume,
+    MessageSetFlowMode,
+    MessageStop,
+    MessageSubscribe,
+    MessageTransfer,
+    QueueDelete,
+)
+
+SUBSCRIPTIONS_MIN = 16
+QPID, RABBITMQ = {"qpid.priorities": 10}, {"x-max-priority": 9}
+PRIORITIES = ({**QPID, **RABBITMQ}, QPID, RABBITMQ, None)  # How brokers are asked for them.
+
+
+@check("0-10/s062", "0-10/s063")
+def message_priorities(site: Site) -> None:
+    """Messages of priority 9 overtake those of priority 0 where a queue has priorities."""
+    peer = site.session()
+    queue = site.queue()
+    for arguments in PRIORITIES:
+        try:
+            peer.declare(queue, arguments=arguments)
+        except ChannelClosed:  # It knows one of them by another name.
+            peer = site.session()
+        else:
+            break
+    for body, priority in ((b"low", 0), (b"high", 9)):
+        peer.publish(queue, body, priority=priority)
+    must(peer.bodies(queue) == [b"high", b"low"], "the one of priority 9 first")
+
+
+@check("0-10/s064")
+def message_order(site: Site) -> None:
+    """Messages of one priority come in order, persistent or not."""
+    peer = site.session()
+    queue = peer.declare(site.queue(), durable=True)
+    bodies = [b"%d" % number for number in range(20)]
+    for number, body in enumerate(bodies):
+        peer.publish(queue, body, lasting=bool(number % 3))
+    must(peer.bodies(queue) == bodies, "all of them in the order that they were sent in")
+
+
+@check("0-10/s065", "0-10/s067")
+def message_redelivered(site: Site) -> None:
+    """What was sent to a session that ends without accepting it comes again, and says so."""
+    peer, other = site.session(), site.session()
+    queue = other.declare(site.queue())
+    other.publish(queue, b"x")
+    (first,) = peer.taken(peer.subscribe(queue), 1)
+    must(not first.redelivered, "it is new at first")
+    peer.session.close()
+    (again,) = other.taken(other.subscribe(queue), 1)
+    must(again.body == b"x" and again.redelivered, "it comes again, as redelivered")
+
+
+@check("0-10/s068")
+def message_says_its_exchange(site: Site) -> None:
+    """Messages arrive with the exchange that they were sent to."""
+    peer = site.session()
+    queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange())
+    peer.bind(queue, exchange, "k")
+    header = DeliveryProperties(routing_key="k")  # The sender does not say it.
+    command = MessageTransfer(destination=exchange, accept_mode=1, acquire_mode=0)
+    peer.session.call(command, headers=[header], body=b"x")
+    (got,) = peer.taken(peer.subscribe(queue), 1)
+    must(got.exchange == exchange, f"the name of the exchange, not {got.exchange!r}")
+
+
+@check("0-10/s072", "0-10/s075")
+def message_ids(site: Site) -> None:
+    """A message keeps its id, and another one of the same id is accepted."""
+    peer = site.session()
+    queue, name = peer.declare(site.queue()), str(uuid4())
+    for body in (b"1", b"2"):
+        peer.publish(queue, body, message_id=name)
+    (got,) = peer.taken(peer.subscribe(queue, 1), 1)
+    must(got.message_id == name, f"the id of its sender, not {got.message_id}")
+
+
+@check("0-10/s076")
+def message_of_somebody_else(site: Site) -> None:
+    """A message with the user-id of somebody else fails with unauthorized-access."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"mine", user_id=site.settings.username)
+    headers = [DeliveryProperties(routing_key=queue), MessageProperties(user_id=b"nobody-else")]
+    command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
+    peer.refuses(lambda: peer.session.call(command, headers=headers), "message.transfer", 403)
+
+
+@check("0-10/s078")
+def message_to_nowhere(site: Site) -> None:
+    """A transfer to an exchange that does not exist ends the session."""
+    peer = site.session()
+    exchange = site.exchange()
+    peer.refuses(lambda: peer.session.transfer(b"x", "k", exchange), "message.transfer")
+
+
+@check("0-10/s079", "0-10/s082", "0-10/s083")
+def message_not_acquired(site: Site) -> None:
+    """What was only looked at is neither accepted nor rejected; a reject of it is ignored."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"x")
+    (shown,) = peer.taken(peer.subscribe(queue, acquire=False), 1)
+    peer.rejects(shown)
+    must(peer.count(queue) == 1, "the message is still there after a reject")
+    peer.session.close()
+    other = site.session()
+    (shown,) = other.taken(other.subscribe(queue, acquire=False), 1)
+    try:
+        other.accepts(shown)
+    except ClientError:
+        other = site.session()  # Refusing it is right, too.
+    must(other.count(queue) == 1, "the message is still there after an accept")
+
+
+@check("0-10/s080", "0-10/s179")
+def message_rejected(site: Site) -> None:
+    """What a client rejects goes to the alternate exchange of its queue."""
+    peer = site.session()
+    exchange, rejects = peer.exchange(site.exchange(), "fanout"), peer.declare(site.queue())
+    peer.bind(rejects, exchange)
+    queue = peer.declare(site.queue(), alternate_exchange=exchange)
+    peer.publish(queue, b"x")
+    peer.rejects(*peer.taken(peer.subscribe(queue), 1))
+    must(peer.holds(rejects, 1), "the message by the alternate exchange")
+    must(peer.count(queue) == 0, "and gone from its queue")
+
+
+@check("0-10/s085")
+def message_released(site: Site) -> None:
+    """Messages that are released keep their place before those that were not sent."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"a", b"b", b"c")
+    with peer.subscribe(queue, 2) as subscription:
+        peer.session.release(*peer.taken(subscription, 2))
+        subscription.stop()
+    must(peer.bodies(queue) == [b"a", b"b", b"c"], "all of them in the first order")
+
+
+@check("0-10/s086")
+def message_acquire(site: Site) -> None:
+    """Each message.acquire has one answer: what was had, which may be nothing."""
+    peer, other = site.session(), site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"a", b"b")
+    first = peer.taken(peer.subscribe(queue, acquire=False), 2)
+    late = other.taken(other.subscribe(queue, acquire=False), 2)
+    must(peer.session.acquire(first[0]) == [first[0]], "what nobody has can be had")
+    must(other.session.acquire(late[0]) == [], "what somebody has cannot be had")
+    must(other.session.acquire(*late) == [late[1]], "of several those that can be had")
+
+
+@check("0-10/s087", "0-10/s088")
+def message_resume(site: Site) -> None:
+    """Of a message that nobody began 0 octets are there; for a missing exchange it is refused."""
+    peer = site.session()
+    resume_id = str(uuid4())
+    result = peer.call(MessageResume(destination="amq.direct", resume_id=resume_id))
+    must(not result.offset, f"the offset is 0, not {result.offset}")
+    peer.refused(MessageResume(destination=site.exchange(), resume_id=resume_id))
+
+
+@check("0-10/s089")
+def message_many_subscriptions(site: Site) -> None:
+    """A queue has room for 16 subscriptions, and serves all of them."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    subscriptions = [peer.subscribe(queue, 1) for _ in range(SUBSCRIPTIONS_MIN)]
+    peer.publish(queue, *[b"x"] * SUBSCRIPTIONS_MIN)
+    for subscription in subscriptions:
+        peer.taken(subscription, 1)
+
+
+@check("0-10/s090")
+def message_queue_deleted(site: Site) -> None:
+    """Sessions that subscribe to a queue are closed when it is deleted."""
+    peer, other = site.session(), site.session()
+    queue = other.declare(site.queue())
+    subscription = peer.subscribe(queue)
+    other.call(QueueDelete(queue=queue))
+    peer.refuses(lambda: subscription.receive(peer.answer_s), "the subscription")
+
+
+@check("0-10/s091")
+def message_queue_missing(site: Site) -> None:
+    """A subscription to a queue that does not exist ends the session."""
+    site.session().refused(MessageSubscribe(queue=site.queue(), destination="d"), 404)
+
+
+@check("0-10/s092")
+def message_destination_in_use(site: Site) -> None:
+    """A destination cannot be given to two subscriptions of a session."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.call(MessageSubscribe(queue=queue, destination="d"))
+    peer.refused(MessageSubscribe(queue=queue, destination="d"))
+
+
+@check("0-10/s093")
+def message_exclusive_subscription(site: Site) -> None:
+    """An exclusive subscription is refused where there are others, and keeps others out."""
+    peer, other = site.session(), site.session()
+    queue = peer.declare(site.queue())
+    alone = MessageSubscribe(queue=queue, destination="d", exclusive=True)
+    peer.call(MessageSubscribe(queue=queue, destination="d"))
+    other.refused(alone)
+    peer.call(MessageCancel(destination="d"))
+    other.call(alone)
+    peer.refused(MessageSubscribe(queue=queue, destination="e"))
+
+
+@check("0-10/s094", "0-10/s095")
+def message_after_cancel(site: Site) -> None:
+    """What came before message.cancel is accepted, rejected, released or acquired after it."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"a", b"b", b"c")
+    subscription = peer.subscribe(queue)
+    first, second, third = peer.taken(subscription, 3)
+    subscription.cancel()
+    peer.accepts(first)
+    peer.rejects(second)
+    peer.session.release(third)
+    must(peer.holds(queue, 1), "the released one is back, the others are gone")
+    browser = peer.subscribe(queue, acquire=False)
+    (shown,) = peer.taken(browser, 1)
+    browser.cancel()
+    must(peer.session.acquire(shown) == [shown], "the one that was looked at can be acquired")
+
+
+@check("0-10/s096")
+def message_no_subscription(site: Site) -> None:
+    """Commands about a subscription that is not there end the session."""
+    peer = site.session()
+    peer.refused(MessageCancel(destination="d"))
+    peer.refused(MessageFlow(destination="d", unit=0, value=1))
+    peer.refused(MessageFlush(destination="d"))
+    peer.refused(MessageStop(destination="d"))
+    peer.refused(MessageSetFlowMode(destination="d", flow_mode=0))
+
+
+@check("0-10/s097")
+def message_is_whole(site: Site) -> None:
+    """A message waits until there is credit for all its octets, and comes whole."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"x" * 1000)
+    subscription = peer.session.subscribe(queue)
+    subscription.flow(1, 500)
+    peer.silent(subscription, "there is credit for half of it")
+    subscription.flow(None, 5000)
+    must(peer.taken(subscription, 1)[0].body == b"x" * 1000, "all of it")
+
+
+@check("0-10/s098")
+def message_window(site: Site) -> None:
+    """Credit is a window unless it was said otherwise: it comes back with completion."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"a", b"b", b"c")
+    subscription = peer.subscribe(queue, 2)
+    first, _ = peer.taken(subscription, 2)
+    peer.silent(subscription, "the credit is used up")
+    peer.session.accept(first)  # Which completes it.
+    must(peer.taken(subscription, 1)[0].body == b"c", "the next one")
+
+
+@check("0-10/s099")
+def message_stop(site: Site) -> None:
+    """message.stop takes the credit away."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    subscription = peer.subscribe(queue)
+    subscription.stop()
+    peer.publish(queue, b"x")
+    peer.silent(subscription, "the credit is gone")
+    subscription.flow(1)
+    peer.taken(subscription, 1)
+
+
+@check("0-10/s100")
+def message_flush(site: Site) -> None:
+    """message.flush is completed when all that is there was sent, and uses the credit up."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.publish(queue, b"a")
+    subscription = peer.subscribe(queue)
+    subscription.flush()
+    must(subscription.receive_nowait() is not None, "what is there comes before the completion")
+    peer.session.transfer(Message(b"b"), queue)
+    peer.silent(subscription, "the credit is gone")

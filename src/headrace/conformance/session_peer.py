@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of AMQP 0-10 for checks: a session of its own, and another one after each refusal."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.background import LOOP
+from headrace.client.blocking import Connection, Session, Subscription
+from headrace.client.connection import Connection as Source
+from headrace.client.errors import ChannelClosed, ClientError
+from headrace.client.intake import HELD_MAX, HIGH_WATER, Intake
+from headrace.client.message import Message
+from headrace.conformance.peer import BrokenRule, must
+from headrace.protocol.codec_0_10 import (
+    Command,
+    ExchangeBind,
+    ExchangeDeclare,
+    MessageAccept,
+    MessageReject,
+    QueueDeclare,
+    QueueQuery,
+    Struct,
+)
+from headrace.spec.tables import V0_10
+from headrace.wire.ranges import SequenceSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.client.session import Transfer
+    from headrace.client.url import Settings
+
+
+class SessionPeer:
+    """One connection with one session at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.answer_s = settings.connection_timeout_s
+        self.connection = _connected(replace(settings, version=V0_10), self.answer_s)
+        self.session = self.connection.session()
+
+    def close(self) -> None:
+        """Close politely."""
+        with contextlib.suppress(ClientError, OSError):
+            self.connection.close()
+
+    def another(self, name: bytes = b"", *, force: bool = False) -> Session:
+        """One more session on the same connection."""
+        return self.connection.session(name, force=force)
+
+    # Every command has a result of its own class.
+    def call(self, command: Command) -> Any:
+        """Send a command, which must be completed; its result."""
+        return self.session.call(command)
+
+    def refused(self, command: Command, *codes: int) -> None:
+        """Send a command, which must end the session (with one of these codes); begin the next."""
+        self.refuses(lambda: self.session.call(command), command.NAME, *codes)
+
+    def refuses(self, act: Callable[[], object], what: str, *codes: int) -> None:
+        """Do what must end the session (with one of these codes), and begin the next one."""
+        try:
+            act()
+        except ChannelClosed as closed:
+            if codes and closed.code not in codes:
+                raise BrokenRule(f"{what} fails with {codes}, not with {closed}") from closed
+        else:
+            raise BrokenRule(f"{what} is completed where an exception was due")
+        self.session = self.connection.session()
+
+    # --- The usual ------------------------------------------------------------------------------
+
+    def declare(self, queue: str, **fields: Any) -> str:
+        """Declare a queue."""
+        self.call(QueueDeclare(queue=queue, **fields))
+        return queue
+
+    def exchange(self, exchange: str, kind: str = "direct", **fields: Any) -> str:
+        """Declare an exchange."""
+        self.call(ExchangeDeclare(exchange=exchange, type=kind, **fields))
+        return exchange
+
+    def bind(self, queue: str, exchange: str, key: str = "", **arguments: Any) -> None:
+        """Bind a queue."""
+        command = ExchangeBind(queue=queue, exchange=exchange, binding_key=key)
+        command.arguments = arguments or None
+        self.call(command)
+
+    def publish(
+        self, key: str, *bodies: bytes, exchange: str = "", lasting: bool = False, **how: Any
+    ) -> None:
+        """Send messages, each of which the broker must accept."""
+        for body in bodies:
+            self.session.transfer(Message(body, persistent=lasting, **how), key, exchange)
+
+    def count(self, queue: str) -> int:
+        """How many messages wait in a queue, which must be there."""
+        found = self.session.query_queue(queue)
+        if found is None:
+            raise BrokenRule(f"queue {queue} is gone")
+        return found.message_count or 0
+
+    def holds(self, queue: str, count: int) -> bool:
+        """Tell whether a queue comes to hold so many messages; some brokers count a bit late."""
+        return self.comes(lambda: self.count(queue) == count)
+
+    def comes(self, condition: Callable[[], bool]) -> bool:
+        """Tell whether a condition comes to hold."""
+        deadline = time.monotonic() + self.answer_s / 2
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    def exists(self, queue: str) -> bool:
+        """Tell whether there is a queue of this name."""
+        found: Struct | None = self.session.query_queue(queue)
+        return found is not None
+
+    def subscribe(self, queue: str, messages: int = 100, **how: Any) -> Subscription:
+        """Subscribe with this credit."""
+        subscription = self.session.subscribe(queue, **how)
+        subscription.flow(messages)
+        return subscription
+
+    def taken(self, subscription: Subscription, count: int) -> list[Transfer]:
+        """The next messages of a subscription."""
+        found: list[Transfer] = []
+        for _ in range(count):
+            try:
+                found.append(subscription.receive(self.answer_s))
+            except TimeoutError:
+                text = f"{len(found)} messages come within {self.answer_s:g} s, not {count}"
+                raise BrokenRule(text) from None
+        return found
+
+    def silent(self, subscription: Subscription, why: str) -> None:
+        """Nothing more may have come when all that was said is done."""
+        self.session.sync()
+        must(subscription.receive_nowait() is None, f"nothing is sent: {why}")
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """All that waits in a queue, taken out."""
+        with self.session.subscribe(queue) as subscription:
+            subscription.flow(1000)
+            subscription.flush()
+            found: list[Transfer] = []
+            while (transfer := subscription.receive_nowait()) is not None:
+                found.append(transfer)
+            if found:
+                self.session.accept(*found)
+        return [transfer.body for transfer in found]
+
+    def accepts(self, *transfers: Transfer) -> None:
+        """Say message.accept, whether or not the messages were acquired."""
+        self.call(MessageAccept(transfers=_ids(transfers)))
+
+    def rejects(self, *transfers: Transfer) -> None:
+        """Say message.reject, whether or not the messages were acquired."""
+        self.call(MessageReject(transfers=_ids(transfers), code=0))
+
+    def state(self, queue: str) -> Any:
+        """What queue.query says."""
+        return self.call(QueueQuery(queue=queue))
+
+
+def _ids(transfers: tuple[Transfer, ...]) -> SequenceSet:
+    return SequenceSet([(transfer.number, transfer.number) for transfer in transfers])
+
+
+def _connected(settings: Settings, timeout_s: float) -> Connection:
+    async def opened() -> Source:
+        source = Source(
+            [settings],
+            reconnect=None,
+            ssl_context=None,
+            on_event=None,
+            intake=Intake(HIGH_WATER, HELD_MAX),
+        )
+        await source.open()
+        return source
+
+    return Connection(LOOP.run(opened(), timeout_s), timeout_s)

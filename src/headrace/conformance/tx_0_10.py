@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the tx and dtx classes of 0-10."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.conformance.check import Site, check
+from headrace.conformance.peer import must
+from headrace.protocol.codec_0_10 import (
+    DtxCommit,
+    DtxEnd,
+    DtxForget,
+    DtxGetTimeout,
+    DtxPrepare,
+    DtxRecover,
+    DtxRollback,
+    DtxSelect,
+    DtxSetTimeout,
+    DtxStart,
+    MessageSubscribe,
+    TxCommit,
+    TxRollback,
+    TxSelect,
+    Xid,
+)
+from headrace.spec.reply_0_10 import AcceptMode, XaStatus
+
+if TYPE_CHECKING:
+    from headrace.conformance.session_peer import SessionPeer
+
+
+@check("0-10/s103")
+def tx_select_twice(site: Site) -> None:
+    """tx.select is refused on a session that has transactions already."""
+    peer = site.session()
+    peer.call(TxSelect())
+    peer.refused(TxSelect())
+
+
+@check("0-10/s104")
+def tx_select_of_dtx(site: Site) -> None:
+    """tx.select is refused on a session that works for a distributed transaction."""
+    peer = site.session()
+    xid = begin(peer)
+    peer.refused(TxSelect())
+    undo(site, xid)
+
+
+@check("0-10/s105", "0-10/s106")
+def tx_accepts_explicitly(site: Site) -> None:
+    """Transactions and subscriptions that need no accept exclude each other."""
+    peer = site.session()
+    queue = peer.declare(site.queue())
+    peer.call(TxSelect())
+    peer.refused(MessageSubscribe(queue=queue, destination="d", accept_mode=AcceptMode.NONE))
+    peer.subscribe(queue, accept=False)
+    peer.refused(TxSelect())
+
+
+@check("0-10/s107")
+def tx_commit_without_select(site: Site) -> None:
+    """tx.commit is refused on a session without transactions."""
+    site.session().refused(TxCommit())
+
+
+@check("0-10/s108")
+def tx_rollback_without_select(site: Site) -> None:
+    """tx.rollback is refused on a session without transactions."""
+    site.session().refused(TxRollback())
+
+
+def begin(peer: SessionPeer) -> Xid:
+    """Begin to work for a branch."""
+    xid = Xid(format=1, global_id=uuid4().bytes, branch_id=b"headrace.conformance")
+    peer.call(DtxSelect())
+    done(peer, DtxStart(xid=xid))
+    return xid
+
+
+def done(peer: SessionPeer, command: DtxStart | DtxEnd | DtxPrepare | DtxCommit) -> None:
+    """Send a command that must succeed."""
+    status = peer.call(command).status
+    must(not status, f"{command.NAME} is xa-ok, not {status}")
+
+
+def undo(site: Site, xid: Xid) -> None:
+    """Leave nothing of a branch that nobody works for any more."""
+    site.session().call(DtxRollback(xid=xid))
+
+
+@check("0-10/s109")
+def dtx_commits(site: Site) -> None:
+    """Work of a branch takes effect at its commit, in one phase or in two, by any session."""
+    for one_phase in (True, False):
+        peer, manager = site.session(), site.session()
+        queue = peer.declare(site.queue())
+        xid = begin(peer)
+        peer.publish(queue, b"x")
+        done(peer, DtxEnd(xid=xid))
+        if not one_phase:
+            done(manager, DtxPrepare(xid=xid))
+            must(xid in (manager.call(DtxRecover()).in_doubt or []), "dtx.recover names it")
+        must(manager.count(queue) == 0, "nothing before the commit")
+        done(manager, DtxCommit(xid=xid, one_phase=one_phase))
+        must(manager.bodies(queue) == [b"x"], "the message at the commit")
+
+
+@check("0-10/s110", "0-10/s115")
+def dtx_select_first(site: Site) -> None:
+    """dtx.start and dtx.end are refused on a session without dtx.select."""
+    peer = site.session()
+    xid = Xid(format=1, global_id=uuid4().bytes, branch_id=b"")
+    peer.refused(DtxStart(xid=xid))
+    peer.refused(DtxEnd(xid=xid))
+
+
+@check("0-10/s111", "0-10/s113")
+def dtx_start_twice(site: Site) -> None:
+    """dtx.start is refused for a branch that is known, unless it joins or resumes."""
+    peer = site.session()
+    xid = begin(peer)
+    done(peer, DtxEnd(xid=xid))
+    peer.refused(DtxStart(xid=xid))
+    undo(site, xid)
+
+
+@check("0-10/s112", "0-10/s116")
+def dtx_flags(site: Site) -> None:
+    """join and resume exclude each other, and so do suspend and fail."""
+    peer = site.session()
+    xid = begin(peer)
+    done(peer, DtxEnd(xid=xid, suspend=True))
+    peer.refused(DtxStart(xid=xid, join=True, resume=True))
+    peer = site.session()
+    xid = begin(peer)
+    peer.refused(DtxEnd(xid=xid, suspend=True, fail=True))
+
+
+@check("0-10/s117")
+def dtx_session_closes(site: Site) -> None:
+    """A branch cannot be committed when its session was closed before dtx.end."""
+    peer, manager = site.session(), site.session()
+    queue = manager.declare(site.queue())
+    xid = begin(peer)
+    peer.publish(queue, b"never")
+    peer.session.close()
+    status = manager.call(DtxPrepare(xid=xid)).status
+    must(status == XaStatus.XA_RBROLLBACK, f"dtx.prepare says xa-rbrollback, not {status}")
+    undo(site, xid)
+    must(manager.count(queue) == 0, "nothing of it takes effect")
+
+
+@check("0-10/s118", "0-10/s122")
+def dtx_end_by_another(site: Site) -> None:
+    """dtx.end is refused where the session does not work for the branch."""
+    peer, other = site.session(), site.session()
+    xid = begin(peer)
+    other.call(DtxSelect())
+    other.refused(DtxEnd(xid=xid))
+    other.call(DtxSelect())
+    other.refused(DtxEnd(xid=Xid(format=1, global_id=uuid4().bytes, branch_id=b"")))
+    done(peer, DtxEnd(xid=xid))
+    undo(site, xid)
+
+
+@check("0-10/s120")
+def dtx_end_fails(site: Site) -> None:
+    """A branch that is ended as a failure says so, and cannot be committed."""
+    peer = site.session()
+    xid = begin(peer)
+    for command in (DtxEnd(xid=xid, fail=True), DtxPrepare(xid=xid)):
+        status = peer.call(command).status
+        must(status == XaStatus.XA_RBROLLBACK, f"{command.NAME}: xa-rbrollback, not {status}")
+    undo(site, xid)
+
+
+@check("0-10/s122", "0-10/s127", "0-10/s129", "0-10/s131", "0-10/s134", "0-10/s136")
+def dtx_unknown_xid(site: Site) -> None:
+    """Commands about a branch that nobody knows are refused."""
+    peer = site.session()
+    xid = Xid(format=1, global_id=uuid4().bytes, branch_id=b"")
+    for command in (
+        DtxCommit(xid=xid, one_phase=True),
+        DtxForget(xid=xid),
+        DtxGetTimeout(xid=xid),
+        DtxPrepare(xid=xid),
+        DtxRollback(xid=xid),
+        DtxSetTimeout(xid=xid, timeout=1),
+    ):
+        peer.refused(command)
+
+
+@check("0-10/s123", "0-10/s128", "0-10/s132", "0-10/s135")
+def dtx_still_at_work(site: Site) -> None:
+    """A branch that a session works for cannot be committed, forgotten, prepared, rolled back."""
+    peer, other = site.session(), site.session()
+    xid = begin(peer)
+    commit = DtxCommit(xid=xid, one_phase=True)
+    for command in (commit, DtxForget(xid=xid), DtxPrepare(xid=xid), DtxRollback(xid=xid)):
+        other.refused(command)
+    done(peer, DtxEnd(xid=xid))
+    undo(site, xid)
+
+
+@check("0-10/s121", "0-10/s124", "0-10/s125", "0-10/s126", "0-10/s130")
+def dtx_order_of_outcomes(site: Site) -> None:
+    """One phase is for what was not prepared, two for what was; only one of them."""
+    peer, manager = site.session(), site.session()
+    queue = manager.declare(site.queue())
+    xid = begin(peer)
+    peer.publish(queue, b"x")
+    done(peer, DtxEnd(xid=xid))
+    manager.refused(DtxCommit(xid=xid, one_phase=False))
+    done(manager, DtxPrepare(xid=xid))
+    manager.refused(DtxCommit(xid=xid, one_phase=True))
+    manager.refused(DtxPrepare(xid=xid))
+    done(manager, DtxCommit(xid=xid))
+    must(manager.bodies(queue) == [b"x"], "the commit of what was prepared takes effect")
