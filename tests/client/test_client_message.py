@@ -153,6 +153,7 @@ def test_public_names() -> None:
     assert sorted(headrace.client.__all__) == headrace.client.__all__
     assert headrace.client.__all__ == [
         "AccessRefused",
+        "Arrived",
         "AuthenticationFailed",
         "Blocked",
         "BufferOverflow",
@@ -169,9 +170,12 @@ def test_public_names() -> None:
         "ConsumerCancelled",
         "Delivery",
         "Event",
+        "FileDelivery",
+        "Files",
         "InvalidUrl",
         "Lost",
         "Message",
+        "Messages",
         "Nacked",
         "NotFound",
         "OffsetGone",
@@ -183,11 +187,18 @@ def test_public_names() -> None:
         "Reconnect",
         "Record",
         "Recovered",
+        "Reference",
         "ResourceLocked",
         "Returned",
+        "Session",
+        "SessionFile",
+        "SessionFiles",
         "Settings",
         "Stream",
+        "Subscription",
         "Transaction",
+        "Transfer",
+        "Transferred",
         "Unblocked",
         "UsageError",
         "connect",
@@ -215,7 +226,7 @@ def test_the_blocking_twin_has_the_same_methods(kind: str) -> None:
         *("link_content", "link_lost", "link_method", "method_received", "open", "put_back"),
         *("ready", "redo", "request", "resume", "settle", "settle_soon", "shut", "start"),
         *("start_consumer", "take", "topology", "intake", "connection", "channel", "epoch"),
-        *("source",),
+        *("source", "answer", "arrive", "ask", "stamp", "session_link", "channel_numbers"),
     }
     there = public(getattr(headrace.client, kind)) - internal
     here = public(getattr(blocking_client, kind)) - internal - {"wait_ready"}

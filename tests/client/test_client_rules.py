@@ -48,7 +48,11 @@ async def test_redelivered_is_a_hint_that_is_handed_on(url: str, name: Name, ver
             assert [(one.body, one.redelivered) for one in first] == [(b, False) for b in bodies]
             for one in first[:2]:
                 await one.nack(requeue=True)
-            again = [await consumer.receive() for _ in range(2)]
+            if version == "0-9":  # What it gave back does not come to its consumers again.
+                fetched = [await channel.get(queue) for _ in range(2)]
+                again = [one for one in fetched if one is not None]
+            else:
+                again = [await consumer.receive() for _ in range(2)]
             assert sorted((one.body, one.redelivered) for one in again) == [
                 (b"0", True),
                 (b"1", True),

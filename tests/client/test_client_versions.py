@@ -28,6 +28,7 @@ from headrace.spec.tables import V0_9_1, Version
 
 Names = "Callable[[str], str]"
 VERSIONS = [version.label for version in Version]
+REFUSED_FOR_GOOD = ("0-8", "0-9")  # What a channel rejects does not come back to its consumers.
 every = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -108,7 +109,12 @@ async def test_prefetch_and_settling(url: str, version: str, name: Names) -> Non
                 third = await consumer.receive()
                 assert third.text() == "c"
                 await second.nack()
-                again = await consumer.receive()
+                if version in REFUSED_FOR_GOOD:  # But who asks for it may have it.
+                    fetched = await channel.get(queue)
+                    assert fetched is not None
+                    again = fetched
+                else:
+                    again = await consumer.receive()
                 assert (again.text(), again.redelivered) == ("b", True)
                 await third.ack()
                 await again.ack()

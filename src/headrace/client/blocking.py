@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from headrace.protocol.codec_0_x import MethodBase, PropertiesBase
     from headrace.spec.reply_0_10 import FlowMode, XaStatus
+    from headrace.spec.tables import Version
     from headrace.wire.table import Value
 
 _CHUNK = 500  # Messages of publish_many handed to the loop at once.
@@ -875,6 +876,11 @@ class Connection:
     def address(self) -> str:
         """The URL it is, or was last, connected to, without user and password."""
         return self._source.address
+
+    @property
+    def version(self) -> Version:
+        """The version of AMQP that it speaks."""
+        return self._source.version
 
     @property
     def is_ready(self) -> bool:
