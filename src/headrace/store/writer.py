@@ -50,7 +50,8 @@ class Writer:
         self.finished: deque[Job] = deque()
         self.stopping = False
         self._checked = 0.0
-        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # Readable when something is finished; a simulation, which steps, needs none.
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if threaded else -1
         self._work: SimpleQueue[None] = SimpleQueue()  # One entry for each job.
         self._retry = threading.Event()
         self._thread: threading.Thread | None = None
@@ -72,8 +73,9 @@ class Writer:
 
     def woken(self) -> None:
         """Clear the wake-up; called on the event loop."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.wake_fd)
+        if self.wake_fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.wake_fd)
 
     def step(self) -> bool:
         """Run the first job once; true if it succeeded."""
@@ -110,12 +112,15 @@ class Writer:
     def wait(self) -> bool:
         """Wait until some job is finished; false when the disk does not let it."""
         until = time.monotonic() + WAIT_S
+        poll = select.poll()  # select() takes no descriptor above 1023.
+        if self.wake_fd >= 0:
+            poll.register(self.wake_fd, select.POLLIN)
         while not self.finished:
             if self._thread is None:
                 if not self.step():
                     return False
             else:
-                select.select([self.wake_fd], [], [], RETRY_S)
+                poll.poll(RETRY_S * 1000)
                 self.woken()
                 if self.trouble is not None and time.monotonic() > until:
                     return False
@@ -131,11 +136,13 @@ class Writer:
         else:
             while self.jobs and self.step():
                 pass
-        os.close(self.wake_fd)
+        if self.wake_fd >= 0:
+            os.close(self.wake_fd)
         return not self.jobs
 
     def _wake(self) -> None:
-        os.eventfd_write(self.wake_fd, 1)
+        if self.wake_fd >= 0:
+            os.eventfd_write(self.wake_fd, 1)
 
     def _run(self) -> None:
         while True:
