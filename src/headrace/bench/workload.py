@@ -15,12 +15,14 @@ from headrace.bench.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, run
 from headrace.bench.usage import MIB, Usage
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicQos, BasicQosOk
+from headrace.spec.tables import V0_8, V0_9
 
 if TYPE_CHECKING:
     from headrace.bench.served import Restartable
     from headrace.client.url import Settings
     from headrace.spec.tables import Version
 
+UNCONFIRMED = (V0_8, V0_9)  # They have no confirms: W2 runs without its window there.
 SETTLE_S = 1.0  # What an idle broker gets to come to rest before its memory is read.
 RECOVERY_TIMEOUT_S = 300.0
 
@@ -80,6 +82,7 @@ class Bench:
             load,
             seconds=self.seconds,
             warm_s=self.warm_s,
+            window=0 if self.publish_version in UNCONFIRMED else load.window,
             publish_version=self.publish_version,
             consume_version=self.consume_version,
         )
