@@ -19,6 +19,8 @@ from headrace.protocol.codec_0_10 import (
     SessionAttach,
     SessionAttached,
     SessionCommandPoint,
+    SessionCompleted,
+    SessionConfirmed,
     decode_control,
     encode_command,
     encode_control,
@@ -33,6 +35,7 @@ HEAD_OCTETS = 12  # Of a frame, before its payload.
 WHOLE = 0x0F  # First and last frame of the first and last segment.
 CONTROL, COMMAND = 0, 1
 PROTOCOL_HEADER = 8
+FREE = ConnectionHeartbeat | SessionCommandPoint | SessionCompleted | SessionConfirmed
 PADDING = 300  # Octets: enough that the size of the text takes two.
 C = TypeVar("C", bound=Control)
 
@@ -66,7 +69,10 @@ class ControlPeer:
         return head[1], head[5] & 15, int.from_bytes(head[6:8], "big"), payload
 
     def heard(self, kind: type[C], channel: int = 0) -> C:
-        """The next control but heartbeats and command points, which must be this one."""
+        """The next control that is not free to come at any time, which must be this one.
+
+        Heartbeats, command points and completions are sent when their sender sees fit.
+        """
         while True:
             frame = self.frame()
             if frame is None:
@@ -81,7 +87,7 @@ class ControlPeer:
             if isinstance(control, kind):
                 must(number == channel, f"{kind.NAME} on channel {number}, not {channel}")
                 return control
-            if not isinstance(control, ConnectionHeartbeat | SessionCommandPoint):
+            if not isinstance(control, FREE):
                 raise BrokenRule(f"{control.NAME} instead of {kind.NAME}")
 
     def greet(self) -> ControlPeer:
