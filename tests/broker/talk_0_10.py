@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -159,7 +160,15 @@ class Talk:
         self.socket.close()
 
     def drop(self) -> None:
-        """Break the connection."""
+        """End the connection without a word, once the broker has read all that was sent.
+
+        Closing at once would reset the connection if an answer is unread, and a reset may overtake
+        what was sent.
+        """
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+            while self.socket.recv(65536):
+                pass
         self.socket.close()
         self.machine.lost()
 
