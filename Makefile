@@ -7,8 +7,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: venv build sanitized interop test test-pure test-compiled lint bench demo fuzz docs \
-	conformance clean
+.PHONY: venv build sanitized interop test test-pure test-compiled lint bench bench-spark demo fuzz \
+	docs conformance clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -67,6 +67,9 @@ lint: $(STAMP)
 
 bench: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench --serve $(BENCH)
+
+bench-spark: build
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench-spark $(BENCH)
 
 demo: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m demo $(DEMO)

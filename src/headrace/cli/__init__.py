@@ -10,6 +10,7 @@ from headrace import __version__
 # Name to module and object.
 COMMANDS = {
     "bench": ("headrace.bench.command", "bench"),
+    "bench-spark": ("headrace.bench.spark", "bench_spark"),
     "conformance": ("headrace.conformance.command", "conformance"),
     "consume": ("headrace.cli.messages", "consume"),
     "get": ("headrace.cli.messages", "get"),

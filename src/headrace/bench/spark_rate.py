@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a micro-batch costs without a broker: Spark's rate source as a Python data source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+
+class RateSource(DataSource):
+    """Rows of a moment and a number, as many in each micro-batch as option `rows` says."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "headrace_rate"
+
+    def schema(self) -> str:
+        return "timestamp TIMESTAMP, value BIGINT"
+
+    def streamReader(self, schema: StructType) -> RateReader:  # noqa: N802  # Spark's name.
+        return RateReader(int(self.options["rows"]))
+
+
+class RateReader(DataSourceStreamReader):
+    """The next rows are always there."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # The names of Spark's interface.
+        return {"value": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        return {"value": start["value"] + self.rows}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [InputPartition((start["value"], end["value"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        first, last = partition.value
+        moments = pa.array([0] * (last - first), pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        values = pa.array(range(first, last), pa.int64())
+        yield pa.RecordBatch.from_arrays([moments, values], names=["timestamp", "value"])

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processor time and memory of everything that takes part: broker, JVM, Python workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import psutil
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Figures of one moment: processor seconds since the processes began, and octets in use."""
+
+    broker_s: float
+    jvm_s: float
+    python_s: float
+    broker_octets: int
+    jvm_octets: int
+    workers_octets: int
+
+    def per_row_us(self, before: Spent, rows: int) -> dict[str, float]:
+        """Microseconds of a processor that each row cost since `before`."""
+        share = 1e6 / max(1, rows)
+        return {
+            "broker": round((self.broker_s - before.broker_s) * share, 3),
+            "jvm": round((self.jvm_s - before.jvm_s) * share, 3),
+            "python": round((self.python_s - before.python_s) * share, 3),
+        }
+
+
+class Meter:
+    """Looks at the broker by its process id, and at Spark among our own children."""
+
+    def __init__(self, broker_pid: int) -> None:
+        self.broker = psutil.Process(broker_pid)
+
+    def spent(self) -> Spent:
+        """The figures now."""
+        jvm: list[psutil.Process] = []
+        workers: list[psutil.Process] = []
+        for process in psutil.Process(os.getpid()).children(recursive=True):
+            try:
+                name = process.name()
+            except psutil.Error:
+                continue
+            if process.pid == self.broker.pid:
+                continue
+            if name.startswith("java"):
+                jvm.append(process)
+            elif name.startswith(("python", "pyspark")):
+                workers.append(process)
+        return Spent(
+            broker_s=_cpu_s(self.broker),
+            jvm_s=sum(map(_own_cpu_s, jvm)),
+            python_s=sum(map(_cpu_s, workers)),
+            broker_octets=_octets(self.broker),
+            jvm_octets=sum(map(_octets, jvm)),
+            workers_octets=sum(map(_octets, workers)),
+        )
+
+
+def _own_cpu_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """With its children that have ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _octets(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
