@@ -10,6 +10,7 @@ compared with the history:
 - nothing is there that was never published, and every octet is as it was;
 - order is kept, and a transaction is there with all its parts or with none;
 - a prepared branch is there with all that it holds back, until its outcome;
+- a fact has its last durable value or a later one, the same as its transaction's messages say;
 - what may have been delivered says so, and nothing else does.
 """
 
@@ -66,6 +67,15 @@ class Branch:
 
 
 @dataclass
+class Change:
+    """A change of a kept fact, and how far the log must be durable for it."""
+
+    value: bytes | None
+    durable: int
+    transaction: int = 0
+
+
+@dataclass
 class History:
     """The model, and the journal it watches."""
 
@@ -82,6 +92,8 @@ class History:
     unflushed: list[Fact] = field(default_factory=list)
     branches: dict[bytes, Branch] = field(default_factory=dict)
     xids: int = 0
+    changes: dict[bytes, list[Change]] = field(default_factory=dict)
+    values: int = 0
     outcomes: int = 0
     lives: int = 0
     full_seen: int = 0
@@ -131,6 +143,8 @@ class History:
             self.prepare()
         elif pick < 0.42 and self.branches:
             self.decide(self.random.choice(list(self.branches.values())))
+        elif pick < 0.52:
+            self.change()
         for _ in range(self.random.randrange(6)):
             self.publish()
         for _ in range(self.random.randrange(8)):
@@ -225,12 +239,26 @@ class History:
             owed = [fact for fact in self.owed() if (fact.queue, fact.seq) in before]
             if owed:
                 self.settle(self.random.choice(owed))
+        changed = [self.change() for _ in range(self.random.randrange(3))]
         self.journal.commit()
+        for change in changed:
+            change.durable = self.journal.appended
         for key, fact in self.facts.items():
             if key not in before:
                 fact.published = self.journal.appended
         self.flushed()
         self.transaction = 0
+
+    def change(self) -> Change:
+        """Set a fact to a value that no other had, or forget it."""
+        self.values += 1
+        key = b"key/%d" % self.random.randrange(8)
+        value = b"%d/" % self.values + bytes(self.random.choice((0, 0, 50, 2000)))
+        change = Change(value if self.random.random() < 0.8 else None, 0, self.transaction)
+        self.journal.fact(key, change.value)
+        change.durable = self.journal.appended
+        self.changes.setdefault(key, [Change(None, 0)]).append(change)
+        return change
 
     def drop(self, queue: int) -> None:
         self.journal.drop(queue, self.next_seq - 1)
@@ -415,8 +443,23 @@ class History:
                 happened.setdefault(fact.published_by, set()).add(key in found)
             if fact.settled_by and (key in found or fact.published <= synced):
                 happened.setdefault(fact.settled_by, set()).add(key not in found)
+        self.compare_facts(synced, happened)
         for number, seen in happened.items():
             assert len(seen) == 1, f"transaction {number} happened in part"
+
+    def compare_facts(self, synced: int, happened: dict[int, set[bool]]) -> None:
+        """Each fact has a value that it may have, and tells whether its transaction happened."""
+        assert self.journal.facts.keys() <= self.changes.keys(), "an invented fact"
+        for key, changes in self.changes.items():
+            found = self.journal.facts.get(key)
+            last = max(k for k, change in enumerate(changes) if change.durable <= synced)
+            possible = [k for k in range(last, len(changes)) if changes[k].value == found]
+            assert possible, f"fact {key!r} is {found!r}"
+            if found is not None:
+                for k, change in enumerate(changes[last:], last):
+                    if change.transaction:
+                        happened.setdefault(change.transaction, set()).add(k <= possible[0])
+            self.changes[key] = [Change(found, 0)]
 
     def compare_marks(
         self,

@@ -10,6 +10,7 @@ cdef class Store:
     cdef public bint full
     cdef public object notify
     cdef public list kept
+    cdef public dict facts
 
     cdef unsigned long long publish(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi, unsigned int address_len,
@@ -27,6 +28,7 @@ cdef class Store:
     cpdef commit(self)
     cpdef prepare(self, bytes xid, list publishes, list settles)
     cpdef decide(self, bytes xid, int status, long long when_ms)
+    cpdef fact(self, bytes key, object value)
     cpdef bint page_out(self, Message message) except -1
     cpdef load(self, Message message)
     cpdef release(self, Message message)

@@ -27,6 +27,9 @@ class Store:
         self.full = False  # True while nothing more may be published: disk full or failing.
         self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
         self.kept: list[Any] = []  # Prepared branches (branch.Kept) that :meth:`recover` found.
+        self.facts: dict[
+            bytes, bytes
+        ] = {}  # See headrace.model.facts; only :meth:`fact` changes it.
 
     def publish(
         self,
@@ -96,6 +99,13 @@ class Store:
         With ``status`` 0 nothing of it is remembered. What it published and is not settled counts
         as arrived at ``when_ms``.
         """
+
+    def fact(self, key: bytes, value: bytes | None) -> None:
+        """Set a fact, or with None forget it; durable as a publish is."""
+        if value is None:
+            self.facts.pop(key, None)
+        else:
+            self.facts[key] = value
 
     def page_out(self, message: Message) -> bool:
         """Move the message's data out of memory; set PAGED. False when there is nowhere to put it.

@@ -44,6 +44,7 @@ from headrace.model.errors import (
     ResourceLocked,
 )
 from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
+from headrace.model.facts import Facts
 from headrace.model.lanes import lane_of
 from headrace.model.limits import apply_arguments
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
@@ -121,6 +122,7 @@ class VirtualHost:
         self._cycles: set[tuple[str, str]] = set()  # Reported ones.
         self._deadline_hook = self._on_deadline
         self.branches = Branches(self)
+        self.facts = Facts(store)
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"

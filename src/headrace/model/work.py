@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of a transaction: publishes and settlements that happen together, or not at all.
+"""The work of a transaction: publishes, settlements, facts: they happen together or not at all.
 
 A local transaction is one ``Work`` that begins anew with each commit and rollback; what its client
 settled stays the client's until the commit. The work of a transaction branch *owns* what was
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model.errors import ResourceError
+from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.message import KIND_FILE, KIND_MASK
 from headrace.model.queue import Consumer, Queue
 from headrace.model.tally import MESSAGE_OVERHEAD
@@ -55,11 +55,12 @@ class Work:
         self.dead = False  # It cannot be committed any more: what is still added is undone at once.
         self.publishes: list[Publish] = []
         self.settles: list[Settle] = []
+        self.facts: dict[bytes, bytes | None] = {}
         self.octets = 0
         self._holders: dict[Queue, Consumer] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.publishes or self.settles)
+        return bool(self.publishes or self.settles or self.facts)
 
     def publish(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
         """Add a message for the queues that it was routed to.
@@ -95,6 +96,20 @@ class Work:
         elif self.owns:
             self._requeue([settle])
 
+    def fact(self, key: bytes, value: bytes | None) -> None:
+        """Add the change of a fact (:mod:`headrace.model.facts`); the last one of a key counts.
+
+        Raises:
+            IllegalState: the work is that of a branch, which is prepared without facts.
+            ResourceError: the fact is beyond the limits, or the transaction would become too large.
+        """
+        if self.owns:
+            raise IllegalState("the work of a transaction branch changes no facts")
+        self.vhost.facts.check(key, value)
+        if key not in self.facts:
+            self._check_room(0)
+        self.facts[key] = value
+
     def require(self, settles: int) -> None:
         """Make sure that so many settlements have room.
 
@@ -122,6 +137,7 @@ class Work:
         store = self.vhost.store
         if store.full and self.publishes:
             raise ResourceError("the disk is full; nothing was committed")
+        facts = self.facts
         publishes, settles = self.take()
         store.begin()
         try:
@@ -131,6 +147,8 @@ class Work:
                     self.vhost.deliver(message, alive, persistent)
             self.vhost.tally.published += len(publishes)
             settle_all(settles)
+            for key, value in facts.items():
+                self.vhost.facts.change(key, value)
         finally:
             store.commit()
         self.let_go(publishes)
@@ -157,12 +175,13 @@ class Work:
         self.vhost.tally.memory_used -= self.octets
         self.publishes, self.settles, self.octets = [], [], 0
         self._holders = {}
+        self.facts = {}
         return taken
 
     def _check_room(self, octets: int) -> None:
         if self.octets + octets > OCTETS_MAX:
             raise ResourceError(f"a transaction holds more than {OCTETS_MAX} octets")
-        if len(self.publishes) + len(self.settles) >= ITEMS_MAX:
+        if len(self.publishes) + len(self.settles) + len(self.facts) >= ITEMS_MAX:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
 
     def _requeue(self, settles: Iterable[Settle]) -> None:

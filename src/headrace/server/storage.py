@@ -187,7 +187,9 @@ class Storage:
         """Give a virtual host's queues back what they hold."""
         queues = {queue.id: queue for queue in vhost.queues.values() if queue.durable}
         store = vhost.store
-        for queue_id, message, arrived_ms in store.recover():
+        recovered = store.recover()
+        vhost.facts.restore()
+        for queue_id, message, arrived_ms in recovered:
             queue = queues.get(queue_id)
             if queue is None:
                 store.settle(queue_id, message.seq, message.position)

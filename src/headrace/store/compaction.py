@@ -44,6 +44,7 @@ class Compactor:
         for segment in journal.order:
             if segment.sealed:
                 used += segment.end
+                wanted += segment.fact_octets
                 if segment.count:
                     wanted += segment.end * segment.live // segment.count
         files = used // journal.segment_size

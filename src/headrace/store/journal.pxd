@@ -5,7 +5,7 @@ from headrace.model.message cimport (
 )
 from headrace.model.ports cimport Store
 from headrace.store.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE,
     C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_SEALED, C_SETTLED,
 )
 from headrace.store.record cimport first_word, intact, residue, seal, seal_around
@@ -35,6 +35,7 @@ cdef class Journal(Store):
     cdef public object open_handles
     cdef public dict reserved
     cdef public dict prepared
+    cdef public object fact_homes
     cdef public bytearray buffer
     cdef public Py_ssize_t capacity
     cdef public object spare_buffer
@@ -108,6 +109,7 @@ cdef class Journal(Store):
     cpdef prepare(self, bytes xid, list publishes, list settles)
     cpdef keep(self, prepared)
     cpdef decide(self, bytes xid, int status, long long when_ms)
+    cpdef fact(self, bytes key, object value)
     cpdef kick(self)
     cpdef hand_over(self)
     @cython.locals(before=u64)

@@ -33,6 +33,8 @@ import cython
 
 from headrace.store.compaction import Compactor
 from headrace.store.disk import Disk
+from headrace.store.facts import FactHomes
+from headrace.store.facts import encode as encode_fact
 from headrace.store.prepared import Prepared, decided
 from headrace.store.record import segment_seed
 from headrace.store.recovery import Recovery
@@ -52,6 +54,7 @@ if not cython.compiled:
     from headrace.store.record import COMMIT as C_COMMIT
     from headrace.store.record import DECIDED as C_DECIDED
     from headrace.store.record import DROPPED as C_DROPPED
+    from headrace.store.record import FACT as C_FACT
     from headrace.store.record import GROUP as C_GROUP
     from headrace.store.record import HEAD as C_HEAD
     from headrace.store.record import MARKED as C_MARKED
@@ -180,6 +183,7 @@ class Journal(Store):
         self.open_handles: deque[Segment] = deque()
         self.reserved: dict[int, int] = {}  # Queue id to seq; what RESERVED records say.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
+        self.fact_homes = FactHomes(self.facts)
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
         self.spare_buffer: bytearray | None = bytearray(BUFFER_SIZE)
@@ -558,6 +562,12 @@ class Journal(Store):
         else:
             del self.prepared[xid]
 
+    def fact(self, key: bytes, value: bytes | None) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.append(C_FACT, encode_fact(key, value))
+        self.fact_homes.note(key, value, self.segment)
+
     # --- Groups -----------------------------------------------------------------------------
 
     def kick(self) -> None:
@@ -683,10 +693,16 @@ class Journal(Store):
 
     def retire_oldest(self) -> None:
         """Have the oldest segments leave while nothing in them is wanted any more."""
+        carried = False
         while len(self.order) > 1:
             segment = self.order[0]
             if not segment.sealed or (segment.live and not segment.moved):
                 return
+            if 2 * segment.fact_octets > segment.end:
+                if carried or not self.compactor.wasteful():
+                    return
+                carried = True  # As much as one turn may take; another one will look again.
+                self.emptied = True
             if len(self.order) == 2 and self.segment.written == 0:
                 return  # Numbers go on from the last segment on the disk.
             self.order.popleft()
@@ -712,6 +728,8 @@ class Journal(Store):
         for prepared, where in list(self.prepared.values()):
             if where is segment:
                 self.keep(prepared)
+        for key in sorted(segment.facts or ()):
+            self.fact(key, self.facts[key])
 
     def mark(self, runs: bytes) -> None:
         """Append which messages were delivered."""
@@ -898,6 +916,8 @@ class Journal(Store):
                     if self.reserved.get(queue_id) != seq:
                         del segment.reserved[queue_id]
         self.prepared = dict(recovery.prepared)
+        self.fact_homes = recovery.facts
+        self.facts = recovery.facts.values
         self.kept = recovery.kept()
         self.recovered = True
         self.emptied = True

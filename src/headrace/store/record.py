@@ -41,7 +41,7 @@ GROUP behind a damaged place proves that the place had been synced before. BEGIN
 a transaction; where the log of a stream has a part of it, its BEGIN there and the COMMIT here carry
 its number (8). SEALED ends a segment that another one follows, CLEAN a log that was closed in
 peace; these have nothing behind their heads. PREPARED and DECIDED speak of transaction branches
-(:mod:`headrace.store.prepared`).
+(:mod:`headrace.store.prepared`), FACT of facts (:mod:`headrace.store.facts`).
 """
 
 import cython
@@ -66,7 +66,8 @@ SEALED = 10
 CLEAN = 11
 PREPARED = 12
 DECIDED = 13
-TYPE_MAX = 13
+FACT = 14
+TYPE_MAX = 14
 
 if not cython.compiled:
     C_HEAD = HEAD

@@ -26,6 +26,8 @@ import cython
 
 from headrace.model.branch import Kept
 from headrace.store.errors import StoreError
+from headrace.store.facts import FactHomes
+from headrace.store.facts import decode as decode_fact
 from headrace.store.prepared import Prepared, read_decided
 from headrace.store.record import next_group, segment_seed
 from headrace.store.segment import HEADER, VERSION, Header, file_name, numbered, read_header
@@ -42,6 +44,7 @@ if not cython.compiled:
     from headrace.store.record import COMMIT as C_COMMIT
     from headrace.store.record import DECIDED as C_DECIDED
     from headrace.store.record import DROPPED as C_DROPPED
+    from headrace.store.record import FACT as C_FACT
     from headrace.store.record import GROUP as C_GROUP
     from headrace.store.record import MARKED as C_MARKED
     from headrace.store.record import MESSAGE as C_MESSAGE
@@ -102,6 +105,7 @@ class Recovery:
         self.begun: tuple[Segment, int, int, int] | None = None
         self.quarantined = 0
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
+        self.facts = FactHomes({})
         self.held: set[int] = set()  # Rows that prepared branches published.
         self.shared: set[int] = set()  # Committed transactions that streams' logs have, too.
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) that they settled.
@@ -347,6 +351,8 @@ class Recovery:
             self.prepared[prepared.xid] = (prepared, segment)
         elif type == C_DECIDED:
             self.decide(payload)
+        elif type == C_FACT:
+            self.facts.note(*decode_fact(payload), segment)
 
     def decide(self, payload: bytes) -> None:
         """Take in the outcome of a branch."""

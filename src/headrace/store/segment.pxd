@@ -32,6 +32,8 @@ cdef class Segment:
     cdef public dict reserved
     cdef public list marks
     cdef public list shared
+    cdef public set facts
+    cdef public u64 fact_octets
 
     @cython.locals(i=u32)
     cpdef u32 note(self, u64 offset, u32 owed, bytes ids) except? 0xFFFFFFFF

@@ -30,7 +30,7 @@ if not cython.compiled:
     from headrace.wire.memory import get32, get64, put32, put64
 
 MAGIC = b"HEADRACE"
-VERSION = 2  # 2: records of transaction branches.
+VERSION = 3  # 2: records of transaction branches; 3: of facts.
 HEADER = 64  # Octets.
 SEAL_ROOM = 16  # Octets that are always left for a SEALED record.
 SEVERAL = 0x80000000  # More than one queue owed the message at first.
@@ -67,6 +67,8 @@ class Segment:
         self.reserved: dict[int, int] | None = None  # RESERVED records in it: queue id to seq.
         self.shared: list[int] | None = None  # Transactions in it that some stream's log has, too.
         self.marks: list[bytes] | None = None  # What its MARKED records say.
+        self.facts: set[bytes] | None = None  # Keys of the facts that stand in it and count,
+        self.fact_octets = 0  # and what their records hold.
 
     def __repr__(self) -> str:
         return f"<Segment {self.number} live={self.live}/{self.count} end={self.end}>"
