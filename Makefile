@@ -62,6 +62,7 @@ lint: $(STAMP)
 	@echo "== generated files"
 	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
 	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py --check
+	@PYTHONPATH=src $(BIN)/python tools/gen_spark_options.py --check
 	@echo "== conformance"
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py --check
 
@@ -79,6 +80,7 @@ fuzz: $(STAMP)
 
 docs: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py
+	@PYTHONPATH=src $(BIN)/python tools/gen_spark_options.py
 
 conformance: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py

@@ -192,7 +192,10 @@ def test_offsets_that_retention_dropped_are_an_error_unless_allowed(
             "'endingOffsets' gives offset 0 for stream 'STREAM', before 1 of",
         ),
         ({"maxRecordsPerTrigger": "5"}, "'maxRecordsPerTrigger' is for streaming reads only"),
-        ({"strem": "x"}, "unknown option 'strem' for reading with format 'amqp'; the options are"),
+        (
+            {"strem": "x"},
+            "unknown option 'strem' for reading with format 'amqp'; did you mean 'stream'",
+        ),
         ({"stream": "no-such-stream"}, "the broker has no stream 'no-such-stream'"),
         ({"uri": "amqp://nobody:xyz@127.0.0.1:1/"}, "127.0.0.1:1"),
     ],

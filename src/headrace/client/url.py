@@ -59,6 +59,7 @@ class Settings:
     cacertfile: str = ""
     certfile: str = ""
     keyfile: str = ""
+    verify: bool = True  # The broker's certificate and its name.
     server_name: str = ""
 
     @property
@@ -68,8 +69,11 @@ class Settings:
         return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}/{self.vhost}"
 
     def ssl_context(self) -> ssl.SSLContext:
-        """A context that verifies the broker's certificate and host name."""
+        """A context that verifies the broker's certificate and host name, unless told not to."""
         context = ssl.create_default_context(cafile=self.cacertfile or None)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         if self.certfile:
             context.load_cert_chain(self.certfile, self.keyfile or None)
         return context
@@ -119,6 +123,7 @@ def parse_url(url: str) -> Settings:
         cacertfile=values.get("cacertfile", ""),
         certfile=values.get("certfile", ""),
         keyfile=values.get("keyfile", ""),
+        verify=_verify(values),
         server_name=values.get("server_name_indication", ""),
         version=_version(values.get("version", V0_9_1.label)),
         insist=_boolean(values, "insist"),
@@ -136,7 +141,7 @@ def parse_url(url: str) -> Settings:
     return settings
 
 
-_TLS_PARAMETERS = ("cacertfile", "certfile", "keyfile", "server_name_indication")
+_TLS_PARAMETERS = ("cacertfile", "certfile", "keyfile", "verify", "server_name_indication")
 _PARAMETERS = {
     "heartbeat",
     "frame_max",
@@ -158,6 +163,13 @@ def _version(label: str) -> Version:
             return version
     known = ", ".join(version.label for version in Version)
     raise InvalidUrl(f"version={label!r} is none of {known}")
+
+
+def _verify(values: dict[str, str]) -> bool:
+    text = values.get("verify", "verify_peer")
+    if text not in ("verify_peer", "verify_none"):
+        raise InvalidUrl(f"verify={text!r} is neither verify_peer nor verify_none")
+    return text == "verify_peer"
 
 
 def _boolean(values: dict[str, str], key: str) -> bool:

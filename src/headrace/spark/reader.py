@@ -42,14 +42,15 @@ class StreamBatchReader(DataSourceReader):
         from headrace.spark import records
 
         options = self.options
-        start = records.positions(options.uri, options.starting, "startingOffsets")
-        end = records.positions(options.uri, options.ending, "endingOffsets")
+        streams = records.streams(options.streams)
+        start = records.positions(options.uri, options.starting, streams)
+        end = records.positions(options.uri, options.ending, streams)
         found = []
-        for stream in options.streams:
+        for stream in streams:
             if end[stream] < start[stream]:
                 raise OptionError(
-                    f"option 'endingOffsets' gives offset {end[stream]} for stream {stream!r}, "
-                    f"before {start[stream]} of option 'startingOffsets'"
+                    f"option {options.ending.option!r} gives offset {end[stream]} for stream "
+                    f"{stream!r}, before {start[stream]} of option {options.starting.option!r}"
                 )
             if end[stream] > start[stream]:
                 found.append(Range(stream, start[stream], end[stream]))

@@ -23,7 +23,8 @@ from headrace.client.errors import (
     OffsetGone,
 )
 from headrace.spark.arrow import Record, batches
-from headrace.spark.options import Edge, OptionError, Position
+from headrace.spark.options import Bound, Edge, OptionError, Position, Streams
+from headrace.spark.uri import urls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +61,7 @@ def connection(uri: Secret) -> blocking.Connection:
     delays = RECONNECT.delays() if key in _known else iter(())
     while True:
         try:
-            kept = blocking.connect(str(uri), reconnect=RECONNECT, name="headrace-spark")
+            kept = blocking.connect(urls(uri), reconnect=RECONNECT, name="headrace-spark")
         except AuthenticationFailed:
             raise
         except ConnectFailed:
@@ -81,9 +82,19 @@ def forget(uri: Secret) -> None:
         kept.close()
 
 
-def positions(uri: Secret, wanted: dict[str, Position], option: str) -> dict[str, int]:
-    """The offsets that `wanted` means now. A number outside of a stream is refused."""
-    return {stream: _position(uri, stream, at, option) for stream, at in wanted.items()}
+def streams(wanted: Streams | None) -> tuple[str, ...]:
+    """The names of the streams that `wanted` means now."""
+    if wanted is None or not wanted.names:
+        option = "queue" if wanted is None else wanted.option
+        raise OptionError(f"option {option!r}: the broker cannot serve this")
+    return wanted.names
+
+
+def positions(uri: Secret, bound: Bound, streams: tuple[str, ...]) -> dict[str, int]:
+    """The offsets that `bound` means now. A number outside of a stream is refused."""
+    return {
+        stream: _position(uri, stream, at, bound.option) for stream, at in bound.of(streams).items()
+    }
 
 
 def ends(uri: Secret, streams: Iterable[str]) -> dict[str, int]:

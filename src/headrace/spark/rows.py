@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.message import Message, encode_header
-from headrace.spark.options import NAME_BYTES_MAX, OptionError, WriteOptions
+from headrace.spark.kinds import NAME_BYTES_MAX, OptionError
 from headrace.spark.schema import OCTETS, PROPERTIES, STRINGS, SchemaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headrace.spark.options import WriteOptions
 
 BODIES: Final = ("body", "value")
 WRITTEN: Final = {

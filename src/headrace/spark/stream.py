@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.spark.offsets import Offset, limited, ranges
-from headrace.spark.options import Edge, Position, read_options
+from headrace.spark.options import Bound, Edge, read_options
 from headrace.spark.reader import plan, read_partition
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from headrace.spark import records
 
             options = self.options
-            start = records.positions(options.uri, options.starting, "startingOffsets")
+            streams = records.streams(options.streams)
+            start = records.positions(options.uri, options.starting, streams)
             self._initial = Offset(start, origin=start)
         return self._initial.to_json()
 
@@ -84,14 +85,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the streams begin that the query was given since its checkpoint: at the oldest."""
         from headrace.spark import records
 
-        added: dict[str, Position] = {
-            stream: Edge.EARLIEST
-            for stream in self.options.streams
-            if stream not in before.positions
-        }
-        return records.positions(self.options.uri, added, "stream")
+        options = self.options
+        streams = records.streams(options.streams)
+        added = tuple(stream for stream in streams if stream not in before.positions)
+        return records.positions(
+            options.uri, Bound(option="stream", everywhere=Edge.EARLIEST), added
+        )
 
     def _ends(self) -> dict[str, int]:
         from headrace.spark import records
 
-        return records.ends(self.options.uri, self.options.streams)
+        options = self.options
+        return records.ends(options.uri, records.streams(options.streams))

@@ -61,7 +61,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Publishes the rows of every micro-batch."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self.options = write_options(options)
+        self.options = write_options(options, streaming=True)
         _check_columns(self.options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
@@ -89,12 +89,13 @@ def publish(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Publish
 async def _publish(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
     from headrace.client import connect
     from headrace.spark.rows import RowError, rows
+    from headrace.spark.uri import urls
 
     batch = await asyncio.to_thread(next, batches, None)
     if batch is None:
         return 0  # An empty partition costs no connection.
     done = 0
-    async with await connect(str(options.uri), reconnect=None) as connection:
+    async with await connect(urls(options.uri), reconnect=None) as connection:
         channel = await connection.channel(unconfirmed_max=UNCONFIRMED_MAX)
         outcome = _Outcome()
         while batch is not None and not outcome.errors:
