@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import keyword
 
+from slotted import Member, slotted
+
 from headrace.spec.commands import COMMANDS, DOMAINS, STRUCTS, Command, Field10, Struct
 
 PYTHON_TYPES = {
@@ -102,12 +104,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from headrace.protocol.errors_0_10 import CloseError, ExecutionError
+from headrace.protocol.fields import Fields
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 from headrace.wire.errors import MalformedError
 from headrace.wire.ranges import (
@@ -138,25 +140,29 @@ _SYNC = b"\\x01\\x01"  # The session header: its size, and its packing flags.
 _NO_SYNC = b"\\x01\\x00"
 
 
-@dataclass(slots=True, kw_only=True)
-class Struct:
+class Struct(Fields):
     """A struct. `CODE` is (class, struct), None when it is sent without."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = ""
     CODE: ClassVar[tuple[int, int] | None] = None
 
 
-@dataclass(slots=True)
 class UnknownStruct(Struct):
     """A coded struct that we do not know: carried as it is. `payload` follows its code."""
 
-    code: tuple[int, int]
-    payload: bytes
+    __slots__ = ("code", "payload")
+
+    def __init__(self, code: tuple[int, int], payload: bytes) -> None:
+        self.code = code
+        self.payload = payload
 
 
-@dataclass(slots=True, kw_only=True)
-class Assembly:
+class Assembly(Fields):
     """A control or command. `SEGMENTS` says that a header and a body may follow it."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = ""
     CODE: ClassVar[tuple[int, int]] = (0, 0)
@@ -165,16 +171,18 @@ class Assembly:
     SEGMENTS: ClassVar[bool] = False
 
 
-@dataclass(slots=True, kw_only=True)
 class Control(Assembly):
     """A control: for the connection or for the session's transport."""
+
+    __slots__ = ()
 
     CONTROL: ClassVar[bool] = True
 
 
-@dataclass(slots=True, kw_only=True)
 class Command(Assembly):
     """A command of a session."""
+
+    __slots__ = ()
 '''
 
 HELPERS = '''_T = TypeVar("_T")
@@ -475,29 +483,24 @@ def struct_function(row: Struct) -> str:
 
 
 def members(name: str, fields: tuple[Field10, ...]) -> list[str]:
-    lines = []
+    found = []
     for entry in fields:
+        own = attribute(entry.name)
         if entry.type == "bit":
-            lines.append(f"    {attribute(entry.name)}: bool = {entry.default}")
-        elif (name, entry.name) in SECRETS:
-            lines.append(
-                f"    {attribute(entry.name)}: {PYTHON_TYPES[entry.type]} | None = "
-                "field(default=None, repr=False)"
-            )
+            found.append(Member(own, "bool", str(entry.default)))
         else:
-            lines.append(f"    {attribute(entry.name)}: {PYTHON_TYPES[entry.type]} | None = None")
-    return lines
+            type_ = f"{PYTHON_TYPES[entry.type]} | None"
+            found.append(Member(own, type_, "None", hidden=(name, entry.name) in SECRETS))
+    return slotted(found)
 
 
 def struct_class(row: Struct) -> str:
     lines = [
-        "@dataclass(slots=True, kw_only=True)",
         f"class {struct_name(row.name)}(Struct):",
         f'    """{row.name}"""',
         "",
         f'    NAME: ClassVar[str] = "{row.name}"',
         f"    CODE: ClassVar[tuple[int, int] | None] = {row.code}",
-        "",
         *members(row.name, row.fields),
     ]
     return "\n".join(lines)
@@ -505,7 +508,6 @@ def struct_class(row: Struct) -> str:
 
 def command_class(row: Command) -> str:
     lines = [
-        "@dataclass(slots=True, kw_only=True)",
         f"class {camel(row.name)}({'Control' if row.control else 'Command'}):",
         f'    """{row.name}"""',
         "",
@@ -517,8 +519,7 @@ def command_class(row: Command) -> str:
         lines.append(f"    RESULT: ClassVar[type[Struct] | None] = {result}")
     if row.segments:
         lines.append("    SEGMENTS: ClassVar[bool] = True")
-    if row.fields:
-        lines += ["", *members(row.name, row.fields)]
+    lines += members(row.name, row.fields)
     return "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "src"))
 sys.path.insert(0, str(ROOT / "tools"))
 
 from gen_codec_0_10 import codec_0_10  # noqa: E402  (the path comes first)
+from slotted import Member, slotted  # noqa: E402
 
 from headrace.spec.methods import METHODS, dialect  # noqa: E402  (the path comes first)
 from headrace.spec.properties import CONTENT_CLASSES  # noqa: E402
@@ -45,8 +46,8 @@ PYTHON_TYPES = {
     "shortstr": ("str", '""'),
     "longstr": ("bytes", 'b""'),
     "timestamp": ("datetime | int", "EPOCH"),
-    "table": ("dict[str, Value]", "field(default_factory=dict)"),
-    "content": ("Content", "field(default_factory=Content)"),
+    "table": ("dict[str, Value]", "{}"),
+    "content": ("Content", "Content()"),
 }
 SECRETS = {
     ("connection.start-ok", "response"),
@@ -55,6 +56,7 @@ SECRETS = {
     ("connection.update-secret", "new-secret"),
     ("message.transfer", "security-token"),
 }
+FACTORIES = ("table",)  # Each value has its own.
 PACK = {"octet": "B", "short": "H", "long": "I", "longlong": "Q"}
 SIZE = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 EMPTY = {"shortstr": '""', "longstr": 'b""', "table": "{}"}  # An argument that is absent.
@@ -259,7 +261,6 @@ def method_class(name: str, rows: list[Method]) -> str:
     note = " (an extension)" if latest.extension else ""
     names = json.dumps(sorted(latest.reply_names)) if latest.reply_names else ""
     lines = [
-        "@dataclass(slots=True, kw_only=True)",
         f"class {class_name(name)}(MethodBase):",
         f'    """{name}{note}"""',
         "",
@@ -268,14 +269,16 @@ def method_class(name: str, rows: list[Method]) -> str:
         f"    INDEX: ClassVar[dict[Version, MethodId]] = {{{index}}}",
         f"    REPLIES: ClassVar[frozenset[str]] = frozenset({names})",
     ]
-    fields = union_of_fields(rows)
-    if fields:
-        lines.append("")
-    for entry in fields:
-        type_, default = PYTHON_TYPES[entry.type]
-        if (name, entry.name) in SECRETS:
-            default = f"field(default={default}, repr=False)"
-        lines.append(f"    {attribute(entry.name)}: {type_} = {default}")
+    members = [
+        Member(
+            attribute(entry.name),
+            *PYTHON_TYPES[entry.type],
+            factory=entry.type in FACTORIES,
+            hidden=(name, entry.name) in SECRETS,
+        )
+        for entry in union_of_fields(rows)
+    ]
+    lines += slotted(members)
     return "\n".join(lines)
 
 
@@ -301,18 +304,17 @@ def properties_name(row: ContentClass) -> str:
 
 def properties_class(row: ContentClass) -> str:
     lines = [
-        "@dataclass(slots=True, kw_only=True)",
         f"class {properties_name(row)}(PropertiesBase):",
         f'    """The content properties of class {row.name}; None is absent."""',
         "",
         f"    CLASS_ID: ClassVar[int] = {row.id}",
     ]
-    if row.properties:
-        lines.append("")
-    lines += [
-        f"    {attribute(entry.name)}: {PYTHON_TYPES[entry.type][0]} | None = None"
-        for entry in row.properties
-    ]
+    lines += slotted(
+        [
+            Member(attribute(entry.name), f"{PYTHON_TYPES[entry.type][0]} | None", "None")
+            for entry in row.properties
+        ]
+    )
     return "\n".join(lines)
 
 
@@ -356,11 +358,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.fields import Fields
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, MethodId, Version
 from headrace.wire.buffer import pack_longstr, pack_shortstr, read_longstr, read_shortstr
@@ -377,9 +380,10 @@ from headrace.wire.table import (
 _TRAILING = "bytes follow the last field"
 
 
-@dataclass(slots=True, kw_only=True)
-class MethodBase:
+class MethodBase(Fields):
     """A method with its arguments. One class serves every version that has the method."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = ""
     CONTENT: ClassVar[bool] = False
@@ -387,9 +391,10 @@ class MethodBase:
     REPLIES: ClassVar[frozenset[str]] = frozenset()
 
 
-@dataclass(slots=True, kw_only=True)
-class PropertiesBase:
+class PropertiesBase(Fields):
     """The properties of a content."""
+
+    __slots__ = ()
 
     CLASS_ID: ClassVar[int] = 0
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -113,7 +112,7 @@ def by_name(data: bytes) -> bytes:
     size = int.from_bytes(data[2:4], "big")
     made = decode_control(data[12:size])
     assert isinstance(made, ConnectionStartOk)
-    payload = encode_control(replace(made, mechanism="PLAIN", response=b"\0anonymous\0anonymous"))
+    payload = encode_control(made.replaced(mechanism="PLAIN", response=b"\0anonymous\0anonymous"))
     return data[:2] + (len(payload) + 12).to_bytes(2, "big") + data[4:12] + payload + data[size:]
 
 

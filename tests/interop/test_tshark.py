@@ -8,7 +8,6 @@ be malformed, and every field that both sides know by name must have the same va
 from __future__ import annotations
 
 import os
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from headrace.protocol.codec_0_10 import (
     decode_headers,
 )
 from headrace.protocol.codec_0_x import decode_content_header, decode_method
+from headrace.protocol.fields import Fields
 from headrace.spec.tables import V0_9_1
 from headrace.wire.ranges import SequenceSet
 
@@ -76,10 +76,10 @@ class Comparison:
 
     def values(self, name: str, made: Any, frame: Dissected) -> None:
         """Compare the fields of a method, command, control or struct."""
-        assert is_dataclass(made)
-        for each in fields(made):
-            value = getattr(made, each.name)
-            key = f"{name}.{each.name}"
+        assert isinstance(made, Fields)
+        for each in made.FIELDS:
+            value = getattr(made, each)
+            key = f"{name}.{each}"
             if value is None or key in MISREAD:
                 continue
             if isinstance(value, dict):
@@ -96,7 +96,7 @@ class Comparison:
                     self.unseen.add(key)
                 continue
             text = shown(value)
-            wanted = OTHER_NAMES.get(each.name, each.name)
+            wanted = OTHER_NAMES.get(each, each)
             found = [(show, line) for field, show, line in frame.fields if normal(field) == wanted]
             if text is None or not found:
                 self.unseen.add(key)

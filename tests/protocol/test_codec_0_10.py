@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -110,8 +109,8 @@ def value_of(entry: Field10, *, absent: bool = True) -> st.SearchStrategy[Any]:
 def built(row: Command | StructRow) -> st.SearchStrategy[Any]:
     absent = not isinstance(row, StructRow) or row.pack > 0
     values = {
-        field.name: value_of(entry, absent=absent)
-        for field, entry in zip(dataclasses.fields(BY_NAME[row.name]), row.fields, strict=True)
+        name: value_of(entry, absent=absent)
+        for name, entry in zip(BY_NAME[row.name].FIELDS, row.fields, strict=True)
     }
     return st.builds(BY_NAME[row.name], **values)
 

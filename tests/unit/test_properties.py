@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime
 
 import pytest
@@ -156,7 +155,7 @@ def test_any_property_can_be_removed(properties: BasicProperties) -> None:
     payload = encoded(properties, 77)
     for name, flag in FLAGS.items():
         shorter = p.without_property(payload, flag)
-        assert decoded(shorter) == dataclasses.replace(properties, **{name: None})
+        assert decoded(shorter) == properties.replaced(**{name: None})
         start, end = p.property_range(payload, flag)
         assert p.with_property(shorter, flag, payload[start:end]) == payload or start == end
 
@@ -169,7 +168,7 @@ def test_any_property_can_be_replaced(one: BasicProperties, other: BasicProperti
         if value is not None:
             start, end = p.property_range(theirs, flag)
             changed = p.with_property(mine, flag, theirs[start:end])
-            assert decoded(changed) == dataclasses.replace(one, **{name: value})
+            assert decoded(changed) == one.replaced(**{name: value})
 
 
 @given(PROPERTIES, st.text(max_size=8), st.integers(0, 2**40))
@@ -179,10 +178,10 @@ def test_a_header_entry_is_added_or_replaced(
     payload = encoded(properties, 5)
     changed = p.with_header_entry(payload, encode_entry(key, value))
     headers = {**(properties.headers or {}), key: value}
-    assert decoded(changed) == dataclasses.replace(properties, headers=headers)
+    assert decoded(changed) == properties.replaced(headers=headers)
     again = p.without_header_entry(changed, key.encode())
     headers.pop(key)
-    assert decoded(again) == dataclasses.replace(properties, headers=headers)
+    assert decoded(again) == properties.replaced(headers=headers)
 
 
 def test_the_other_entries_keep_their_bytes() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
@@ -116,7 +116,7 @@ class Topology:
         for key, binding in list(self.bindings.items()):
             if isinstance(binding, QueueBind) and binding.queue == old:
                 del self.bindings[key]
-                bound = replace(binding, queue=new)
+                bound = binding.replaced(queue=new)
                 self.bindings[_binding_key(bound)] = bound
 
     def _forget_bindings(self, exchange: str) -> None:

@@ -6,7 +6,6 @@ Both families know the same properties of these classes; a queue keeps them in t
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from headrace.gateway.neutral_values import (
@@ -38,7 +37,7 @@ def to_0_x(segment: bytes, kinds: tuple[type[Any], type[Any]], body_size: int) -
     struct_of, properties_of = kinds
     structs = codec_0_10.decode_headers(segment) if segment else []
     struct: Any = next((s for s in structs if isinstance(s, struct_of)), struct_of())
-    values = {field.name: getattr(struct, field.name) for field in fields(struct)}
+    values = {name: getattr(struct, name) for name in struct.FIELDS}
     try:
         if values["headers"] is not None:
             raw = encode_map(values["headers"])
@@ -59,7 +58,7 @@ def to_0_10(header: bytes, kinds: tuple[type[Any], type[Any]]) -> bytes:
     struct_of = kinds[0]
     try:
         properties: Any = codec_0_x.decode_content_header(V0_9, header)[2]
-        values = {field.name: getattr(properties, field.name) for field in fields(properties)}
+        values = {name: getattr(properties, name) for name in properties.FIELDS}
         if values["headers"] is not None:
             table = encode_table(values["headers"])
             raw = map_of_entries(entries_of_table(table, 4, len(table)))

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from headrace.protocol.errors_0_10 import CloseError, ExecutionError
+from headrace.protocol.fields import Fields
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 from headrace.wire.errors import MalformedError
 from headrace.wire.ranges import (
@@ -49,25 +49,29 @@ _SYNC = b"\x01\x01"  # The session header: its size, and its packing flags.
 _NO_SYNC = b"\x01\x00"
 
 
-@dataclass(slots=True, kw_only=True)
-class Struct:
+class Struct(Fields):
     """A struct. `CODE` is (class, struct), None when it is sent without."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = ""
     CODE: ClassVar[tuple[int, int] | None] = None
 
 
-@dataclass(slots=True)
 class UnknownStruct(Struct):
     """A coded struct that we do not know: carried as it is. `payload` follows its code."""
 
-    code: tuple[int, int]
-    payload: bytes
+    __slots__ = ("code", "payload")
+
+    def __init__(self, code: tuple[int, int], payload: bytes) -> None:
+        self.code = code
+        self.payload = payload
 
 
-@dataclass(slots=True, kw_only=True)
-class Assembly:
+class Assembly(Fields):
     """A control or command. `SEGMENTS` says that a header and a body may follow it."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = ""
     CODE: ClassVar[tuple[int, int]] = (0, 0)
@@ -76,1187 +80,2088 @@ class Assembly:
     SEGMENTS: ClassVar[bool] = False
 
 
-@dataclass(slots=True, kw_only=True)
 class Control(Assembly):
     """A control: for the connection or for the session's transport."""
+
+    __slots__ = ()
 
     CONTROL: ClassVar[bool] = True
 
 
-@dataclass(slots=True, kw_only=True)
 class Command(Assembly):
     """A command of a session."""
 
+    __slots__ = ()
 
-@dataclass(slots=True, kw_only=True)
+
 class SessionHeader(Struct):
     """session.header"""
 
     NAME: ClassVar[str] = "session.header"
     CODE: ClassVar[tuple[int, int] | None] = None
+    __slots__ = ("sync",)
 
-    sync: bool = False
+    def __init__(
+        self,
+        *,
+        sync: bool = False,
+    ) -> None:
+        self.sync = sync
 
 
-@dataclass(slots=True, kw_only=True)
 class CommandFragment(Struct):
     """session.command-fragment"""
 
     NAME: ClassVar[str] = "session.command-fragment"
     CODE: ClassVar[tuple[int, int] | None] = None
+    __slots__ = (
+        "command_id",
+        "byte_ranges",
+    )
 
-    command_id: int | None = None
-    byte_ranges: ByteRanges | None = None
+    def __init__(
+        self,
+        *,
+        command_id: int | None = None,
+        byte_ranges: ByteRanges | None = None,
+    ) -> None:
+        self.command_id = command_id
+        self.byte_ranges = byte_ranges
 
 
-@dataclass(slots=True, kw_only=True)
 class DeliveryProperties(Struct):
     """message.delivery-properties"""
 
     NAME: ClassVar[str] = "message.delivery-properties"
     CODE: ClassVar[tuple[int, int] | None] = (4, 1)
+    __slots__ = (
+        "discard_unroutable",
+        "immediate",
+        "redelivered",
+        "priority",
+        "delivery_mode",
+        "ttl",
+        "timestamp",
+        "expiration",
+        "exchange",
+        "routing_key",
+        "resume_id",
+        "resume_ttl",
+    )
 
-    discard_unroutable: bool = False
-    immediate: bool = False
-    redelivered: bool = False
-    priority: int | None = None
-    delivery_mode: int | None = None
-    ttl: int | None = None
-    timestamp: datetime | int | None = None
-    expiration: datetime | int | None = None
-    exchange: str | None = None
-    routing_key: str | None = None
-    resume_id: str | None = None
-    resume_ttl: int | None = None
+    def __init__(
+        self,
+        *,
+        discard_unroutable: bool = False,
+        immediate: bool = False,
+        redelivered: bool = False,
+        priority: int | None = None,
+        delivery_mode: int | None = None,
+        ttl: int | None = None,
+        timestamp: datetime | int | None = None,
+        expiration: datetime | int | None = None,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        resume_id: str | None = None,
+        resume_ttl: int | None = None,
+    ) -> None:
+        self.discard_unroutable = discard_unroutable
+        self.immediate = immediate
+        self.redelivered = redelivered
+        self.priority = priority
+        self.delivery_mode = delivery_mode
+        self.ttl = ttl
+        self.timestamp = timestamp
+        self.expiration = expiration
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.resume_id = resume_id
+        self.resume_ttl = resume_ttl
 
 
-@dataclass(slots=True, kw_only=True)
 class FragmentProperties(Struct):
     """message.fragment-properties"""
 
     NAME: ClassVar[str] = "message.fragment-properties"
     CODE: ClassVar[tuple[int, int] | None] = (4, 2)
+    __slots__ = (
+        "first",
+        "last",
+        "fragment_size",
+    )
 
-    first: bool = True
-    last: bool = True
-    fragment_size: int | None = None
+    def __init__(
+        self,
+        *,
+        first: bool = True,
+        last: bool = True,
+        fragment_size: int | None = None,
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.fragment_size = fragment_size
 
 
-@dataclass(slots=True, kw_only=True)
 class ReplyTo(Struct):
     """message.reply-to"""
 
     NAME: ClassVar[str] = "message.reply-to"
     CODE: ClassVar[tuple[int, int] | None] = None
+    __slots__ = (
+        "exchange",
+        "routing_key",
+    )
 
-    exchange: str | None = None
-    routing_key: str | None = None
+    def __init__(
+        self,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageProperties(Struct):
     """message.message-properties"""
 
     NAME: ClassVar[str] = "message.message-properties"
     CODE: ClassVar[tuple[int, int] | None] = (4, 3)
+    __slots__ = (
+        "content_length",
+        "message_id",
+        "correlation_id",
+        "reply_to",
+        "content_type",
+        "content_encoding",
+        "user_id",
+        "app_id",
+        "application_headers",
+    )
 
-    content_length: int | None = None
-    message_id: UUID | None = None
-    correlation_id: bytes | None = None
-    reply_to: ReplyTo | None = None
-    content_type: str | None = None
-    content_encoding: str | None = None
-    user_id: bytes | None = None
-    app_id: bytes | None = None
-    application_headers: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        content_length: int | None = None,
+        message_id: UUID | None = None,
+        correlation_id: bytes | None = None,
+        reply_to: ReplyTo | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        user_id: bytes | None = None,
+        app_id: bytes | None = None,
+        application_headers: dict[str, Value] | None = None,
+    ) -> None:
+        self.content_length = content_length
+        self.message_id = message_id
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.content_type = content_type
+        self.content_encoding = content_encoding
+        self.user_id = user_id
+        self.app_id = app_id
+        self.application_headers = application_headers
 
 
-@dataclass(slots=True, kw_only=True)
 class Acquired(Struct):
     """message.acquired"""
 
     NAME: ClassVar[str] = "message.acquired"
     CODE: ClassVar[tuple[int, int] | None] = (4, 4)
+    __slots__ = ("transfers",)
 
-    transfers: SequenceSet | None = None
+    def __init__(
+        self,
+        *,
+        transfers: SequenceSet | None = None,
+    ) -> None:
+        self.transfers = transfers
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageResumeResult(Struct):
     """message.message-resume-result"""
 
     NAME: ClassVar[str] = "message.message-resume-result"
     CODE: ClassVar[tuple[int, int] | None] = (4, 5)
+    __slots__ = ("offset",)
 
-    offset: int | None = None
+    def __init__(
+        self,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        self.offset = offset
 
 
-@dataclass(slots=True, kw_only=True)
 class XaResult(Struct):
     """dtx.xa-result"""
 
     NAME: ClassVar[str] = "dtx.xa-result"
     CODE: ClassVar[tuple[int, int] | None] = (6, 1)
+    __slots__ = ("status",)
 
-    status: int | None = None
+    def __init__(
+        self,
+        *,
+        status: int | None = None,
+    ) -> None:
+        self.status = status
 
 
-@dataclass(slots=True, kw_only=True)
 class Xid(Struct):
     """dtx.xid"""
 
     NAME: ClassVar[str] = "dtx.xid"
     CODE: ClassVar[tuple[int, int] | None] = (6, 4)
+    __slots__ = (
+        "format",
+        "global_id",
+        "branch_id",
+    )
 
-    format: int | None = None
-    global_id: bytes | None = None
-    branch_id: bytes | None = None
+    def __init__(
+        self,
+        *,
+        format: int | None = None,
+        global_id: bytes | None = None,
+        branch_id: bytes | None = None,
+    ) -> None:
+        self.format = format
+        self.global_id = global_id
+        self.branch_id = branch_id
 
 
-@dataclass(slots=True, kw_only=True)
 class GetTimeoutResult(Struct):
     """dtx.get-timeout-result"""
 
     NAME: ClassVar[str] = "dtx.get-timeout-result"
     CODE: ClassVar[tuple[int, int] | None] = (6, 2)
+    __slots__ = ("timeout",)
 
-    timeout: int | None = None
+    def __init__(
+        self,
+        *,
+        timeout: int | None = None,
+    ) -> None:
+        self.timeout = timeout
 
 
-@dataclass(slots=True, kw_only=True)
 class RecoverResult(Struct):
     """dtx.recover-result"""
 
     NAME: ClassVar[str] = "dtx.recover-result"
     CODE: ClassVar[tuple[int, int] | None] = (6, 3)
+    __slots__ = ("in_doubt",)
 
-    in_doubt: list[Xid] | None = None
+    def __init__(
+        self,
+        *,
+        in_doubt: list[Xid] | None = None,
+    ) -> None:
+        self.in_doubt = in_doubt
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeQueryResult(Struct):
     """exchange.exchange-query-result"""
 
     NAME: ClassVar[str] = "exchange.exchange-query-result"
     CODE: ClassVar[tuple[int, int] | None] = (7, 1)
+    __slots__ = (
+        "type",
+        "durable",
+        "not_found",
+        "arguments",
+    )
 
-    type: str | None = None
-    durable: bool = False
-    not_found: bool = False
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        type: str | None = None,
+        durable: bool = False,
+        not_found: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.type = type
+        self.durable = durable
+        self.not_found = not_found
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeBoundResult(Struct):
     """exchange.exchange-bound-result"""
 
     NAME: ClassVar[str] = "exchange.exchange-bound-result"
     CODE: ClassVar[tuple[int, int] | None] = (7, 2)
+    __slots__ = (
+        "exchange_not_found",
+        "queue_not_found",
+        "queue_not_matched",
+        "key_not_matched",
+        "args_not_matched",
+    )
 
-    exchange_not_found: bool = False
-    queue_not_found: bool = False
-    queue_not_matched: bool = False
-    key_not_matched: bool = False
-    args_not_matched: bool = False
+    def __init__(
+        self,
+        *,
+        exchange_not_found: bool = False,
+        queue_not_found: bool = False,
+        queue_not_matched: bool = False,
+        key_not_matched: bool = False,
+        args_not_matched: bool = False,
+    ) -> None:
+        self.exchange_not_found = exchange_not_found
+        self.queue_not_found = queue_not_found
+        self.queue_not_matched = queue_not_matched
+        self.key_not_matched = key_not_matched
+        self.args_not_matched = args_not_matched
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueQueryResult(Struct):
     """queue.queue-query-result"""
 
     NAME: ClassVar[str] = "queue.queue-query-result"
     CODE: ClassVar[tuple[int, int] | None] = (8, 1)
+    __slots__ = (
+        "queue",
+        "alternate_exchange",
+        "durable",
+        "exclusive",
+        "auto_delete",
+        "arguments",
+        "message_count",
+        "subscriber_count",
+    )
 
-    queue: str | None = None
-    alternate_exchange: str | None = None
-    durable: bool = False
-    exclusive: bool = False
-    auto_delete: bool = False
-    arguments: dict[str, Value] | None = None
-    message_count: int | None = None
-    subscriber_count: int | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        alternate_exchange: str | None = None,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: dict[str, Value] | None = None,
+        message_count: int | None = None,
+        subscriber_count: int | None = None,
+    ) -> None:
+        self.queue = queue
+        self.alternate_exchange = alternate_exchange
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.message_count = message_count
+        self.subscriber_count = subscriber_count
 
 
-@dataclass(slots=True, kw_only=True)
 class FileProperties(Struct):
     """file.file-properties"""
 
     NAME: ClassVar[str] = "file.file-properties"
     CODE: ClassVar[tuple[int, int] | None] = (9, 1)
+    __slots__ = (
+        "content_type",
+        "content_encoding",
+        "headers",
+        "priority",
+        "reply_to",
+        "message_id",
+        "filename",
+        "timestamp",
+        "cluster_id",
+    )
 
-    content_type: str | None = None
-    content_encoding: str | None = None
-    headers: dict[str, Value] | None = None
-    priority: int | None = None
-    reply_to: str | None = None
-    message_id: str | None = None
-    filename: str | None = None
-    timestamp: datetime | int | None = None
-    cluster_id: str | None = None
+    def __init__(
+        self,
+        *,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        headers: dict[str, Value] | None = None,
+        priority: int | None = None,
+        reply_to: str | None = None,
+        message_id: str | None = None,
+        filename: str | None = None,
+        timestamp: datetime | int | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.content_type = content_type
+        self.content_encoding = content_encoding
+        self.headers = headers
+        self.priority = priority
+        self.reply_to = reply_to
+        self.message_id = message_id
+        self.filename = filename
+        self.timestamp = timestamp
+        self.cluster_id = cluster_id
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamProperties(Struct):
     """stream.stream-properties"""
 
     NAME: ClassVar[str] = "stream.stream-properties"
     CODE: ClassVar[tuple[int, int] | None] = (10, 1)
+    __slots__ = (
+        "content_type",
+        "content_encoding",
+        "headers",
+        "priority",
+        "timestamp",
+    )
 
-    content_type: str | None = None
-    content_encoding: str | None = None
-    headers: dict[str, Value] | None = None
-    priority: int | None = None
-    timestamp: datetime | int | None = None
+    def __init__(
+        self,
+        *,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        headers: dict[str, Value] | None = None,
+        priority: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> None:
+        self.content_type = content_type
+        self.content_encoding = content_encoding
+        self.headers = headers
+        self.priority = priority
+        self.timestamp = timestamp
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionStart(Control):
     """connection.start"""
 
     NAME: ClassVar[str] = "connection.start"
     CODE: ClassVar[tuple[int, int]] = (1, 1)
+    __slots__ = (
+        "server_properties",
+        "mechanisms",
+        "locales",
+    )
 
-    server_properties: dict[str, Value] | None = None
-    mechanisms: list[str] | None = None
-    locales: list[str] | None = None
+    def __init__(
+        self,
+        *,
+        server_properties: dict[str, Value] | None = None,
+        mechanisms: list[str] | None = None,
+        locales: list[str] | None = None,
+    ) -> None:
+        self.server_properties = server_properties
+        self.mechanisms = mechanisms
+        self.locales = locales
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionStartOk(Control):
     """connection.start-ok"""
 
     NAME: ClassVar[str] = "connection.start-ok"
     CODE: ClassVar[tuple[int, int]] = (1, 2)
+    __slots__ = (
+        "client_properties",
+        "mechanism",
+        "response",
+        "locale",
+    )
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("response",))
 
-    client_properties: dict[str, Value] | None = None
-    mechanism: str | None = None
-    response: bytes | None = field(default=None, repr=False)
-    locale: str | None = None
+    def __init__(
+        self,
+        *,
+        client_properties: dict[str, Value] | None = None,
+        mechanism: str | None = None,
+        response: bytes | None = None,
+        locale: str | None = None,
+    ) -> None:
+        self.client_properties = client_properties
+        self.mechanism = mechanism
+        self.response = response
+        self.locale = locale
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionSecure(Control):
     """connection.secure"""
 
     NAME: ClassVar[str] = "connection.secure"
     CODE: ClassVar[tuple[int, int]] = (1, 3)
+    __slots__ = ("challenge",)
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("challenge",))
 
-    challenge: bytes | None = field(default=None, repr=False)
+    def __init__(
+        self,
+        *,
+        challenge: bytes | None = None,
+    ) -> None:
+        self.challenge = challenge
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionSecureOk(Control):
     """connection.secure-ok"""
 
     NAME: ClassVar[str] = "connection.secure-ok"
     CODE: ClassVar[tuple[int, int]] = (1, 4)
+    __slots__ = ("response",)
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("response",))
 
-    response: bytes | None = field(default=None, repr=False)
+    def __init__(
+        self,
+        *,
+        response: bytes | None = None,
+    ) -> None:
+        self.response = response
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionTune(Control):
     """connection.tune"""
 
     NAME: ClassVar[str] = "connection.tune"
     CODE: ClassVar[tuple[int, int]] = (1, 5)
+    __slots__ = (
+        "channel_max",
+        "max_frame_size",
+        "heartbeat_min",
+        "heartbeat_max",
+    )
 
-    channel_max: int | None = None
-    max_frame_size: int | None = None
-    heartbeat_min: int | None = None
-    heartbeat_max: int | None = None
+    def __init__(
+        self,
+        *,
+        channel_max: int | None = None,
+        max_frame_size: int | None = None,
+        heartbeat_min: int | None = None,
+        heartbeat_max: int | None = None,
+    ) -> None:
+        self.channel_max = channel_max
+        self.max_frame_size = max_frame_size
+        self.heartbeat_min = heartbeat_min
+        self.heartbeat_max = heartbeat_max
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionTuneOk(Control):
     """connection.tune-ok"""
 
     NAME: ClassVar[str] = "connection.tune-ok"
     CODE: ClassVar[tuple[int, int]] = (1, 6)
+    __slots__ = (
+        "channel_max",
+        "max_frame_size",
+        "heartbeat",
+    )
 
-    channel_max: int | None = None
-    max_frame_size: int | None = None
-    heartbeat: int | None = None
+    def __init__(
+        self,
+        *,
+        channel_max: int | None = None,
+        max_frame_size: int | None = None,
+        heartbeat: int | None = None,
+    ) -> None:
+        self.channel_max = channel_max
+        self.max_frame_size = max_frame_size
+        self.heartbeat = heartbeat
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionOpen(Control):
     """connection.open"""
 
     NAME: ClassVar[str] = "connection.open"
     CODE: ClassVar[tuple[int, int]] = (1, 7)
+    __slots__ = (
+        "virtual_host",
+        "capabilities",
+        "insist",
+    )
 
-    virtual_host: str | None = None
-    capabilities: list[str] | None = None
-    insist: bool = False
+    def __init__(
+        self,
+        *,
+        virtual_host: str | None = None,
+        capabilities: list[str] | None = None,
+        insist: bool = False,
+    ) -> None:
+        self.virtual_host = virtual_host
+        self.capabilities = capabilities
+        self.insist = insist
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionOpenOk(Control):
     """connection.open-ok"""
 
     NAME: ClassVar[str] = "connection.open-ok"
     CODE: ClassVar[tuple[int, int]] = (1, 8)
+    __slots__ = ("known_hosts",)
 
-    known_hosts: list[str] | None = None
+    def __init__(
+        self,
+        *,
+        known_hosts: list[str] | None = None,
+    ) -> None:
+        self.known_hosts = known_hosts
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionRedirect(Control):
     """connection.redirect"""
 
     NAME: ClassVar[str] = "connection.redirect"
     CODE: ClassVar[tuple[int, int]] = (1, 9)
+    __slots__ = (
+        "host",
+        "known_hosts",
+    )
 
-    host: str | None = None
-    known_hosts: list[str] | None = None
+    def __init__(
+        self,
+        *,
+        host: str | None = None,
+        known_hosts: list[str] | None = None,
+    ) -> None:
+        self.host = host
+        self.known_hosts = known_hosts
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionHeartbeat(Control):
     """connection.heartbeat"""
 
     NAME: ClassVar[str] = "connection.heartbeat"
     CODE: ClassVar[tuple[int, int]] = (1, 10)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionClose(Control):
     """connection.close"""
 
     NAME: ClassVar[str] = "connection.close"
     CODE: ClassVar[tuple[int, int]] = (1, 11)
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+    )
 
-    reply_code: int | None = None
-    reply_text: str | None = None
+    def __init__(
+        self,
+        *,
+        reply_code: int | None = None,
+        reply_text: str | None = None,
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionCloseOk(Control):
     """connection.close-ok"""
 
     NAME: ClassVar[str] = "connection.close-ok"
     CODE: ClassVar[tuple[int, int]] = (1, 12)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionAttach(Control):
     """session.attach"""
 
     NAME: ClassVar[str] = "session.attach"
     CODE: ClassVar[tuple[int, int]] = (2, 1)
+    __slots__ = (
+        "name",
+        "force",
+    )
 
-    name: bytes | None = None
-    force: bool = False
+    def __init__(
+        self,
+        *,
+        name: bytes | None = None,
+        force: bool = False,
+    ) -> None:
+        self.name = name
+        self.force = force
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionAttached(Control):
     """session.attached"""
 
     NAME: ClassVar[str] = "session.attached"
     CODE: ClassVar[tuple[int, int]] = (2, 2)
+    __slots__ = ("name",)
 
-    name: bytes | None = None
+    def __init__(
+        self,
+        *,
+        name: bytes | None = None,
+    ) -> None:
+        self.name = name
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionDetach(Control):
     """session.detach"""
 
     NAME: ClassVar[str] = "session.detach"
     CODE: ClassVar[tuple[int, int]] = (2, 3)
+    __slots__ = ("name",)
 
-    name: bytes | None = None
+    def __init__(
+        self,
+        *,
+        name: bytes | None = None,
+    ) -> None:
+        self.name = name
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionDetached(Control):
     """session.detached"""
 
     NAME: ClassVar[str] = "session.detached"
     CODE: ClassVar[tuple[int, int]] = (2, 4)
+    __slots__ = (
+        "name",
+        "code",
+    )
 
-    name: bytes | None = None
-    code: int | None = None
+    def __init__(
+        self,
+        *,
+        name: bytes | None = None,
+        code: int | None = None,
+    ) -> None:
+        self.name = name
+        self.code = code
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionRequestTimeout(Control):
     """session.request-timeout"""
 
     NAME: ClassVar[str] = "session.request-timeout"
     CODE: ClassVar[tuple[int, int]] = (2, 5)
+    __slots__ = ("timeout",)
 
-    timeout: int | None = None
+    def __init__(
+        self,
+        *,
+        timeout: int | None = None,
+    ) -> None:
+        self.timeout = timeout
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionTimeout(Control):
     """session.timeout"""
 
     NAME: ClassVar[str] = "session.timeout"
     CODE: ClassVar[tuple[int, int]] = (2, 6)
+    __slots__ = ("timeout",)
 
-    timeout: int | None = None
+    def __init__(
+        self,
+        *,
+        timeout: int | None = None,
+    ) -> None:
+        self.timeout = timeout
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionCommandPoint(Control):
     """session.command-point"""
 
     NAME: ClassVar[str] = "session.command-point"
     CODE: ClassVar[tuple[int, int]] = (2, 7)
+    __slots__ = (
+        "command_id",
+        "command_offset",
+    )
 
-    command_id: int | None = None
-    command_offset: int | None = None
+    def __init__(
+        self,
+        *,
+        command_id: int | None = None,
+        command_offset: int | None = None,
+    ) -> None:
+        self.command_id = command_id
+        self.command_offset = command_offset
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionExpected(Control):
     """session.expected"""
 
     NAME: ClassVar[str] = "session.expected"
     CODE: ClassVar[tuple[int, int]] = (2, 8)
+    __slots__ = (
+        "commands",
+        "fragments",
+    )
 
-    commands: SequenceSet | None = None
-    fragments: list[CommandFragment] | None = None
+    def __init__(
+        self,
+        *,
+        commands: SequenceSet | None = None,
+        fragments: list[CommandFragment] | None = None,
+    ) -> None:
+        self.commands = commands
+        self.fragments = fragments
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionConfirmed(Control):
     """session.confirmed"""
 
     NAME: ClassVar[str] = "session.confirmed"
     CODE: ClassVar[tuple[int, int]] = (2, 9)
+    __slots__ = (
+        "commands",
+        "fragments",
+    )
 
-    commands: SequenceSet | None = None
-    fragments: list[CommandFragment] | None = None
+    def __init__(
+        self,
+        *,
+        commands: SequenceSet | None = None,
+        fragments: list[CommandFragment] | None = None,
+    ) -> None:
+        self.commands = commands
+        self.fragments = fragments
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionCompleted(Control):
     """session.completed"""
 
     NAME: ClassVar[str] = "session.completed"
     CODE: ClassVar[tuple[int, int]] = (2, 10)
+    __slots__ = (
+        "commands",
+        "timely_reply",
+    )
 
-    commands: SequenceSet | None = None
-    timely_reply: bool = False
+    def __init__(
+        self,
+        *,
+        commands: SequenceSet | None = None,
+        timely_reply: bool = False,
+    ) -> None:
+        self.commands = commands
+        self.timely_reply = timely_reply
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionKnownCompleted(Control):
     """session.known-completed"""
 
     NAME: ClassVar[str] = "session.known-completed"
     CODE: ClassVar[tuple[int, int]] = (2, 11)
+    __slots__ = ("commands",)
 
-    commands: SequenceSet | None = None
+    def __init__(
+        self,
+        *,
+        commands: SequenceSet | None = None,
+    ) -> None:
+        self.commands = commands
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionFlush(Control):
     """session.flush"""
 
     NAME: ClassVar[str] = "session.flush"
     CODE: ClassVar[tuple[int, int]] = (2, 12)
+    __slots__ = (
+        "expected",
+        "confirmed",
+        "completed",
+    )
 
-    expected: bool = False
-    confirmed: bool = False
-    completed: bool = False
+    def __init__(
+        self,
+        *,
+        expected: bool = False,
+        confirmed: bool = False,
+        completed: bool = False,
+    ) -> None:
+        self.expected = expected
+        self.confirmed = confirmed
+        self.completed = completed
 
 
-@dataclass(slots=True, kw_only=True)
 class SessionGap(Control):
     """session.gap"""
 
     NAME: ClassVar[str] = "session.gap"
     CODE: ClassVar[tuple[int, int]] = (2, 13)
+    __slots__ = ("commands",)
 
-    commands: SequenceSet | None = None
+    def __init__(
+        self,
+        *,
+        commands: SequenceSet | None = None,
+    ) -> None:
+        self.commands = commands
 
 
-@dataclass(slots=True, kw_only=True)
 class ExecutionSync(Command):
     """execution.sync"""
 
     NAME: ClassVar[str] = "execution.sync"
     CODE: ClassVar[tuple[int, int]] = (3, 1)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ExecutionResult(Command):
     """execution.result"""
 
     NAME: ClassVar[str] = "execution.result"
     CODE: ClassVar[tuple[int, int]] = (3, 2)
+    __slots__ = (
+        "command_id",
+        "value",
+    )
 
-    command_id: int | None = None
-    value: Struct | None = None
+    def __init__(
+        self,
+        *,
+        command_id: int | None = None,
+        value: Struct | None = None,
+    ) -> None:
+        self.command_id = command_id
+        self.value = value
 
 
-@dataclass(slots=True, kw_only=True)
 class ExecutionException(Command):
     """execution.exception"""
 
     NAME: ClassVar[str] = "execution.exception"
     CODE: ClassVar[tuple[int, int]] = (3, 3)
+    __slots__ = (
+        "error_code",
+        "command_id",
+        "class_code",
+        "command_code",
+        "field_index",
+        "description",
+        "error_info",
+    )
 
-    error_code: int | None = None
-    command_id: int | None = None
-    class_code: int | None = None
-    command_code: int | None = None
-    field_index: int | None = None
-    description: str | None = None
-    error_info: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        error_code: int | None = None,
+        command_id: int | None = None,
+        class_code: int | None = None,
+        command_code: int | None = None,
+        field_index: int | None = None,
+        description: str | None = None,
+        error_info: dict[str, Value] | None = None,
+    ) -> None:
+        self.error_code = error_code
+        self.command_id = command_id
+        self.class_code = class_code
+        self.command_code = command_code
+        self.field_index = field_index
+        self.description = description
+        self.error_info = error_info
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageTransfer(Command):
     """message.transfer"""
 
     NAME: ClassVar[str] = "message.transfer"
     CODE: ClassVar[tuple[int, int]] = (4, 1)
     SEGMENTS: ClassVar[bool] = True
+    __slots__ = (
+        "destination",
+        "accept_mode",
+        "acquire_mode",
+    )
 
-    destination: str | None = None
-    accept_mode: int | None = None
-    acquire_mode: int | None = None
+    def __init__(
+        self,
+        *,
+        destination: str | None = None,
+        accept_mode: int | None = None,
+        acquire_mode: int | None = None,
+    ) -> None:
+        self.destination = destination
+        self.accept_mode = accept_mode
+        self.acquire_mode = acquire_mode
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageAccept(Command):
     """message.accept"""
 
     NAME: ClassVar[str] = "message.accept"
     CODE: ClassVar[tuple[int, int]] = (4, 2)
+    __slots__ = ("transfers",)
 
-    transfers: SequenceSet | None = None
+    def __init__(
+        self,
+        *,
+        transfers: SequenceSet | None = None,
+    ) -> None:
+        self.transfers = transfers
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageReject(Command):
     """message.reject"""
 
     NAME: ClassVar[str] = "message.reject"
     CODE: ClassVar[tuple[int, int]] = (4, 3)
+    __slots__ = (
+        "transfers",
+        "code",
+        "text",
+    )
 
-    transfers: SequenceSet | None = None
-    code: int | None = None
-    text: str | None = None
+    def __init__(
+        self,
+        *,
+        transfers: SequenceSet | None = None,
+        code: int | None = None,
+        text: str | None = None,
+    ) -> None:
+        self.transfers = transfers
+        self.code = code
+        self.text = text
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageRelease(Command):
     """message.release"""
 
     NAME: ClassVar[str] = "message.release"
     CODE: ClassVar[tuple[int, int]] = (4, 4)
+    __slots__ = (
+        "transfers",
+        "set_redelivered",
+    )
 
-    transfers: SequenceSet | None = None
-    set_redelivered: bool = False
+    def __init__(
+        self,
+        *,
+        transfers: SequenceSet | None = None,
+        set_redelivered: bool = False,
+    ) -> None:
+        self.transfers = transfers
+        self.set_redelivered = set_redelivered
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageAcquire(Command):
     """message.acquire"""
 
     NAME: ClassVar[str] = "message.acquire"
     CODE: ClassVar[tuple[int, int]] = (4, 5)
     RESULT: ClassVar[type[Struct] | None] = Acquired
+    __slots__ = ("transfers",)
 
-    transfers: SequenceSet | None = None
+    def __init__(
+        self,
+        *,
+        transfers: SequenceSet | None = None,
+    ) -> None:
+        self.transfers = transfers
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageResume(Command):
     """message.resume"""
 
     NAME: ClassVar[str] = "message.resume"
     CODE: ClassVar[tuple[int, int]] = (4, 6)
     RESULT: ClassVar[type[Struct] | None] = MessageResumeResult
+    __slots__ = (
+        "destination",
+        "resume_id",
+    )
 
-    destination: str | None = None
-    resume_id: str | None = None
+    def __init__(
+        self,
+        *,
+        destination: str | None = None,
+        resume_id: str | None = None,
+    ) -> None:
+        self.destination = destination
+        self.resume_id = resume_id
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageSubscribe(Command):
     """message.subscribe"""
 
     NAME: ClassVar[str] = "message.subscribe"
     CODE: ClassVar[tuple[int, int]] = (4, 7)
+    __slots__ = (
+        "queue",
+        "destination",
+        "accept_mode",
+        "acquire_mode",
+        "exclusive",
+        "resume_id",
+        "resume_ttl",
+        "arguments",
+    )
 
-    queue: str | None = None
-    destination: str | None = None
-    accept_mode: int | None = None
-    acquire_mode: int | None = None
-    exclusive: bool = False
-    resume_id: str | None = None
-    resume_ttl: int | None = None
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        destination: str | None = None,
+        accept_mode: int | None = None,
+        acquire_mode: int | None = None,
+        exclusive: bool = False,
+        resume_id: str | None = None,
+        resume_ttl: int | None = None,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.queue = queue
+        self.destination = destination
+        self.accept_mode = accept_mode
+        self.acquire_mode = acquire_mode
+        self.exclusive = exclusive
+        self.resume_id = resume_id
+        self.resume_ttl = resume_ttl
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageCancel(Command):
     """message.cancel"""
 
     NAME: ClassVar[str] = "message.cancel"
     CODE: ClassVar[tuple[int, int]] = (4, 8)
+    __slots__ = ("destination",)
 
-    destination: str | None = None
+    def __init__(
+        self,
+        *,
+        destination: str | None = None,
+    ) -> None:
+        self.destination = destination
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageSetFlowMode(Command):
     """message.set-flow-mode"""
 
     NAME: ClassVar[str] = "message.set-flow-mode"
     CODE: ClassVar[tuple[int, int]] = (4, 9)
+    __slots__ = (
+        "destination",
+        "flow_mode",
+    )
 
-    destination: str | None = None
-    flow_mode: int | None = None
+    def __init__(
+        self,
+        *,
+        destination: str | None = None,
+        flow_mode: int | None = None,
+    ) -> None:
+        self.destination = destination
+        self.flow_mode = flow_mode
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageFlow(Command):
     """message.flow"""
 
     NAME: ClassVar[str] = "message.flow"
     CODE: ClassVar[tuple[int, int]] = (4, 10)
+    __slots__ = (
+        "destination",
+        "unit",
+        "value",
+    )
 
-    destination: str | None = None
-    unit: int | None = None
-    value: int | None = None
+    def __init__(
+        self,
+        *,
+        destination: str | None = None,
+        unit: int | None = None,
+        value: int | None = None,
+    ) -> None:
+        self.destination = destination
+        self.unit = unit
+        self.value = value
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageFlush(Command):
     """message.flush"""
 
     NAME: ClassVar[str] = "message.flush"
     CODE: ClassVar[tuple[int, int]] = (4, 11)
+    __slots__ = ("destination",)
 
-    destination: str | None = None
+    def __init__(
+        self,
+        *,
+        destination: str | None = None,
+    ) -> None:
+        self.destination = destination
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageStop(Command):
     """message.stop"""
 
     NAME: ClassVar[str] = "message.stop"
     CODE: ClassVar[tuple[int, int]] = (4, 12)
+    __slots__ = ("destination",)
 
-    destination: str | None = None
+    def __init__(
+        self,
+        *,
+        destination: str | None = None,
+    ) -> None:
+        self.destination = destination
 
 
-@dataclass(slots=True, kw_only=True)
 class TxSelect(Command):
     """tx.select"""
 
     NAME: ClassVar[str] = "tx.select"
     CODE: ClassVar[tuple[int, int]] = (5, 1)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TxCommit(Command):
     """tx.commit"""
 
     NAME: ClassVar[str] = "tx.commit"
     CODE: ClassVar[tuple[int, int]] = (5, 2)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TxRollback(Command):
     """tx.rollback"""
 
     NAME: ClassVar[str] = "tx.rollback"
     CODE: ClassVar[tuple[int, int]] = (5, 3)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxSelect(Command):
     """dtx.select"""
 
     NAME: ClassVar[str] = "dtx.select"
     CODE: ClassVar[tuple[int, int]] = (6, 1)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxStart(Command):
     """dtx.start"""
 
     NAME: ClassVar[str] = "dtx.start"
     CODE: ClassVar[tuple[int, int]] = (6, 2)
     RESULT: ClassVar[type[Struct] | None] = XaResult
+    __slots__ = (
+        "xid",
+        "join",
+        "resume",
+    )
 
-    xid: Xid | None = None
-    join: bool = False
-    resume: bool = False
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+        join: bool = False,
+        resume: bool = False,
+    ) -> None:
+        self.xid = xid
+        self.join = join
+        self.resume = resume
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxEnd(Command):
     """dtx.end"""
 
     NAME: ClassVar[str] = "dtx.end"
     CODE: ClassVar[tuple[int, int]] = (6, 3)
     RESULT: ClassVar[type[Struct] | None] = XaResult
+    __slots__ = (
+        "xid",
+        "fail",
+        "suspend",
+    )
 
-    xid: Xid | None = None
-    fail: bool = False
-    suspend: bool = False
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+        fail: bool = False,
+        suspend: bool = False,
+    ) -> None:
+        self.xid = xid
+        self.fail = fail
+        self.suspend = suspend
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxCommit(Command):
     """dtx.commit"""
 
     NAME: ClassVar[str] = "dtx.commit"
     CODE: ClassVar[tuple[int, int]] = (6, 4)
     RESULT: ClassVar[type[Struct] | None] = XaResult
+    __slots__ = (
+        "xid",
+        "one_phase",
+    )
 
-    xid: Xid | None = None
-    one_phase: bool = False
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+        one_phase: bool = False,
+    ) -> None:
+        self.xid = xid
+        self.one_phase = one_phase
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxForget(Command):
     """dtx.forget"""
 
     NAME: ClassVar[str] = "dtx.forget"
     CODE: ClassVar[tuple[int, int]] = (6, 5)
+    __slots__ = ("xid",)
 
-    xid: Xid | None = None
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+    ) -> None:
+        self.xid = xid
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxGetTimeout(Command):
     """dtx.get-timeout"""
 
     NAME: ClassVar[str] = "dtx.get-timeout"
     CODE: ClassVar[tuple[int, int]] = (6, 6)
     RESULT: ClassVar[type[Struct] | None] = GetTimeoutResult
+    __slots__ = ("xid",)
 
-    xid: Xid | None = None
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+    ) -> None:
+        self.xid = xid
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxPrepare(Command):
     """dtx.prepare"""
 
     NAME: ClassVar[str] = "dtx.prepare"
     CODE: ClassVar[tuple[int, int]] = (6, 7)
     RESULT: ClassVar[type[Struct] | None] = XaResult
+    __slots__ = ("xid",)
 
-    xid: Xid | None = None
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+    ) -> None:
+        self.xid = xid
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxRecover(Command):
     """dtx.recover"""
 
     NAME: ClassVar[str] = "dtx.recover"
     CODE: ClassVar[tuple[int, int]] = (6, 8)
     RESULT: ClassVar[type[Struct] | None] = RecoverResult
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxRollback(Command):
     """dtx.rollback"""
 
     NAME: ClassVar[str] = "dtx.rollback"
     CODE: ClassVar[tuple[int, int]] = (6, 9)
     RESULT: ClassVar[type[Struct] | None] = XaResult
+    __slots__ = ("xid",)
 
-    xid: Xid | None = None
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+    ) -> None:
+        self.xid = xid
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxSetTimeout(Command):
     """dtx.set-timeout"""
 
     NAME: ClassVar[str] = "dtx.set-timeout"
     CODE: ClassVar[tuple[int, int]] = (6, 10)
+    __slots__ = (
+        "xid",
+        "timeout",
+    )
 
-    xid: Xid | None = None
-    timeout: int | None = None
+    def __init__(
+        self,
+        *,
+        xid: Xid | None = None,
+        timeout: int | None = None,
+    ) -> None:
+        self.xid = xid
+        self.timeout = timeout
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeDeclare(Command):
     """exchange.declare"""
 
     NAME: ClassVar[str] = "exchange.declare"
     CODE: ClassVar[tuple[int, int]] = (7, 1)
+    __slots__ = (
+        "exchange",
+        "type",
+        "alternate_exchange",
+        "passive",
+        "durable",
+        "auto_delete",
+        "arguments",
+    )
 
-    exchange: str | None = None
-    type: str | None = None
-    alternate_exchange: str | None = None
-    passive: bool = False
-    durable: bool = False
-    auto_delete: bool = False
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        exchange: str | None = None,
+        type: str | None = None,
+        alternate_exchange: str | None = None,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.type = type
+        self.alternate_exchange = alternate_exchange
+        self.passive = passive
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeDelete(Command):
     """exchange.delete"""
 
     NAME: ClassVar[str] = "exchange.delete"
     CODE: ClassVar[tuple[int, int]] = (7, 2)
+    __slots__ = (
+        "exchange",
+        "if_unused",
+    )
 
-    exchange: str | None = None
-    if_unused: bool = False
+    def __init__(
+        self,
+        *,
+        exchange: str | None = None,
+        if_unused: bool = False,
+    ) -> None:
+        self.exchange = exchange
+        self.if_unused = if_unused
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeQuery(Command):
     """exchange.query"""
 
     NAME: ClassVar[str] = "exchange.query"
     CODE: ClassVar[tuple[int, int]] = (7, 3)
     RESULT: ClassVar[type[Struct] | None] = ExchangeQueryResult
+    __slots__ = ("name",)
 
-    name: str | None = None
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.name = name
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeBind(Command):
     """exchange.bind"""
 
     NAME: ClassVar[str] = "exchange.bind"
     CODE: ClassVar[tuple[int, int]] = (7, 4)
+    __slots__ = (
+        "queue",
+        "exchange",
+        "binding_key",
+        "arguments",
+    )
 
-    queue: str | None = None
-    exchange: str | None = None
-    binding_key: str | None = None
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        binding_key: str | None = None,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.queue = queue
+        self.exchange = exchange
+        self.binding_key = binding_key
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeUnbind(Command):
     """exchange.unbind"""
 
     NAME: ClassVar[str] = "exchange.unbind"
     CODE: ClassVar[tuple[int, int]] = (7, 5)
+    __slots__ = (
+        "queue",
+        "exchange",
+        "binding_key",
+    )
 
-    queue: str | None = None
-    exchange: str | None = None
-    binding_key: str | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        binding_key: str | None = None,
+    ) -> None:
+        self.queue = queue
+        self.exchange = exchange
+        self.binding_key = binding_key
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeBound(Command):
     """exchange.bound"""
 
     NAME: ClassVar[str] = "exchange.bound"
     CODE: ClassVar[tuple[int, int]] = (7, 6)
     RESULT: ClassVar[type[Struct] | None] = ExchangeBoundResult
+    __slots__ = (
+        "exchange",
+        "queue",
+        "binding_key",
+        "arguments",
+    )
 
-    exchange: str | None = None
-    queue: str | None = None
-    binding_key: str | None = None
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        exchange: str | None = None,
+        queue: str | None = None,
+        binding_key: str | None = None,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.queue = queue
+        self.binding_key = binding_key
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueDeclare(Command):
     """queue.declare"""
 
     NAME: ClassVar[str] = "queue.declare"
     CODE: ClassVar[tuple[int, int]] = (8, 1)
+    __slots__ = (
+        "queue",
+        "alternate_exchange",
+        "passive",
+        "durable",
+        "exclusive",
+        "auto_delete",
+        "arguments",
+    )
 
-    queue: str | None = None
-    alternate_exchange: str | None = None
-    passive: bool = False
-    durable: bool = False
-    exclusive: bool = False
-    auto_delete: bool = False
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        alternate_exchange: str | None = None,
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.queue = queue
+        self.alternate_exchange = alternate_exchange
+        self.passive = passive
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueDelete(Command):
     """queue.delete"""
 
     NAME: ClassVar[str] = "queue.delete"
     CODE: ClassVar[tuple[int, int]] = (8, 2)
+    __slots__ = (
+        "queue",
+        "if_unused",
+        "if_empty",
+    )
 
-    queue: str | None = None
-    if_unused: bool = False
-    if_empty: bool = False
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        if_unused: bool = False,
+        if_empty: bool = False,
+    ) -> None:
+        self.queue = queue
+        self.if_unused = if_unused
+        self.if_empty = if_empty
 
 
-@dataclass(slots=True, kw_only=True)
 class QueuePurge(Command):
     """queue.purge"""
 
     NAME: ClassVar[str] = "queue.purge"
     CODE: ClassVar[tuple[int, int]] = (8, 3)
+    __slots__ = ("queue",)
 
-    queue: str | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+    ) -> None:
+        self.queue = queue
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueQuery(Command):
     """queue.query"""
 
     NAME: ClassVar[str] = "queue.query"
     CODE: ClassVar[tuple[int, int]] = (8, 4)
     RESULT: ClassVar[type[Struct] | None] = QueueQueryResult
+    __slots__ = ("queue",)
 
-    queue: str | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+    ) -> None:
+        self.queue = queue
 
 
-@dataclass(slots=True, kw_only=True)
 class FileQos(Command):
     """file.qos"""
 
     NAME: ClassVar[str] = "file.qos"
     CODE: ClassVar[tuple[int, int]] = (9, 1)
+    __slots__ = (
+        "prefetch_size",
+        "prefetch_count",
+        "global_",
+    )
 
-    prefetch_size: int | None = None
-    prefetch_count: int | None = None
-    global_: bool = False
+    def __init__(
+        self,
+        *,
+        prefetch_size: int | None = None,
+        prefetch_count: int | None = None,
+        global_: bool = False,
+    ) -> None:
+        self.prefetch_size = prefetch_size
+        self.prefetch_count = prefetch_count
+        self.global_ = global_
 
 
-@dataclass(slots=True, kw_only=True)
 class FileQosOk(Command):
     """file.qos-ok"""
 
     NAME: ClassVar[str] = "file.qos-ok"
     CODE: ClassVar[tuple[int, int]] = (9, 2)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class FileConsume(Command):
     """file.consume"""
 
     NAME: ClassVar[str] = "file.consume"
     CODE: ClassVar[tuple[int, int]] = (9, 3)
+    __slots__ = (
+        "queue",
+        "consumer_tag",
+        "no_local",
+        "no_ack",
+        "exclusive",
+        "nowait",
+        "arguments",
+    )
 
-    queue: str | None = None
-    consumer_tag: str | None = None
-    no_local: bool = False
-    no_ack: bool = False
-    exclusive: bool = False
-    nowait: bool = False
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        consumer_tag: str | None = None,
+        no_local: bool = False,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        nowait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.queue = queue
+        self.consumer_tag = consumer_tag
+        self.no_local = no_local
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.nowait = nowait
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class FileConsumeOk(Command):
     """file.consume-ok"""
 
     NAME: ClassVar[str] = "file.consume-ok"
     CODE: ClassVar[tuple[int, int]] = (9, 4)
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str | None = None
+    def __init__(
+        self,
+        *,
+        consumer_tag: str | None = None,
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class FileCancel(Command):
     """file.cancel"""
 
     NAME: ClassVar[str] = "file.cancel"
     CODE: ClassVar[tuple[int, int]] = (9, 5)
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str | None = None
+    def __init__(
+        self,
+        *,
+        consumer_tag: str | None = None,
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class FileOpen(Command):
     """file.open"""
 
     NAME: ClassVar[str] = "file.open"
     CODE: ClassVar[tuple[int, int]] = (9, 6)
+    __slots__ = (
+        "identifier",
+        "content_size",
+    )
 
-    identifier: str | None = None
-    content_size: int | None = None
+    def __init__(
+        self,
+        *,
+        identifier: str | None = None,
+        content_size: int | None = None,
+    ) -> None:
+        self.identifier = identifier
+        self.content_size = content_size
 
 
-@dataclass(slots=True, kw_only=True)
 class FileOpenOk(Command):
     """file.open-ok"""
 
     NAME: ClassVar[str] = "file.open-ok"
     CODE: ClassVar[tuple[int, int]] = (9, 7)
+    __slots__ = ("staged_size",)
 
-    staged_size: int | None = None
+    def __init__(
+        self,
+        *,
+        staged_size: int | None = None,
+    ) -> None:
+        self.staged_size = staged_size
 
 
-@dataclass(slots=True, kw_only=True)
 class FileStage(Command):
     """file.stage"""
 
     NAME: ClassVar[str] = "file.stage"
     CODE: ClassVar[tuple[int, int]] = (9, 8)
     SEGMENTS: ClassVar[bool] = True
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class FilePublish(Command):
     """file.publish"""
 
     NAME: ClassVar[str] = "file.publish"
     CODE: ClassVar[tuple[int, int]] = (9, 9)
+    __slots__ = (
+        "exchange",
+        "routing_key",
+        "mandatory",
+        "immediate",
+        "identifier",
+    )
 
-    exchange: str | None = None
-    routing_key: str | None = None
-    mandatory: bool = False
-    immediate: bool = False
-    identifier: str | None = None
+    def __init__(
+        self,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        mandatory: bool = False,
+        immediate: bool = False,
+        identifier: str | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.immediate = immediate
+        self.identifier = identifier
 
 
-@dataclass(slots=True, kw_only=True)
 class FileReturn(Command):
     """file.return"""
 
     NAME: ClassVar[str] = "file.return"
     CODE: ClassVar[tuple[int, int]] = (9, 10)
     SEGMENTS: ClassVar[bool] = True
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "exchange",
+        "routing_key",
+    )
 
-    reply_code: int | None = None
-    reply_text: str | None = None
-    exchange: str | None = None
-    routing_key: str | None = None
+    def __init__(
+        self,
+        *,
+        reply_code: int | None = None,
+        reply_text: str | None = None,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.exchange = exchange
+        self.routing_key = routing_key
 
 
-@dataclass(slots=True, kw_only=True)
 class FileDeliver(Command):
     """file.deliver"""
 
     NAME: ClassVar[str] = "file.deliver"
     CODE: ClassVar[tuple[int, int]] = (9, 11)
+    __slots__ = (
+        "consumer_tag",
+        "delivery_tag",
+        "redelivered",
+        "exchange",
+        "routing_key",
+        "identifier",
+    )
 
-    consumer_tag: str | None = None
-    delivery_tag: int | None = None
-    redelivered: bool = False
-    exchange: str | None = None
-    routing_key: str | None = None
-    identifier: str | None = None
+    def __init__(
+        self,
+        *,
+        consumer_tag: str | None = None,
+        delivery_tag: int | None = None,
+        redelivered: bool = False,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        identifier: str | None = None,
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.delivery_tag = delivery_tag
+        self.redelivered = redelivered
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.identifier = identifier
 
 
-@dataclass(slots=True, kw_only=True)
 class FileAck(Command):
     """file.ack"""
 
     NAME: ClassVar[str] = "file.ack"
     CODE: ClassVar[tuple[int, int]] = (9, 12)
+    __slots__ = (
+        "delivery_tag",
+        "multiple",
+    )
 
-    delivery_tag: int | None = None
-    multiple: bool = False
+    def __init__(
+        self,
+        *,
+        delivery_tag: int | None = None,
+        multiple: bool = False,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.multiple = multiple
 
 
-@dataclass(slots=True, kw_only=True)
 class FileReject(Command):
     """file.reject"""
 
     NAME: ClassVar[str] = "file.reject"
     CODE: ClassVar[tuple[int, int]] = (9, 13)
+    __slots__ = (
+        "delivery_tag",
+        "requeue",
+    )
 
-    delivery_tag: int | None = None
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        delivery_tag: int | None = None,
+        requeue: bool = False,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamQos(Command):
     """stream.qos"""
 
     NAME: ClassVar[str] = "stream.qos"
     CODE: ClassVar[tuple[int, int]] = (10, 1)
+    __slots__ = (
+        "prefetch_size",
+        "prefetch_count",
+        "consume_rate",
+        "global_",
+    )
 
-    prefetch_size: int | None = None
-    prefetch_count: int | None = None
-    consume_rate: int | None = None
-    global_: bool = False
+    def __init__(
+        self,
+        *,
+        prefetch_size: int | None = None,
+        prefetch_count: int | None = None,
+        consume_rate: int | None = None,
+        global_: bool = False,
+    ) -> None:
+        self.prefetch_size = prefetch_size
+        self.prefetch_count = prefetch_count
+        self.consume_rate = consume_rate
+        self.global_ = global_
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamQosOk(Command):
     """stream.qos-ok"""
 
     NAME: ClassVar[str] = "stream.qos-ok"
     CODE: ClassVar[tuple[int, int]] = (10, 2)
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamConsume(Command):
     """stream.consume"""
 
     NAME: ClassVar[str] = "stream.consume"
     CODE: ClassVar[tuple[int, int]] = (10, 3)
+    __slots__ = (
+        "queue",
+        "consumer_tag",
+        "no_local",
+        "exclusive",
+        "nowait",
+        "arguments",
+    )
 
-    queue: str | None = None
-    consumer_tag: str | None = None
-    no_local: bool = False
-    exclusive: bool = False
-    nowait: bool = False
-    arguments: dict[str, Value] | None = None
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        consumer_tag: str | None = None,
+        no_local: bool = False,
+        exclusive: bool = False,
+        nowait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.queue = queue
+        self.consumer_tag = consumer_tag
+        self.no_local = no_local
+        self.exclusive = exclusive
+        self.nowait = nowait
+        self.arguments = arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamConsumeOk(Command):
     """stream.consume-ok"""
 
     NAME: ClassVar[str] = "stream.consume-ok"
     CODE: ClassVar[tuple[int, int]] = (10, 4)
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str | None = None
+    def __init__(
+        self,
+        *,
+        consumer_tag: str | None = None,
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamCancel(Command):
     """stream.cancel"""
 
     NAME: ClassVar[str] = "stream.cancel"
     CODE: ClassVar[tuple[int, int]] = (10, 5)
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str | None = None
+    def __init__(
+        self,
+        *,
+        consumer_tag: str | None = None,
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamPublish(Command):
     """stream.publish"""
 
     NAME: ClassVar[str] = "stream.publish"
     CODE: ClassVar[tuple[int, int]] = (10, 6)
     SEGMENTS: ClassVar[bool] = True
+    __slots__ = (
+        "exchange",
+        "routing_key",
+        "mandatory",
+        "immediate",
+    )
 
-    exchange: str | None = None
-    routing_key: str | None = None
-    mandatory: bool = False
-    immediate: bool = False
+    def __init__(
+        self,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        mandatory: bool = False,
+        immediate: bool = False,
+    ) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.immediate = immediate
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamReturn(Command):
     """stream.return"""
 
     NAME: ClassVar[str] = "stream.return"
     CODE: ClassVar[tuple[int, int]] = (10, 7)
     SEGMENTS: ClassVar[bool] = True
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "exchange",
+        "routing_key",
+    )
 
-    reply_code: int | None = None
-    reply_text: str | None = None
-    exchange: str | None = None
-    routing_key: str | None = None
+    def __init__(
+        self,
+        *,
+        reply_code: int | None = None,
+        reply_text: str | None = None,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.exchange = exchange
+        self.routing_key = routing_key
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamDeliver(Command):
     """stream.deliver"""
 
     NAME: ClassVar[str] = "stream.deliver"
     CODE: ClassVar[tuple[int, int]] = (10, 8)
     SEGMENTS: ClassVar[bool] = True
+    __slots__ = (
+        "consumer_tag",
+        "delivery_tag",
+        "exchange",
+        "queue",
+    )
 
-    consumer_tag: str | None = None
-    delivery_tag: int | None = None
-    exchange: str | None = None
-    queue: str | None = None
+    def __init__(
+        self,
+        *,
+        consumer_tag: str | None = None,
+        delivery_tag: int | None = None,
+        exchange: str | None = None,
+        queue: str | None = None,
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.delivery_tag = delivery_tag
+        self.exchange = exchange
+        self.queue = queue
 
 
 _XID_CODE = (6, 4)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.fields import Fields
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, MethodId, Version
 from headrace.wire.buffer import pack_longstr, pack_shortstr, read_longstr, read_shortstr
@@ -33,9 +34,10 @@ from headrace.wire.table import (
 _TRAILING = "bytes follow the last field"
 
 
-@dataclass(slots=True, kw_only=True)
-class MethodBase:
+class MethodBase(Fields):
     """A method with its arguments. One class serves every version that has the method."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = ""
     CONTENT: ClassVar[bool] = False
@@ -43,9 +45,10 @@ class MethodBase:
     REPLIES: ClassVar[frozenset[str]] = frozenset()
 
 
-@dataclass(slots=True, kw_only=True)
-class PropertiesBase:
+class PropertiesBase(Fields):
     """The properties of a content."""
+
+    __slots__ = ()
 
     CLASS_ID: ClassVar[int] = 0
 
@@ -58,7 +61,6 @@ class Content:
     is_reference: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionStart(MethodBase):
     """connection.start"""
 
@@ -66,15 +68,32 @@ class ConnectionStart(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 10), V0_9: (10, 10), V0_9_1: (10, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["connection.start-ok"])
+    __slots__ = (
+        "version_major",
+        "version_minor",
+        "server_properties",
+        "mechanisms",
+        "locales",
+    )
 
-    version_major: int = 0
-    version_minor: int = 0
-    server_properties: dict[str, Value] = field(default_factory=dict)
-    mechanisms: bytes = b""
-    locales: bytes = b""
+    def __init__(
+        self,
+        *,
+        version_major: int = 0,
+        version_minor: int = 0,
+        server_properties: dict[str, Value] | None = None,
+        mechanisms: bytes = b"",
+        locales: bytes = b"",
+    ) -> None:
+        self.version_major = version_major
+        self.version_minor = version_minor
+        self.server_properties: dict[str, Value] = (
+            {} if server_properties is None else server_properties
+        )
+        self.mechanisms = mechanisms
+        self.locales = locales
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionStartOk(MethodBase):
     """connection.start-ok"""
 
@@ -82,14 +101,30 @@ class ConnectionStartOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 11), V0_9: (10, 11), V0_9_1: (10, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "client_properties",
+        "mechanism",
+        "response",
+        "locale",
+    )
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("response",))
 
-    client_properties: dict[str, Value] = field(default_factory=dict)
-    mechanism: str = ""
-    response: bytes = field(default=b"", repr=False)
-    locale: str = ""
+    def __init__(
+        self,
+        *,
+        client_properties: dict[str, Value] | None = None,
+        mechanism: str = "",
+        response: bytes = b"",
+        locale: str = "",
+    ) -> None:
+        self.client_properties: dict[str, Value] = (
+            {} if client_properties is None else client_properties
+        )
+        self.mechanism = mechanism
+        self.response = response
+        self.locale = locale
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionSecure(MethodBase):
     """connection.secure"""
 
@@ -97,11 +132,17 @@ class ConnectionSecure(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 20), V0_9: (10, 20), V0_9_1: (10, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["connection.secure-ok"])
+    __slots__ = ("challenge",)
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("challenge",))
 
-    challenge: bytes = field(default=b"", repr=False)
+    def __init__(
+        self,
+        *,
+        challenge: bytes = b"",
+    ) -> None:
+        self.challenge = challenge
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionSecureOk(MethodBase):
     """connection.secure-ok"""
 
@@ -109,11 +150,17 @@ class ConnectionSecureOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 21), V0_9: (10, 21), V0_9_1: (10, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("response",)
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("response",))
 
-    response: bytes = field(default=b"", repr=False)
+    def __init__(
+        self,
+        *,
+        response: bytes = b"",
+    ) -> None:
+        self.response = response
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionTune(MethodBase):
     """connection.tune"""
 
@@ -121,13 +168,24 @@ class ConnectionTune(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 30), V0_9: (10, 30), V0_9_1: (10, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["connection.tune-ok"])
+    __slots__ = (
+        "channel_max",
+        "frame_max",
+        "heartbeat",
+    )
 
-    channel_max: int = 0
-    frame_max: int = 0
-    heartbeat: int = 0
+    def __init__(
+        self,
+        *,
+        channel_max: int = 0,
+        frame_max: int = 0,
+        heartbeat: int = 0,
+    ) -> None:
+        self.channel_max = channel_max
+        self.frame_max = frame_max
+        self.heartbeat = heartbeat
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionTuneOk(MethodBase):
     """connection.tune-ok"""
 
@@ -135,13 +193,24 @@ class ConnectionTuneOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 31), V0_9: (10, 31), V0_9_1: (10, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "channel_max",
+        "frame_max",
+        "heartbeat",
+    )
 
-    channel_max: int = 0
-    frame_max: int = 0
-    heartbeat: int = 0
+    def __init__(
+        self,
+        *,
+        channel_max: int = 0,
+        frame_max: int = 0,
+        heartbeat: int = 0,
+    ) -> None:
+        self.channel_max = channel_max
+        self.frame_max = frame_max
+        self.heartbeat = heartbeat
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionOpen(MethodBase):
     """connection.open"""
 
@@ -149,13 +218,24 @@ class ConnectionOpen(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 40), V0_9: (10, 40), V0_9_1: (10, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["connection.open-ok"])
+    __slots__ = (
+        "virtual_host",
+        "capabilities",
+        "insist",
+    )
 
-    virtual_host: str = ""
-    capabilities: str = ""
-    insist: bool = False
+    def __init__(
+        self,
+        *,
+        virtual_host: str = "",
+        capabilities: str = "",
+        insist: bool = False,
+    ) -> None:
+        self.virtual_host = virtual_host
+        self.capabilities = capabilities
+        self.insist = insist
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionOpenOk(MethodBase):
     """connection.open-ok"""
 
@@ -163,11 +243,16 @@ class ConnectionOpenOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 41), V0_9: (10, 41), V0_9_1: (10, 41)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("known_hosts",)
 
-    known_hosts: str = ""
+    def __init__(
+        self,
+        *,
+        known_hosts: str = "",
+    ) -> None:
+        self.known_hosts = known_hosts
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionRedirect(MethodBase):
     """connection.redirect"""
 
@@ -175,12 +260,21 @@ class ConnectionRedirect(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 50), V0_9: (10, 42)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "host",
+        "known_hosts",
+    )
 
-    host: str = ""
-    known_hosts: str = ""
+    def __init__(
+        self,
+        *,
+        host: str = "",
+        known_hosts: str = "",
+    ) -> None:
+        self.host = host
+        self.known_hosts = known_hosts
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionClose(MethodBase):
     """connection.close"""
 
@@ -188,14 +282,27 @@ class ConnectionClose(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 60), V0_9: (10, 50), V0_9_1: (10, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["connection.close-ok"])
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "class_id",
+        "method_id",
+    )
 
-    reply_code: int = 0
-    reply_text: str = ""
-    class_id: int = 0
-    method_id: int = 0
+    def __init__(
+        self,
+        *,
+        reply_code: int = 0,
+        reply_text: str = "",
+        class_id: int = 0,
+        method_id: int = 0,
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.class_id = class_id
+        self.method_id = method_id
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionCloseOk(MethodBase):
     """connection.close-ok"""
 
@@ -203,9 +310,9 @@ class ConnectionCloseOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 61), V0_9: (10, 51), V0_9_1: (10, 51)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionBlocked(MethodBase):
     """connection.blocked (an extension)"""
 
@@ -213,11 +320,16 @@ class ConnectionBlocked(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (10, 60)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("reason",)
 
-    reason: str = ""
+    def __init__(
+        self,
+        *,
+        reason: str = "",
+    ) -> None:
+        self.reason = reason
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionUnblocked(MethodBase):
     """connection.unblocked (an extension)"""
 
@@ -225,9 +337,9 @@ class ConnectionUnblocked(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (10, 61)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionUpdateSecret(MethodBase):
     """connection.update-secret (an extension)"""
 
@@ -235,12 +347,22 @@ class ConnectionUpdateSecret(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (10, 70)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["connection.update-secret-ok"])
+    __slots__ = (
+        "new_secret",
+        "reason",
+    )
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("new_secret",))
 
-    new_secret: bytes = field(default=b"", repr=False)
-    reason: str = ""
+    def __init__(
+        self,
+        *,
+        new_secret: bytes = b"",
+        reason: str = "",
+    ) -> None:
+        self.new_secret = new_secret
+        self.reason = reason
 
 
-@dataclass(slots=True, kw_only=True)
 class ConnectionUpdateSecretOk(MethodBase):
     """connection.update-secret-ok (an extension)"""
 
@@ -248,9 +370,9 @@ class ConnectionUpdateSecretOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (10, 71)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelOpen(MethodBase):
     """channel.open"""
 
@@ -258,11 +380,16 @@ class ChannelOpen(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (20, 10), V0_9: (20, 10), V0_9_1: (20, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["channel.open-ok"])
+    __slots__ = ("out_of_band",)
 
-    out_of_band: str = ""
+    def __init__(
+        self,
+        *,
+        out_of_band: str = "",
+    ) -> None:
+        self.out_of_band = out_of_band
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelOpenOk(MethodBase):
     """channel.open-ok"""
 
@@ -270,11 +397,16 @@ class ChannelOpenOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (20, 11), V0_9: (20, 11), V0_9_1: (20, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("channel_id",)
 
-    channel_id: bytes = b""
+    def __init__(
+        self,
+        *,
+        channel_id: bytes = b"",
+    ) -> None:
+        self.channel_id = channel_id
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelFlow(MethodBase):
     """channel.flow"""
 
@@ -282,11 +414,16 @@ class ChannelFlow(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (20, 20), V0_9: (20, 20), V0_9_1: (20, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["channel.flow-ok"])
+    __slots__ = ("active",)
 
-    active: bool = False
+    def __init__(
+        self,
+        *,
+        active: bool = False,
+    ) -> None:
+        self.active = active
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelFlowOk(MethodBase):
     """channel.flow-ok"""
 
@@ -294,11 +431,16 @@ class ChannelFlowOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (20, 21), V0_9: (20, 21), V0_9_1: (20, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("active",)
 
-    active: bool = False
+    def __init__(
+        self,
+        *,
+        active: bool = False,
+    ) -> None:
+        self.active = active
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelAlert(MethodBase):
     """channel.alert"""
 
@@ -306,13 +448,24 @@ class ChannelAlert(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (20, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "details",
+    )
 
-    reply_code: int = 0
-    reply_text: str = ""
-    details: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        reply_code: int = 0,
+        reply_text: str = "",
+        details: dict[str, Value] | None = None,
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.details: dict[str, Value] = {} if details is None else details
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelClose(MethodBase):
     """channel.close"""
 
@@ -320,14 +473,27 @@ class ChannelClose(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (20, 40), V0_9: (20, 40), V0_9_1: (20, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["channel.close-ok"])
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "class_id",
+        "method_id",
+    )
 
-    reply_code: int = 0
-    reply_text: str = ""
-    class_id: int = 0
-    method_id: int = 0
+    def __init__(
+        self,
+        *,
+        reply_code: int = 0,
+        reply_text: str = "",
+        class_id: int = 0,
+        method_id: int = 0,
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.class_id = class_id
+        self.method_id = method_id
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelCloseOk(MethodBase):
     """channel.close-ok"""
 
@@ -335,9 +501,9 @@ class ChannelCloseOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (20, 41), V0_9: (20, 41), V0_9_1: (20, 41)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelResume(MethodBase):
     """channel.resume"""
 
@@ -345,11 +511,16 @@ class ChannelResume(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (20, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["channel.ok"])
+    __slots__ = ("channel_id",)
 
-    channel_id: bytes = b""
+    def __init__(
+        self,
+        *,
+        channel_id: bytes = b"",
+    ) -> None:
+        self.channel_id = channel_id
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelPing(MethodBase):
     """channel.ping"""
 
@@ -357,9 +528,9 @@ class ChannelPing(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (20, 60)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["channel.ok"])
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelPong(MethodBase):
     """channel.pong"""
 
@@ -367,9 +538,9 @@ class ChannelPong(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (20, 70)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["channel.ok"])
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ChannelOk(MethodBase):
     """channel.ok"""
 
@@ -377,9 +548,9 @@ class ChannelOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (20, 80)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class AccessRequest(MethodBase):
     """access.request (an extension)"""
 
@@ -387,16 +558,33 @@ class AccessRequest(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (30, 10), V0_9: (30, 10), V0_9_1: (30, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["access.request-ok"])
+    __slots__ = (
+        "realm",
+        "exclusive",
+        "passive",
+        "active",
+        "write",
+        "read",
+    )
 
-    realm: str = ""
-    exclusive: bool = False
-    passive: bool = False
-    active: bool = False
-    write: bool = False
-    read: bool = False
+    def __init__(
+        self,
+        *,
+        realm: str = "",
+        exclusive: bool = False,
+        passive: bool = False,
+        active: bool = False,
+        write: bool = False,
+        read: bool = False,
+    ) -> None:
+        self.realm = realm
+        self.exclusive = exclusive
+        self.passive = passive
+        self.active = active
+        self.write = write
+        self.read = read
 
 
-@dataclass(slots=True, kw_only=True)
 class AccessRequestOk(MethodBase):
     """access.request-ok (an extension)"""
 
@@ -404,11 +592,16 @@ class AccessRequestOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (30, 11), V0_9: (30, 11), V0_9_1: (30, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("ticket",)
 
-    ticket: int = 0
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+    ) -> None:
+        self.ticket = ticket
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeDeclare(MethodBase):
     """exchange.declare"""
 
@@ -416,19 +609,42 @@ class ExchangeDeclare(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 10), V0_9: (40, 10), V0_9_1: (40, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["exchange.declare-ok"])
+    __slots__ = (
+        "ticket",
+        "exchange",
+        "type",
+        "passive",
+        "durable",
+        "auto_delete",
+        "internal",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    exchange: str = ""
-    type: str = ""
-    passive: bool = False
-    durable: bool = False
-    auto_delete: bool = False
-    internal: bool = False
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        exchange: str = "",
+        type: str = "",
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.exchange = exchange
+        self.type = type
+        self.passive = passive
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeDeclareOk(MethodBase):
     """exchange.declare-ok"""
 
@@ -436,9 +652,9 @@ class ExchangeDeclareOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 11), V0_9: (40, 11), V0_9_1: (40, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeDelete(MethodBase):
     """exchange.delete"""
 
@@ -446,14 +662,27 @@ class ExchangeDelete(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 20), V0_9: (40, 20), V0_9_1: (40, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["exchange.delete-ok"])
+    __slots__ = (
+        "ticket",
+        "exchange",
+        "if_unused",
+        "no_wait",
+    )
 
-    ticket: int = 0
-    exchange: str = ""
-    if_unused: bool = False
-    no_wait: bool = False
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        exchange: str = "",
+        if_unused: bool = False,
+        no_wait: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.exchange = exchange
+        self.if_unused = if_unused
+        self.no_wait = no_wait
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeDeleteOk(MethodBase):
     """exchange.delete-ok"""
 
@@ -461,9 +690,9 @@ class ExchangeDeleteOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 21), V0_9: (40, 21), V0_9_1: (40, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeBound(MethodBase):
     """exchange.bound (an extension)"""
 
@@ -471,13 +700,24 @@ class ExchangeBound(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 22), V0_9: (40, 22), V0_9_1: (40, 22)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["exchange.bound-ok"])
+    __slots__ = (
+        "exchange",
+        "routing_key",
+        "queue",
+    )
 
-    exchange: str = ""
-    routing_key: str = ""
-    queue: str = ""
+    def __init__(
+        self,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        queue: str = "",
+    ) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.queue = queue
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeBoundOk(MethodBase):
     """exchange.bound-ok (an extension)"""
 
@@ -485,12 +725,21 @@ class ExchangeBoundOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (40, 23), V0_9: (40, 23), V0_9_1: (40, 23)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+    )
 
-    reply_code: int = 0
-    reply_text: str = ""
+    def __init__(
+        self,
+        *,
+        reply_code: int = 0,
+        reply_text: str = "",
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeBind(MethodBase):
     """exchange.bind (an extension)"""
 
@@ -498,16 +747,33 @@ class ExchangeBind(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (40, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["exchange.bind-ok"])
+    __slots__ = (
+        "ticket",
+        "destination",
+        "source",
+        "routing_key",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    destination: str = ""
-    source: str = ""
-    routing_key: str = ""
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        destination: str = "",
+        source: str = "",
+        routing_key: str = "",
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.destination = destination
+        self.source = source
+        self.routing_key = routing_key
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeBindOk(MethodBase):
     """exchange.bind-ok (an extension)"""
 
@@ -515,9 +781,9 @@ class ExchangeBindOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (40, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeUnbind(MethodBase):
     """exchange.unbind (an extension)"""
 
@@ -525,16 +791,33 @@ class ExchangeUnbind(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (40, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["exchange.unbind-ok"])
+    __slots__ = (
+        "ticket",
+        "destination",
+        "source",
+        "routing_key",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    destination: str = ""
-    source: str = ""
-    routing_key: str = ""
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        destination: str = "",
+        source: str = "",
+        routing_key: str = "",
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.destination = destination
+        self.source = source
+        self.routing_key = routing_key
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class ExchangeUnbindOk(MethodBase):
     """exchange.unbind-ok (an extension)"""
 
@@ -542,9 +825,9 @@ class ExchangeUnbindOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (40, 51)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueDeclare(MethodBase):
     """queue.declare"""
 
@@ -552,18 +835,39 @@ class QueueDeclare(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 10), V0_9: (50, 10), V0_9_1: (50, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["queue.declare-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "passive",
+        "durable",
+        "exclusive",
+        "auto_delete",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    passive: bool = False
-    durable: bool = False
-    exclusive: bool = False
-    auto_delete: bool = False
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.passive = passive
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueDeclareOk(MethodBase):
     """queue.declare-ok"""
 
@@ -571,13 +875,24 @@ class QueueDeclareOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 11), V0_9: (50, 11), V0_9_1: (50, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "queue",
+        "message_count",
+        "consumer_count",
+    )
 
-    queue: str = ""
-    message_count: int = 0
-    consumer_count: int = 0
+    def __init__(
+        self,
+        *,
+        queue: str = "",
+        message_count: int = 0,
+        consumer_count: int = 0,
+    ) -> None:
+        self.queue = queue
+        self.message_count = message_count
+        self.consumer_count = consumer_count
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueBind(MethodBase):
     """queue.bind"""
 
@@ -585,16 +900,33 @@ class QueueBind(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 20), V0_9: (50, 20), V0_9_1: (50, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["queue.bind-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "exchange",
+        "routing_key",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    exchange: str = ""
-    routing_key: str = ""
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        exchange: str = "",
+        routing_key: str = "",
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueBindOk(MethodBase):
     """queue.bind-ok"""
 
@@ -602,9 +934,9 @@ class QueueBindOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 21), V0_9: (50, 21), V0_9_1: (50, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class QueuePurge(MethodBase):
     """queue.purge"""
 
@@ -612,13 +944,24 @@ class QueuePurge(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 30), V0_9: (50, 30), V0_9_1: (50, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["queue.purge-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "no_wait",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    no_wait: bool = False
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        no_wait: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.no_wait = no_wait
 
 
-@dataclass(slots=True, kw_only=True)
 class QueuePurgeOk(MethodBase):
     """queue.purge-ok"""
 
@@ -626,11 +969,16 @@ class QueuePurgeOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 31), V0_9: (50, 31), V0_9_1: (50, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("message_count",)
 
-    message_count: int = 0
+    def __init__(
+        self,
+        *,
+        message_count: int = 0,
+    ) -> None:
+        self.message_count = message_count
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueDelete(MethodBase):
     """queue.delete"""
 
@@ -638,15 +986,30 @@ class QueueDelete(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 40), V0_9: (50, 40), V0_9_1: (50, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["queue.delete-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "if_unused",
+        "if_empty",
+        "no_wait",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    if_unused: bool = False
-    if_empty: bool = False
-    no_wait: bool = False
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        if_unused: bool = False,
+        if_empty: bool = False,
+        no_wait: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.if_unused = if_unused
+        self.if_empty = if_empty
+        self.no_wait = no_wait
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueDeleteOk(MethodBase):
     """queue.delete-ok"""
 
@@ -654,11 +1017,16 @@ class QueueDeleteOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 41), V0_9: (50, 41), V0_9_1: (50, 41)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("message_count",)
 
-    message_count: int = 0
+    def __init__(
+        self,
+        *,
+        message_count: int = 0,
+    ) -> None:
+        self.message_count = message_count
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueUnbind(MethodBase):
     """queue.unbind"""
 
@@ -666,15 +1034,30 @@ class QueueUnbind(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 50), V0_9: (50, 50), V0_9_1: (50, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["queue.unbind-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "exchange",
+        "routing_key",
+        "arguments",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    exchange: str = ""
-    routing_key: str = ""
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        exchange: str = "",
+        routing_key: str = "",
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueUnbindOk(MethodBase):
     """queue.unbind-ok"""
 
@@ -682,9 +1065,9 @@ class QueueUnbindOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (50, 51), V0_9: (50, 51), V0_9_1: (50, 51)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicQos(MethodBase):
     """basic.qos"""
 
@@ -692,13 +1075,24 @@ class BasicQos(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 10), V0_9: (60, 10), V0_9_1: (60, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["basic.qos-ok"])
+    __slots__ = (
+        "prefetch_size",
+        "prefetch_count",
+        "global_",
+    )
 
-    prefetch_size: int = 0
-    prefetch_count: int = 0
-    global_: bool = False
+    def __init__(
+        self,
+        *,
+        prefetch_size: int = 0,
+        prefetch_count: int = 0,
+        global_: bool = False,
+    ) -> None:
+        self.prefetch_size = prefetch_size
+        self.prefetch_count = prefetch_count
+        self.global_ = global_
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicQosOk(MethodBase):
     """basic.qos-ok"""
 
@@ -706,9 +1100,9 @@ class BasicQosOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 11), V0_9: (60, 11), V0_9_1: (60, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicConsume(MethodBase):
     """basic.consume"""
 
@@ -716,18 +1110,39 @@ class BasicConsume(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 20), V0_9: (60, 20), V0_9_1: (60, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["basic.consume-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "consumer_tag",
+        "no_local",
+        "no_ack",
+        "exclusive",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    consumer_tag: str = ""
-    no_local: bool = False
-    no_ack: bool = False
-    exclusive: bool = False
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        consumer_tag: str = "",
+        no_local: bool = False,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.consumer_tag = consumer_tag
+        self.no_local = no_local
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicConsumeOk(MethodBase):
     """basic.consume-ok"""
 
@@ -735,11 +1150,16 @@ class BasicConsumeOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 21), V0_9: (60, 21), V0_9_1: (60, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicCancel(MethodBase):
     """basic.cancel"""
 
@@ -747,12 +1167,21 @@ class BasicCancel(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 30), V0_9: (60, 30), V0_9_1: (60, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["basic.cancel-ok"])
+    __slots__ = (
+        "consumer_tag",
+        "no_wait",
+    )
 
-    consumer_tag: str = ""
-    no_wait: bool = False
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+        no_wait: bool = False,
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.no_wait = no_wait
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicCancelOk(MethodBase):
     """basic.cancel-ok"""
 
@@ -760,11 +1189,16 @@ class BasicCancelOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 31), V0_9: (60, 31), V0_9_1: (60, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicPublish(MethodBase):
     """basic.publish"""
 
@@ -772,15 +1206,30 @@ class BasicPublish(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 40), V0_9: (60, 40), V0_9_1: (60, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "ticket",
+        "exchange",
+        "routing_key",
+        "mandatory",
+        "immediate",
+    )
 
-    ticket: int = 0
-    exchange: str = ""
-    routing_key: str = ""
-    mandatory: bool = False
-    immediate: bool = False
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        immediate: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.immediate = immediate
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicReturn(MethodBase):
     """basic.return"""
 
@@ -788,14 +1237,27 @@ class BasicReturn(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 50), V0_9: (60, 50), V0_9_1: (60, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "exchange",
+        "routing_key",
+    )
 
-    reply_code: int = 0
-    reply_text: str = ""
-    exchange: str = ""
-    routing_key: str = ""
+    def __init__(
+        self,
+        *,
+        reply_code: int = 0,
+        reply_text: str = "",
+        exchange: str = "",
+        routing_key: str = "",
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.exchange = exchange
+        self.routing_key = routing_key
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicDeliver(MethodBase):
     """basic.deliver"""
 
@@ -803,15 +1265,30 @@ class BasicDeliver(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 60), V0_9: (60, 60), V0_9_1: (60, 60)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "consumer_tag",
+        "delivery_tag",
+        "redelivered",
+        "exchange",
+        "routing_key",
+    )
 
-    consumer_tag: str = ""
-    delivery_tag: int = 0
-    redelivered: bool = False
-    exchange: str = ""
-    routing_key: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+        delivery_tag: int = 0,
+        redelivered: bool = False,
+        exchange: str = "",
+        routing_key: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.delivery_tag = delivery_tag
+        self.redelivered = redelivered
+        self.exchange = exchange
+        self.routing_key = routing_key
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicGet(MethodBase):
     """basic.get"""
 
@@ -819,13 +1296,24 @@ class BasicGet(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 70), V0_9: (60, 70), V0_9_1: (60, 70)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["basic.get-empty", "basic.get-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "no_ack",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    no_ack: bool = False
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        no_ack: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.no_ack = no_ack
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicGetOk(MethodBase):
     """basic.get-ok"""
 
@@ -833,15 +1321,30 @@ class BasicGetOk(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 71), V0_9: (60, 71), V0_9_1: (60, 71)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "delivery_tag",
+        "redelivered",
+        "exchange",
+        "routing_key",
+        "message_count",
+    )
 
-    delivery_tag: int = 0
-    redelivered: bool = False
-    exchange: str = ""
-    routing_key: str = ""
-    message_count: int = 0
+    def __init__(
+        self,
+        *,
+        delivery_tag: int = 0,
+        redelivered: bool = False,
+        exchange: str = "",
+        routing_key: str = "",
+        message_count: int = 0,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.redelivered = redelivered
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.message_count = message_count
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicGetEmpty(MethodBase):
     """basic.get-empty"""
 
@@ -849,11 +1352,16 @@ class BasicGetEmpty(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 72), V0_9: (60, 72), V0_9_1: (60, 72)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("cluster_id",)
 
-    cluster_id: str = ""
+    def __init__(
+        self,
+        *,
+        cluster_id: str = "",
+    ) -> None:
+        self.cluster_id = cluster_id
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicAck(MethodBase):
     """basic.ack"""
 
@@ -861,12 +1369,21 @@ class BasicAck(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 80), V0_9: (60, 80), V0_9_1: (60, 80)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "delivery_tag",
+        "multiple",
+    )
 
-    delivery_tag: int = 0
-    multiple: bool = False
+    def __init__(
+        self,
+        *,
+        delivery_tag: int = 0,
+        multiple: bool = False,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.multiple = multiple
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicReject(MethodBase):
     """basic.reject"""
 
@@ -874,12 +1391,21 @@ class BasicReject(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 90), V0_9: (60, 90), V0_9_1: (60, 90)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "delivery_tag",
+        "requeue",
+    )
 
-    delivery_tag: int = 0
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        delivery_tag: int = 0,
+        requeue: bool = False,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicRecover(MethodBase):
     """basic.recover"""
 
@@ -887,11 +1413,16 @@ class BasicRecover(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 100), V0_9: (60, 100), V0_9_1: (60, 110)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("requeue",)
 
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        requeue: bool = False,
+    ) -> None:
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicRecoverSync(MethodBase):
     """basic.recover-sync (an extension)"""
 
@@ -899,11 +1430,16 @@ class BasicRecoverSync(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (60, 102)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["basic.recover-sync-ok"])
+    __slots__ = ("requeue",)
 
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        requeue: bool = False,
+    ) -> None:
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicRecoverSyncOk(MethodBase):
     """basic.recover-sync-ok (an extension)"""
 
@@ -911,9 +1447,9 @@ class BasicRecoverSyncOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (60, 101)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicRecoverAsync(MethodBase):
     """basic.recover-async"""
 
@@ -921,11 +1457,16 @@ class BasicRecoverAsync(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (60, 100)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("requeue",)
 
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        requeue: bool = False,
+    ) -> None:
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicRecoverOk(MethodBase):
     """basic.recover-ok"""
 
@@ -933,9 +1474,9 @@ class BasicRecoverOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (60, 101), V0_9_1: (60, 111)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicNack(MethodBase):
     """basic.nack (an extension)"""
 
@@ -943,13 +1484,24 @@ class BasicNack(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (60, 120)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "delivery_tag",
+        "multiple",
+        "requeue",
+    )
 
-    delivery_tag: int = 0
-    multiple: bool = False
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        delivery_tag: int = 0,
+        multiple: bool = False,
+        requeue: bool = False,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.multiple = multiple
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class FileQos(MethodBase):
     """file.qos"""
 
@@ -957,13 +1509,24 @@ class FileQos(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 10), V0_9: (70, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["file.qos-ok"])
+    __slots__ = (
+        "prefetch_size",
+        "prefetch_count",
+        "global_",
+    )
 
-    prefetch_size: int = 0
-    prefetch_count: int = 0
-    global_: bool = False
+    def __init__(
+        self,
+        *,
+        prefetch_size: int = 0,
+        prefetch_count: int = 0,
+        global_: bool = False,
+    ) -> None:
+        self.prefetch_size = prefetch_size
+        self.prefetch_count = prefetch_count
+        self.global_ = global_
 
 
-@dataclass(slots=True, kw_only=True)
 class FileQosOk(MethodBase):
     """file.qos-ok"""
 
@@ -971,9 +1534,9 @@ class FileQosOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 11), V0_9: (70, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class FileConsume(MethodBase):
     """file.consume"""
 
@@ -981,18 +1544,39 @@ class FileConsume(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 20), V0_9: (70, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["file.consume-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "consumer_tag",
+        "no_local",
+        "no_ack",
+        "exclusive",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    consumer_tag: str = ""
-    no_local: bool = False
-    no_ack: bool = False
-    exclusive: bool = False
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        consumer_tag: str = "",
+        no_local: bool = False,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.consumer_tag = consumer_tag
+        self.no_local = no_local
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class FileConsumeOk(MethodBase):
     """file.consume-ok"""
 
@@ -1000,11 +1584,16 @@ class FileConsumeOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 21), V0_9: (70, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class FileCancel(MethodBase):
     """file.cancel"""
 
@@ -1012,12 +1601,21 @@ class FileCancel(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 30), V0_9: (70, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["file.cancel-ok"])
+    __slots__ = (
+        "consumer_tag",
+        "no_wait",
+    )
 
-    consumer_tag: str = ""
-    no_wait: bool = False
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+        no_wait: bool = False,
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.no_wait = no_wait
 
 
-@dataclass(slots=True, kw_only=True)
 class FileCancelOk(MethodBase):
     """file.cancel-ok"""
 
@@ -1025,11 +1623,16 @@ class FileCancelOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 31), V0_9: (70, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class FileOpen(MethodBase):
     """file.open"""
 
@@ -1037,12 +1640,21 @@ class FileOpen(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 40), V0_9: (70, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["file.open-ok"])
+    __slots__ = (
+        "identifier",
+        "content_size",
+    )
 
-    identifier: str = ""
-    content_size: int = 0
+    def __init__(
+        self,
+        *,
+        identifier: str = "",
+        content_size: int = 0,
+    ) -> None:
+        self.identifier = identifier
+        self.content_size = content_size
 
 
-@dataclass(slots=True, kw_only=True)
 class FileOpenOk(MethodBase):
     """file.open-ok"""
 
@@ -1050,11 +1662,16 @@ class FileOpenOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 41), V0_9: (70, 41)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["file.stage"])
+    __slots__ = ("staged_size",)
 
-    staged_size: int = 0
+    def __init__(
+        self,
+        *,
+        staged_size: int = 0,
+    ) -> None:
+        self.staged_size = staged_size
 
 
-@dataclass(slots=True, kw_only=True)
 class FileStage(MethodBase):
     """file.stage"""
 
@@ -1062,9 +1679,9 @@ class FileStage(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 50), V0_9: (70, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class FilePublish(MethodBase):
     """file.publish"""
 
@@ -1072,16 +1689,33 @@ class FilePublish(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 60), V0_9: (70, 60)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "ticket",
+        "exchange",
+        "routing_key",
+        "mandatory",
+        "immediate",
+        "identifier",
+    )
 
-    ticket: int = 0
-    exchange: str = ""
-    routing_key: str = ""
-    mandatory: bool = False
-    immediate: bool = False
-    identifier: str = ""
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        immediate: bool = False,
+        identifier: str = "",
+    ) -> None:
+        self.ticket = ticket
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.immediate = immediate
+        self.identifier = identifier
 
 
-@dataclass(slots=True, kw_only=True)
 class FileReturn(MethodBase):
     """file.return"""
 
@@ -1089,14 +1723,27 @@ class FileReturn(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 70), V0_9: (70, 70)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "exchange",
+        "routing_key",
+    )
 
-    reply_code: int = 0
-    reply_text: str = ""
-    exchange: str = ""
-    routing_key: str = ""
+    def __init__(
+        self,
+        *,
+        reply_code: int = 0,
+        reply_text: str = "",
+        exchange: str = "",
+        routing_key: str = "",
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.exchange = exchange
+        self.routing_key = routing_key
 
 
-@dataclass(slots=True, kw_only=True)
 class FileDeliver(MethodBase):
     """file.deliver"""
 
@@ -1104,16 +1751,33 @@ class FileDeliver(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 80), V0_9: (70, 80)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "consumer_tag",
+        "delivery_tag",
+        "redelivered",
+        "exchange",
+        "routing_key",
+        "identifier",
+    )
 
-    consumer_tag: str = ""
-    delivery_tag: int = 0
-    redelivered: bool = False
-    exchange: str = ""
-    routing_key: str = ""
-    identifier: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+        delivery_tag: int = 0,
+        redelivered: bool = False,
+        exchange: str = "",
+        routing_key: str = "",
+        identifier: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.delivery_tag = delivery_tag
+        self.redelivered = redelivered
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.identifier = identifier
 
 
-@dataclass(slots=True, kw_only=True)
 class FileAck(MethodBase):
     """file.ack"""
 
@@ -1121,12 +1785,21 @@ class FileAck(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 90), V0_9: (70, 90)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "delivery_tag",
+        "multiple",
+    )
 
-    delivery_tag: int = 0
-    multiple: bool = False
+    def __init__(
+        self,
+        *,
+        delivery_tag: int = 0,
+        multiple: bool = False,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.multiple = multiple
 
 
-@dataclass(slots=True, kw_only=True)
 class FileReject(MethodBase):
     """file.reject"""
 
@@ -1134,12 +1807,21 @@ class FileReject(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (70, 100), V0_9: (70, 100)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "delivery_tag",
+        "requeue",
+    )
 
-    delivery_tag: int = 0
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        delivery_tag: int = 0,
+        requeue: bool = False,
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamQos(MethodBase):
     """stream.qos"""
 
@@ -1147,14 +1829,27 @@ class StreamQos(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 10), V0_9: (80, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["stream.qos-ok"])
+    __slots__ = (
+        "prefetch_size",
+        "prefetch_count",
+        "consume_rate",
+        "global_",
+    )
 
-    prefetch_size: int = 0
-    prefetch_count: int = 0
-    consume_rate: int = 0
-    global_: bool = False
+    def __init__(
+        self,
+        *,
+        prefetch_size: int = 0,
+        prefetch_count: int = 0,
+        consume_rate: int = 0,
+        global_: bool = False,
+    ) -> None:
+        self.prefetch_size = prefetch_size
+        self.prefetch_count = prefetch_count
+        self.consume_rate = consume_rate
+        self.global_ = global_
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamQosOk(MethodBase):
     """stream.qos-ok"""
 
@@ -1162,9 +1857,9 @@ class StreamQosOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 11), V0_9: (80, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamConsume(MethodBase):
     """stream.consume"""
 
@@ -1172,17 +1867,36 @@ class StreamConsume(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 20), V0_9: (80, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["stream.consume-ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "consumer_tag",
+        "no_local",
+        "exclusive",
+        "no_wait",
+        "arguments",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    consumer_tag: str = ""
-    no_local: bool = False
-    exclusive: bool = False
-    no_wait: bool = False
-    arguments: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        consumer_tag: str = "",
+        no_local: bool = False,
+        exclusive: bool = False,
+        no_wait: bool = False,
+        arguments: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.consumer_tag = consumer_tag
+        self.no_local = no_local
+        self.exclusive = exclusive
+        self.no_wait = no_wait
+        self.arguments: dict[str, Value] = {} if arguments is None else arguments
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamConsumeOk(MethodBase):
     """stream.consume-ok"""
 
@@ -1190,11 +1904,16 @@ class StreamConsumeOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 21), V0_9: (80, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamCancel(MethodBase):
     """stream.cancel"""
 
@@ -1202,12 +1921,21 @@ class StreamCancel(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 30), V0_9: (80, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["stream.cancel-ok"])
+    __slots__ = (
+        "consumer_tag",
+        "no_wait",
+    )
 
-    consumer_tag: str = ""
-    no_wait: bool = False
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+        no_wait: bool = False,
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.no_wait = no_wait
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamCancelOk(MethodBase):
     """stream.cancel-ok"""
 
@@ -1215,11 +1943,16 @@ class StreamCancelOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 31), V0_9: (80, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("consumer_tag",)
 
-    consumer_tag: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamPublish(MethodBase):
     """stream.publish"""
 
@@ -1227,15 +1960,30 @@ class StreamPublish(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 40), V0_9: (80, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "ticket",
+        "exchange",
+        "routing_key",
+        "mandatory",
+        "immediate",
+    )
 
-    ticket: int = 0
-    exchange: str = ""
-    routing_key: str = ""
-    mandatory: bool = False
-    immediate: bool = False
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        immediate: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.immediate = immediate
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamReturn(MethodBase):
     """stream.return"""
 
@@ -1243,14 +1991,27 @@ class StreamReturn(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 50), V0_9: (80, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "reply_code",
+        "reply_text",
+        "exchange",
+        "routing_key",
+    )
 
-    reply_code: int = 0
-    reply_text: str = ""
-    exchange: str = ""
-    routing_key: str = ""
+    def __init__(
+        self,
+        *,
+        reply_code: int = 0,
+        reply_text: str = "",
+        exchange: str = "",
+        routing_key: str = "",
+    ) -> None:
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.exchange = exchange
+        self.routing_key = routing_key
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamDeliver(MethodBase):
     """stream.deliver"""
 
@@ -1258,14 +2019,27 @@ class StreamDeliver(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (80, 60), V0_9: (80, 60)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "consumer_tag",
+        "delivery_tag",
+        "exchange",
+        "queue",
+    )
 
-    consumer_tag: str = ""
-    delivery_tag: int = 0
-    exchange: str = ""
-    queue: str = ""
+    def __init__(
+        self,
+        *,
+        consumer_tag: str = "",
+        delivery_tag: int = 0,
+        exchange: str = "",
+        queue: str = "",
+    ) -> None:
+        self.consumer_tag = consumer_tag
+        self.delivery_tag = delivery_tag
+        self.exchange = exchange
+        self.queue = queue
 
 
-@dataclass(slots=True, kw_only=True)
 class TxSelect(MethodBase):
     """tx.select"""
 
@@ -1273,9 +2047,9 @@ class TxSelect(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (90, 10), V0_9: (90, 10), V0_9_1: (90, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["tx.select-ok"])
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TxSelectOk(MethodBase):
     """tx.select-ok"""
 
@@ -1283,9 +2057,9 @@ class TxSelectOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (90, 11), V0_9: (90, 11), V0_9_1: (90, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TxCommit(MethodBase):
     """tx.commit"""
 
@@ -1293,9 +2067,9 @@ class TxCommit(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (90, 20), V0_9: (90, 20), V0_9_1: (90, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["tx.commit-ok"])
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TxCommitOk(MethodBase):
     """tx.commit-ok"""
 
@@ -1303,9 +2077,9 @@ class TxCommitOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (90, 21), V0_9: (90, 21), V0_9_1: (90, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TxRollback(MethodBase):
     """tx.rollback"""
 
@@ -1313,9 +2087,9 @@ class TxRollback(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (90, 30), V0_9: (90, 30), V0_9_1: (90, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["tx.rollback-ok"])
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TxRollbackOk(MethodBase):
     """tx.rollback-ok"""
 
@@ -1323,9 +2097,9 @@ class TxRollbackOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (90, 31), V0_9: (90, 31), V0_9_1: (90, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxSelect(MethodBase):
     """dtx.select"""
 
@@ -1333,9 +2107,9 @@ class DtxSelect(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (100, 10), V0_9: (100, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["dtx.select-ok"])
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxSelectOk(MethodBase):
     """dtx.select-ok"""
 
@@ -1343,9 +2117,9 @@ class DtxSelectOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (100, 11), V0_9: (100, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxStart(MethodBase):
     """dtx.start"""
 
@@ -1353,11 +2127,16 @@ class DtxStart(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (100, 20), V0_9: (100, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["dtx.start-ok"])
+    __slots__ = ("dtx_identifier",)
 
-    dtx_identifier: str = ""
+    def __init__(
+        self,
+        *,
+        dtx_identifier: str = "",
+    ) -> None:
+        self.dtx_identifier = dtx_identifier
 
 
-@dataclass(slots=True, kw_only=True)
 class DtxStartOk(MethodBase):
     """dtx.start-ok"""
 
@@ -1365,9 +2144,9 @@ class DtxStartOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (100, 21), V0_9: (100, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TunnelRequest(MethodBase):
     """tunnel.request"""
 
@@ -1375,11 +2154,16 @@ class TunnelRequest(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (110, 10), V0_9: (110, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("meta_data",)
 
-    meta_data: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        meta_data: dict[str, Value] | None = None,
+    ) -> None:
+        self.meta_data: dict[str, Value] = {} if meta_data is None else meta_data
 
 
-@dataclass(slots=True, kw_only=True)
 class TestInteger(MethodBase):
     """test.integer"""
 
@@ -1387,15 +2171,30 @@ class TestInteger(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["test.integer-ok"])
+    __slots__ = (
+        "integer_1",
+        "integer_2",
+        "integer_3",
+        "integer_4",
+        "operation",
+    )
 
-    integer_1: int = 0
-    integer_2: int = 0
-    integer_3: int = 0
-    integer_4: int = 0
-    operation: int = 0
+    def __init__(
+        self,
+        *,
+        integer_1: int = 0,
+        integer_2: int = 0,
+        integer_3: int = 0,
+        integer_4: int = 0,
+        operation: int = 0,
+    ) -> None:
+        self.integer_1 = integer_1
+        self.integer_2 = integer_2
+        self.integer_3 = integer_3
+        self.integer_4 = integer_4
+        self.operation = operation
 
 
-@dataclass(slots=True, kw_only=True)
 class TestIntegerOk(MethodBase):
     """test.integer-ok"""
 
@@ -1403,11 +2202,16 @@ class TestIntegerOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("result",)
 
-    result: int = 0
+    def __init__(
+        self,
+        *,
+        result: int = 0,
+    ) -> None:
+        self.result = result
 
 
-@dataclass(slots=True, kw_only=True)
 class TestString(MethodBase):
     """test.string"""
 
@@ -1415,13 +2219,24 @@ class TestString(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["test.string-ok"])
+    __slots__ = (
+        "string_1",
+        "string_2",
+        "operation",
+    )
 
-    string_1: str = ""
-    string_2: bytes = b""
-    operation: int = 0
+    def __init__(
+        self,
+        *,
+        string_1: str = "",
+        string_2: bytes = b"",
+        operation: int = 0,
+    ) -> None:
+        self.string_1 = string_1
+        self.string_2 = string_2
+        self.operation = operation
 
 
-@dataclass(slots=True, kw_only=True)
 class TestStringOk(MethodBase):
     """test.string-ok"""
 
@@ -1429,11 +2244,16 @@ class TestStringOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 21)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("result",)
 
-    result: bytes = b""
+    def __init__(
+        self,
+        *,
+        result: bytes = b"",
+    ) -> None:
+        self.result = result
 
 
-@dataclass(slots=True, kw_only=True)
 class TestTable(MethodBase):
     """test.table"""
 
@@ -1441,13 +2261,24 @@ class TestTable(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["test.table-ok"])
+    __slots__ = (
+        "table",
+        "integer_op",
+        "string_op",
+    )
 
-    table: dict[str, Value] = field(default_factory=dict)
-    integer_op: int = 0
-    string_op: int = 0
+    def __init__(
+        self,
+        *,
+        table: dict[str, Value] | None = None,
+        integer_op: int = 0,
+        string_op: int = 0,
+    ) -> None:
+        self.table: dict[str, Value] = {} if table is None else table
+        self.integer_op = integer_op
+        self.string_op = string_op
 
 
-@dataclass(slots=True, kw_only=True)
 class TestTableOk(MethodBase):
     """test.table-ok"""
 
@@ -1455,12 +2286,21 @@ class TestTableOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 31)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "integer_result",
+        "string_result",
+    )
 
-    integer_result: int = 0
-    string_result: bytes = b""
+    def __init__(
+        self,
+        *,
+        integer_result: int = 0,
+        string_result: bytes = b"",
+    ) -> None:
+        self.integer_result = integer_result
+        self.string_result = string_result
 
 
-@dataclass(slots=True, kw_only=True)
 class TestContent(MethodBase):
     """test.content"""
 
@@ -1468,9 +2308,9 @@ class TestContent(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["test.content-ok"])
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class TestContentOk(MethodBase):
     """test.content-ok"""
 
@@ -1478,11 +2318,16 @@ class TestContentOk(MethodBase):
     CONTENT: ClassVar[bool] = True
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (120, 41)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("content_checksum",)
 
-    content_checksum: int = 0
+    def __init__(
+        self,
+        *,
+        content_checksum: int = 0,
+    ) -> None:
+        self.content_checksum = content_checksum
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageTransfer(MethodBase):
     """message.transfer"""
 
@@ -1490,32 +2335,84 @@ class MessageTransfer(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok", "message.reject"])
+    __slots__ = (
+        "ticket",
+        "destination",
+        "redelivered",
+        "immediate",
+        "ttl",
+        "priority",
+        "timestamp",
+        "delivery_mode",
+        "expiration",
+        "exchange",
+        "routing_key",
+        "message_id",
+        "correlation_id",
+        "reply_to",
+        "content_type",
+        "content_encoding",
+        "user_id",
+        "app_id",
+        "transaction_id",
+        "security_token",
+        "application_headers",
+        "body",
+    )
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("security_token",))
 
-    ticket: int = 0
-    destination: str = ""
-    redelivered: bool = False
-    immediate: bool = False
-    ttl: int = 0
-    priority: int = 0
-    timestamp: datetime | int = EPOCH
-    delivery_mode: int = 0
-    expiration: datetime | int = EPOCH
-    exchange: str = ""
-    routing_key: str = ""
-    message_id: str = ""
-    correlation_id: str = ""
-    reply_to: str = ""
-    content_type: str = ""
-    content_encoding: str = ""
-    user_id: str = ""
-    app_id: str = ""
-    transaction_id: str = ""
-    security_token: bytes = field(default=b"", repr=False)
-    application_headers: dict[str, Value] = field(default_factory=dict)
-    body: Content = field(default_factory=Content)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        destination: str = "",
+        redelivered: bool = False,
+        immediate: bool = False,
+        ttl: int = 0,
+        priority: int = 0,
+        timestamp: datetime | int = EPOCH,
+        delivery_mode: int = 0,
+        expiration: datetime | int = EPOCH,
+        exchange: str = "",
+        routing_key: str = "",
+        message_id: str = "",
+        correlation_id: str = "",
+        reply_to: str = "",
+        content_type: str = "",
+        content_encoding: str = "",
+        user_id: str = "",
+        app_id: str = "",
+        transaction_id: str = "",
+        security_token: bytes = b"",
+        application_headers: dict[str, Value] | None = None,
+        body: Content = Content(),
+    ) -> None:
+        self.ticket = ticket
+        self.destination = destination
+        self.redelivered = redelivered
+        self.immediate = immediate
+        self.ttl = ttl
+        self.priority = priority
+        self.timestamp = timestamp
+        self.delivery_mode = delivery_mode
+        self.expiration = expiration
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.message_id = message_id
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.content_type = content_type
+        self.content_encoding = content_encoding
+        self.user_id = user_id
+        self.app_id = app_id
+        self.transaction_id = transaction_id
+        self.security_token = security_token
+        self.application_headers: dict[str, Value] = (
+            {} if application_headers is None else application_headers
+        )
+        self.body = body
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageConsume(MethodBase):
     """message.consume"""
 
@@ -1523,17 +2420,36 @@ class MessageConsume(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 20)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "destination",
+        "no_local",
+        "no_ack",
+        "exclusive",
+        "filter",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    destination: str = ""
-    no_local: bool = False
-    no_ack: bool = False
-    exclusive: bool = False
-    filter: dict[str, Value] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        destination: str = "",
+        no_local: bool = False,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        filter: dict[str, Value] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.destination = destination
+        self.no_local = no_local
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.filter: dict[str, Value] = {} if filter is None else filter
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageCancel(MethodBase):
     """message.cancel"""
 
@@ -1541,11 +2457,16 @@ class MessageCancel(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 30)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = ("destination",)
 
-    destination: str = ""
+    def __init__(
+        self,
+        *,
+        destination: str = "",
+    ) -> None:
+        self.destination = destination
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageGet(MethodBase):
     """message.get"""
 
@@ -1553,14 +2474,27 @@ class MessageGet(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 40)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.empty", "message.ok"])
+    __slots__ = (
+        "ticket",
+        "queue",
+        "destination",
+        "no_ack",
+    )
 
-    ticket: int = 0
-    queue: str = ""
-    destination: str = ""
-    no_ack: bool = False
+    def __init__(
+        self,
+        *,
+        ticket: int = 0,
+        queue: str = "",
+        destination: str = "",
+        no_ack: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.queue = queue
+        self.destination = destination
+        self.no_ack = no_ack
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageRecover(MethodBase):
     """message.recover"""
 
@@ -1568,11 +2502,16 @@ class MessageRecover(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 50)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = ("requeue",)
 
-    requeue: bool = False
+    def __init__(
+        self,
+        *,
+        requeue: bool = False,
+    ) -> None:
+        self.requeue = requeue
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageOpen(MethodBase):
     """message.open"""
 
@@ -1580,11 +2519,16 @@ class MessageOpen(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 60)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = ("reference",)
 
-    reference: bytes = b""
+    def __init__(
+        self,
+        *,
+        reference: bytes = b"",
+    ) -> None:
+        self.reference = reference
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageClose(MethodBase):
     """message.close"""
 
@@ -1592,11 +2536,16 @@ class MessageClose(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 70)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = ("reference",)
 
-    reference: bytes = b""
+    def __init__(
+        self,
+        *,
+        reference: bytes = b"",
+    ) -> None:
+        self.reference = reference
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageAppend(MethodBase):
     """message.append"""
 
@@ -1604,12 +2553,21 @@ class MessageAppend(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 80)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = (
+        "reference",
+        "data",
+    )
 
-    reference: bytes = b""
-    data: bytes = b""
+    def __init__(
+        self,
+        *,
+        reference: bytes = b"",
+        data: bytes = b"",
+    ) -> None:
+        self.reference = reference
+        self.data = data
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageCheckpoint(MethodBase):
     """message.checkpoint"""
 
@@ -1617,12 +2575,21 @@ class MessageCheckpoint(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 90)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = (
+        "reference",
+        "identifier",
+    )
 
-    reference: bytes = b""
-    identifier: str = ""
+    def __init__(
+        self,
+        *,
+        reference: bytes = b"",
+        identifier: str = "",
+    ) -> None:
+        self.reference = reference
+        self.identifier = identifier
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageResume(MethodBase):
     """message.resume"""
 
@@ -1630,12 +2597,21 @@ class MessageResume(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 100)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.offset"])
+    __slots__ = (
+        "reference",
+        "identifier",
+    )
 
-    reference: bytes = b""
-    identifier: str = ""
+    def __init__(
+        self,
+        *,
+        reference: bytes = b"",
+        identifier: str = "",
+    ) -> None:
+        self.reference = reference
+        self.identifier = identifier
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageQos(MethodBase):
     """message.qos"""
 
@@ -1643,13 +2619,24 @@ class MessageQos(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 110)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["message.ok"])
+    __slots__ = (
+        "prefetch_size",
+        "prefetch_count",
+        "global_",
+    )
 
-    prefetch_size: int = 0
-    prefetch_count: int = 0
-    global_: bool = False
+    def __init__(
+        self,
+        *,
+        prefetch_size: int = 0,
+        prefetch_count: int = 0,
+        global_: bool = False,
+    ) -> None:
+        self.prefetch_size = prefetch_size
+        self.prefetch_count = prefetch_count
+        self.global_ = global_
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageOk(MethodBase):
     """message.ok"""
 
@@ -1657,9 +2644,9 @@ class MessageOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 500)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageEmpty(MethodBase):
     """message.empty"""
 
@@ -1667,9 +2654,9 @@ class MessageEmpty(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 510)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageReject(MethodBase):
     """message.reject"""
 
@@ -1677,12 +2664,21 @@ class MessageReject(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 520)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = (
+        "code",
+        "text",
+    )
 
-    code: int = 0
-    text: str = ""
+    def __init__(
+        self,
+        *,
+        code: int = 0,
+        text: str = "",
+    ) -> None:
+        self.code = code
+        self.text = text
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageOffset(MethodBase):
     """message.offset"""
 
@@ -1690,11 +2686,16 @@ class MessageOffset(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9: (120, 530)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("value",)
 
-    value: int = 0
+    def __init__(
+        self,
+        *,
+        value: int = 0,
+    ) -> None:
+        self.value = value
 
 
-@dataclass(slots=True, kw_only=True)
 class ConfirmSelect(MethodBase):
     """confirm.select (an extension)"""
 
@@ -1702,11 +2703,16 @@ class ConfirmSelect(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (85, 10)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["confirm.select-ok"])
+    __slots__ = ("no_wait",)
 
-    no_wait: bool = False
+    def __init__(
+        self,
+        *,
+        no_wait: bool = False,
+    ) -> None:
+        self.no_wait = no_wait
 
 
-@dataclass(slots=True, kw_only=True)
 class ConfirmSelectOk(MethodBase):
     """confirm.select-ok (an extension)"""
 
@@ -1714,78 +2720,165 @@ class ConfirmSelectOk(MethodBase):
     CONTENT: ClassVar[bool] = False
     INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (85, 11)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
 class BasicProperties(PropertiesBase):
     """The content properties of class basic; None is absent."""
 
     CLASS_ID: ClassVar[int] = 60
+    __slots__ = (
+        "content_type",
+        "content_encoding",
+        "headers",
+        "delivery_mode",
+        "priority",
+        "correlation_id",
+        "reply_to",
+        "expiration",
+        "message_id",
+        "timestamp",
+        "type",
+        "user_id",
+        "app_id",
+        "cluster_id",
+    )
 
-    content_type: str | None = None
-    content_encoding: str | None = None
-    headers: dict[str, Value] | None = None
-    delivery_mode: int | None = None
-    priority: int | None = None
-    correlation_id: str | None = None
-    reply_to: str | None = None
-    expiration: str | None = None
-    message_id: str | None = None
-    timestamp: datetime | int | None = None
-    type: str | None = None
-    user_id: str | None = None
-    app_id: str | None = None
-    cluster_id: str | None = None
+    def __init__(
+        self,
+        *,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        headers: dict[str, Value] | None = None,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        expiration: str | None = None,
+        message_id: str | None = None,
+        timestamp: datetime | int | None = None,
+        type: str | None = None,
+        user_id: str | None = None,
+        app_id: str | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.content_type = content_type
+        self.content_encoding = content_encoding
+        self.headers = headers
+        self.delivery_mode = delivery_mode
+        self.priority = priority
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.expiration = expiration
+        self.message_id = message_id
+        self.timestamp = timestamp
+        self.type = type
+        self.user_id = user_id
+        self.app_id = app_id
+        self.cluster_id = cluster_id
 
 
-@dataclass(slots=True, kw_only=True)
 class FileProperties(PropertiesBase):
     """The content properties of class file; None is absent."""
 
     CLASS_ID: ClassVar[int] = 70
+    __slots__ = (
+        "content_type",
+        "content_encoding",
+        "headers",
+        "priority",
+        "reply_to",
+        "message_id",
+        "filename",
+        "timestamp",
+        "cluster_id",
+    )
 
-    content_type: str | None = None
-    content_encoding: str | None = None
-    headers: dict[str, Value] | None = None
-    priority: int | None = None
-    reply_to: str | None = None
-    message_id: str | None = None
-    filename: str | None = None
-    timestamp: datetime | int | None = None
-    cluster_id: str | None = None
+    def __init__(
+        self,
+        *,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        headers: dict[str, Value] | None = None,
+        priority: int | None = None,
+        reply_to: str | None = None,
+        message_id: str | None = None,
+        filename: str | None = None,
+        timestamp: datetime | int | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.content_type = content_type
+        self.content_encoding = content_encoding
+        self.headers = headers
+        self.priority = priority
+        self.reply_to = reply_to
+        self.message_id = message_id
+        self.filename = filename
+        self.timestamp = timestamp
+        self.cluster_id = cluster_id
 
 
-@dataclass(slots=True, kw_only=True)
 class StreamProperties(PropertiesBase):
     """The content properties of class stream; None is absent."""
 
     CLASS_ID: ClassVar[int] = 80
+    __slots__ = (
+        "content_type",
+        "content_encoding",
+        "headers",
+        "priority",
+        "timestamp",
+    )
 
-    content_type: str | None = None
-    content_encoding: str | None = None
-    headers: dict[str, Value] | None = None
-    priority: int | None = None
-    timestamp: datetime | int | None = None
+    def __init__(
+        self,
+        *,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        headers: dict[str, Value] | None = None,
+        priority: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> None:
+        self.content_type = content_type
+        self.content_encoding = content_encoding
+        self.headers = headers
+        self.priority = priority
+        self.timestamp = timestamp
 
 
-@dataclass(slots=True, kw_only=True)
 class TunnelProperties(PropertiesBase):
     """The content properties of class tunnel; None is absent."""
 
     CLASS_ID: ClassVar[int] = 110
+    __slots__ = (
+        "headers",
+        "proxy_name",
+        "data_name",
+        "durable",
+        "broadcast",
+    )
 
-    headers: dict[str, Value] | None = None
-    proxy_name: str | None = None
-    data_name: str | None = None
-    durable: int | None = None
-    broadcast: int | None = None
+    def __init__(
+        self,
+        *,
+        headers: dict[str, Value] | None = None,
+        proxy_name: str | None = None,
+        data_name: str | None = None,
+        durable: int | None = None,
+        broadcast: int | None = None,
+    ) -> None:
+        self.headers = headers
+        self.proxy_name = proxy_name
+        self.data_name = data_name
+        self.durable = durable
+        self.broadcast = broadcast
 
 
-@dataclass(slots=True, kw_only=True)
 class TestProperties(PropertiesBase):
     """The content properties of class test; None is absent."""
 
     CLASS_ID: ClassVar[int] = 120
+    __slots__ = ()
 
 
 _S_B = struct.Struct(">B")

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the generated methods, commands, structs and properties have in common.
+
+They are plain slotted classes whose ``__init__`` is generated with them, since making some three
+hundred dataclasses took most of the time in which a broker starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+
+class Fields:
+    """A value with named fields, equal to another one of its class with equal fields."""
+
+    __slots__ = ()
+
+    FIELDS: ClassVar[tuple[str, ...]] = ()  # The slots, in the order of the protocol.
+    HIDDEN: ClassVar[frozenset[str]] = frozenset()  # Secrets: not in the repr.
+
+    def __init_subclass__(cls) -> None:
+        cls.FIELDS = tuple(cls.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # Fields change, so none can be a key.
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+
+    def __repr__(self) -> str:
+        shown = [name for name in self.FIELDS if name not in self.HIDDEN]
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return f"{self.__class__.__qualname__}({values})"
+
+    def replaced(self, **changes: Any) -> Self:
+        """Return a copy with other values in some fields; TypeError names one that is unknown."""
+        values = {name: getattr(self, name) for name in self.FIELDS}
+        return self.__class__(**(values | changes))
