@@ -38,6 +38,31 @@ def test_a_damaged_version_is_refused(tmp_path: Path) -> None:
         DataDirectory(tmp_path)
 
 
+def test_a_directory_keeps_its_identity(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path / "one")
+    other = DataDirectory(tmp_path / "other")
+    assert data.identity != other.identity
+    for one in (data, other):
+        one.close()
+        again = DataDirectory(one.path)
+        assert again.identity == one.identity
+        again.close()
+
+
+@pytest.mark.parametrize(("text", "is_new"), [("", True), ("7d0c", True), ("x" * 36, False)])
+def test_an_identity_that_was_not_written_whole_is_made_anew(
+    tmp_path: Path, text: str, is_new: bool
+) -> None:
+    (tmp_path / "identity").write_text(text)
+    if not is_new:
+        with pytest.raises(StoreError, match="identity is damaged"):
+            DataDirectory(tmp_path)
+        return
+    data = DataDirectory(tmp_path)
+    assert (tmp_path / "identity").read_text() == data.identity + "\n"
+    data.close()
+
+
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):

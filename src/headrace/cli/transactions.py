@@ -2,7 +2,7 @@
 """``headrace transaction``: see distributed transactions, and decide them.
 
 The command talks to a running broker as any client does: with a message to its queue
-``amq.headrace.transactions`` (see :mod:`headrace.gateway.coordinator`).
+``amq.headrace.transactions`` (see :mod:`headrace.gateway.service.transactions`).
 """
 
 import json

@@ -126,13 +126,14 @@ class Context:
         mechanisms: bytes = b"PLAIN AMQPLAIN",
         specification_qos: bool = False,
         offers: Offers | None = None,
+        identity: str = "",
     ) -> None:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
 
         It calls ``connection.logged_in(user)`` or ``connection.login_refused()``.
         Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
         channel and with it the connection, as the standard says; else consumer and channel, as
-        the capability per_consumer_qos says.
+        the capability per_consumer_qos says. ``identity`` tells this broker's data from others'.
         """
         self.access = access
         self.vhosts = vhosts
@@ -151,6 +152,7 @@ class Context:
         self.introductions: dict[int, dict[str, Any]] = {}  # Other properties, by connection.
         self.mechanisms = mechanisms
         self.specification_qos = specification_qos
+        self.identity = identity
         self.make_0_10: Any = None  # (context, number, loopback) -> a connection of AMQP 0-10.
         self.offers = Offers() if offers is None else offers
         self.tickets = Tickets(self.offers.realms)

@@ -16,8 +16,9 @@ from headrace.gateway.access import MECHANISMS, Access, LoginRefused
 from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
 from headrace.gateway.context_0_10 import Context010
-from headrace.gateway.coordinator import Coordinator
 from headrace.gateway.offers import OfferError, Offers, hosts_of, pairs, realms_of
+from headrace.gateway.service.pipeline import Pipeline
+from headrace.gateway.service.transactions import Coordinator
 from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
@@ -129,6 +130,7 @@ class Broker:
             specification_qos=settings.specification_qos,
             mechanisms=MECHANISMS + (b" ANONYMOUS" if settings.anonymous_user else b""),
             offers=self.offers(),
+            identity=self.storage.identity,
         )
         self.shared_0_10 = Context010(
             self.context,
@@ -189,6 +191,7 @@ class Broker:
         self.reactor.loop.add_reader(staging.wake_fd, self.staged, staging)
         self.vhosts[name] = vhost
         Coordinator(self.context, vhost)
+        Pipeline(self.context, vhost)
         self.reactor.stores.append(store)
         store.notify = partial(self.stored, name)
         if store.wake_fd >= 0:
@@ -246,7 +249,10 @@ class Broker:
     def introduction(self, product: str, version: str) -> dict[str, Any]:
         """What a port says about the broker."""
         per_consumer_qos = not self.settings.specification_qos
-        return server_properties(product, version, per_consumer_qos=per_consumer_qos)
+        assert self.storage is not None
+        return server_properties(
+            product, version, self.storage.identity, per_consumer_qos=per_consumer_qos
+        )
 
     def listen_on(
         self,

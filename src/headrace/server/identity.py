@@ -21,8 +21,10 @@ CAPABILITIES = {
 }
 
 
-def server_properties(product: str, version: str, *, per_consumer_qos: bool) -> dict[str, Any]:
-    """The server properties; an empty version is the real one."""
+def server_properties(
+    product: str, version: str, identity: str, *, per_consumer_qos: bool
+) -> dict[str, Any]:
+    """The server properties; an empty version is the real one, the identity is the data's."""
     return {
         "host": platform.node(),
         "product": product,
@@ -31,5 +33,6 @@ def server_properties(product: str, version: str, *, per_consumer_qos: bool) -> 
         "copyright": "Copyright the Headrace developers",
         "information": "Licensed under the Apache License 2.0",
         "cluster_name": f"headrace@{platform.node()}",
+        "headrace_id": identity,  # Ours: no other data directory has this one.
         "capabilities": {**CAPABILITIES, "per_consumer_qos": per_consumer_qos},
     }

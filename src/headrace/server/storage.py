@@ -4,6 +4,7 @@
 import logging
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -53,6 +54,7 @@ class Storage:
         self.scratch: tempfile.TemporaryDirectory[str] | None = None  # With the setting memory.
         self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
         self.data = None if settings.memory else DataDirectory(settings.data)
+        self.identity = str(uuid.uuid4()) if self.data is None else self.data.identity
         try:
             path = None if self.data is None else self.data.path
             self.users = UserDirectory(path)

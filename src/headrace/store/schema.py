@@ -3,6 +3,7 @@
 
 schema                 the version, a number in text
 lock                   locked while a broker runs; holds its process id
+identity               a UUID that tells these data from all others
 definitions.db         exchanges, queues, bindings, users (SQLite)
 vhosts/<id>/journal/   the journal of a virtual host
 vhosts/<id>/streams/   the logs of its streams, by queue id
@@ -10,6 +11,7 @@ vhosts/<id>/streams/   the logs of its streams, by queue id
 
 import contextlib
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 
 SCHEMA_VERSION = 1
+IDENTITY_SIZE = 37  # Octets of the file: a UUID in text and a line feed.
 
 #: By the version they start from; each brings a directory to the next version.
 MIGRATIONS: dict[int, Callable[[Path], None]] = {}
@@ -49,6 +52,7 @@ class DataDirectory:
                 )
             self.disk.write(self._lock, [f"{os.getpid():<19}\n".encode()], 0)
             self._check_schema()
+            self.identity = self._read_identity()
         except OSError as error:
             self.close()
             raise StoreError(
@@ -83,6 +87,24 @@ class DataDirectory:
         self.disk.write(handle, [f"{version:<9}\n".encode()], 0)
         self.disk.sync(handle)
         self.disk.sync_directory(str(self.path))
+
+    def _read_identity(self) -> str:
+        """Return who we are; a new directory becomes somebody."""
+        handle = self.disk.open(str(self.path / "identity"), create=True)
+        try:
+            text = self.disk.read(handle, IDENTITY_SIZE, 0).decode("ascii", "replace").strip()
+            try:
+                return str(uuid.UUID(text))
+            except ValueError:
+                if len(text) == IDENTITY_SIZE - 1:
+                    raise StoreError(f"{self.path / 'identity'} is damaged: {text!r}") from None
+            made = str(uuid.uuid4())  # Nothing was written, or not all of it.
+            self.disk.write(handle, [f"{made}\n".encode()], 0)
+            self.disk.sync(handle)
+            self.disk.sync_directory(str(self.path))
+            return made
+        finally:
+            self.disk.close(handle)
 
     def vhost(self, id: int) -> Path:
         """Return the directory of a virtual host."""

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to a broker that are messages, over all versions of AMQP.
+
+Headrace answers requests on the queues `amq.headrace.pipeline` (docs/pipeline-service.md) and
+`amq.headrace.transactions`: JSON objects, sent with a reply-to and a correlation id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.client.errors import ClientError, ConnectionLost, UsageError, fresh
+from headrace.client.message import Message, decode_properties
+from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver
+from headrace.spec.tables import V0_10
+
+if TYPE_CHECKING:
+    from headrace.client.channel import Channel
+    from headrace.client.connection import Connection
+
+PIPELINE = "amq.headrace.pipeline"
+ANSWER_S = 30.0  # How long an answer may take.
+WAITING_MAX = 1000  # Requests of one `Requests` without an answer.
+LOST_MAX = 3  # Times that a request is sent again because the connection was lost.
+
+_REPLY_TO = "amq.rabbitmq.reply-to"
+_TAG = "answers"
+
+
+class RequestRefused(ClientError):
+    """The broker refused a request. `code` is one of the words of docs/pipeline-service.md."""
+
+    def __init__(self, code: str, text: str, request: str = "") -> None:
+        super().__init__(code, text, request)
+        self.code = code
+        self.text = text
+        self.request = request
+
+    def __str__(self) -> str:
+        return f"{self.request}: {self.text}" if self.request else self.text
+
+
+class Requests:
+    """Asks one queue of a broker; any number of requests may be under way.
+
+    It opens a channel when first used; `async with`, or `close`, closes that. Requests are sent
+    again after a reconnection, so they should be such that doing them twice is doing them once, as
+    all those of `amq.headrace.pipeline` are. They wait while the broker blocks the connection.
+    """
+
+    def __init__(
+        self, connection: Connection, queue: str = PIPELINE, *, timeout_s: float = ANSWER_S
+    ) -> None:
+        self.queue = queue
+        self.timeout_s = timeout_s
+        self._connection = connection
+        self._answers: _Answers | None = None
+        self._opening = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Requests to {self.queue!r} of {self._connection!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that it asks over."""
+        return self._connection
+
+    async def ask(self, what: str, **fields: Any) -> dict[str, Any]:
+        """Send the request `what` with its fields; return the answer.
+
+        RequestRefused when the broker refuses, TimeoutError when no answer comes within
+        `timeout_s`, UsageError when the broker is no Headrace that serves such requests.
+        """
+        return await self.send({"do": what, **fields})
+
+    async def send(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """As `ask`, with the whole object."""
+        body = json.dumps(request, separators=(",", ":")).encode()
+        name = str(request.get("do", ""))
+        exchange = asyncio.ensure_future(self._exchange(body))
+        try:
+            while not exchange.done():
+                done, _ = await asyncio.wait([exchange], timeout=self.timeout_s)
+                if not done and self._connection.blocked is None:
+                    where = self._connection.address
+                    raise TimeoutError(f"{name}: {where} did not answer within {self.timeout_s} s")
+        finally:
+            exchange.cancel()
+        answer: dict[str, Any] = json.loads(exchange.result())
+        if "error" in answer:
+            raise RequestRefused(str(answer.get("code", "")), str(answer["error"]), name)
+        return answer
+
+    async def close(self) -> None:
+        """Close the channel; requests under way fail."""
+        answers, self._answers = self._answers, None
+        if answers is not None:
+            answers.fail(UsageError("the requests were closed by this program"))
+            await answers.channel.close()
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    async def _exchange(self, body: bytes) -> bytes:
+        for _ in range(LOST_MAX):
+            try:
+                return await self._exchange_once(body)
+            except ConnectionLost:
+                await self._connection.ready()
+                if self._connection.is_closed:
+                    raise
+        return await self._exchange_once(body)
+
+    async def _exchange_once(self, body: bytes) -> bytes:
+        answers = await self._open()
+        number, future = answers.expect()
+        question = Message(
+            body,
+            content_type="application/json",
+            reply_to=answers.reply_to,
+            correlation_id=number,
+            persistent=False,
+        )
+        try:
+            await answers.channel.publish_soon(question, self.queue)
+            return await future
+        finally:
+            answers.forget(number)
+
+    async def _open(self) -> _Answers:
+        """The channel, with a consumer for answers."""
+        async with self._opening:
+            if self._answers is not None:
+                if self._answers.error is None:
+                    return self._answers
+                await self._answers.channel.close()
+                self._answers = None
+            channel = await self._connection.channel(confirm=False)
+            try:
+                if not isinstance(self._connection.server_properties.get("headrace_id"), str):
+                    where = self._connection.address
+                    raise UsageError(f"{where} is no Headrace that serves requests")
+                source = _REPLY_TO
+                if self._connection.version is V0_10:
+                    source = f"headrace.answers.{uuid.uuid4().hex}"
+                    await channel.declare_queue(source, exclusive=True, auto_delete=True)
+                answers = _Answers(channel, source)
+                request = BasicConsume(queue=source, consumer_tag=_TAG, no_ack=True)
+                await channel.attach(_TAG, answers, [request])
+            except BaseException:
+                await channel.close()
+                raise
+            self._answers = answers
+            return answers
+
+
+class _Answers:
+    """Receives the answers to requests that were sent on one channel."""
+
+    def __init__(self, channel: Channel, reply_to: str) -> None:
+        self.channel = channel
+        self.reply_to = reply_to
+        self.error: ClientError | None = None  # Why no more will come.
+        self._waiting: dict[str, asyncio.Future[bytes]] = {}
+        self._number = 0
+
+    def expect(self) -> tuple[str, asyncio.Future[bytes]]:
+        """The correlation id of a new request, and its answer to come."""
+        if self.error is not None:
+            raise fresh(self.error)
+        if len(self._waiting) >= WAITING_MAX:
+            raise UsageError(f"{WAITING_MAX} requests wait for an answer already")
+        self._number += 1
+        number = str(self._number)
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        return number, future
+
+    def forget(self, number: str) -> None:
+        """Nobody waits for the answer any more."""
+        self._waiting.pop(number, None)
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """An answer came."""
+        future = self._waiting.get(decode_properties(header).correlation_id or "")
+        if future is not None and not future.done():
+            future.set_result(body)
+
+    def cancelled(self) -> None:
+        """The queue is gone."""
+        self.fail(ConnectionLost("the queue for answers is gone"))
+
+    def lost(self) -> None:
+        """The connection broke."""
+        self.fail(ConnectionLost("the connection was lost before the answer came"))
+
+    def fail(self, error: ClientError) -> None:
+        """No more answers will come."""
+        self.error = self.error or error
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(fresh(error))

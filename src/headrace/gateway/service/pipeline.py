@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue ``amq.headrace.pipeline``: what pipelines ask a broker for beside AMQP's methods.
+
+Each area has a module with a table of its requests, ``HANDLERS``; docs/pipeline-service.md tells
+them all. Users need permissions on what a request speaks of, none on this queue.
+"""
+
+from typing import Any
+
+from headrace.gateway.service import streams
+from headrace.gateway.service.requests import Handler, Service
+
+QUEUE = "amq.headrace.pipeline"
+REQUEST_OCTETS_MAX = 1 << 20
+
+HANDLERS: dict[str, Handler] = {
+    **streams.HANDLERS,
+}
+
+
+class Pipeline(Service):
+    """Serves the requests of one virtual host."""
+
+    def __init__(self, context: Any, vhost: Any) -> None:
+        Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to a broker that are messages, over every version of AMQP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.client import blocking, connect
+from headrace.client.blocking_pipeline import Requests as BlockingRequests
+from headrace.client.errors import ConnectionClosed, UsageError
+from headrace.client.requests import RequestRefused, Requests
+from headrace.testing.broker import LocalBroker
+
+VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_request_is_answered(
+    headrace_broker: LocalBroker, version: str, name: Callable[..., str]
+) -> None:
+    url = f"{headrace_broker.url}?version={version}"
+    async with connect(url) as connection, Requests(connection) as requests:
+        info = await requests.ask("broker.info")
+        assert info == {"broker": connection.server_properties["headrace_id"], "vhost": "/"}
+        async with connection.channel() as channel:
+            stream = name("stream")
+            arguments = {"x-queue-type": "stream"}
+            await channel.declare_queue(stream, durable=True, arguments=arguments)
+            await channel.publish(b"x" * 100, stream)
+        found = await requests.ask("stream.info", stream=stream)
+        assert (found["stream"], found["first"], found["next"]) == (stream, 0, 1)
+        assert found["octets"] > 100
+        with pytest.raises(RequestRefused, match="no queue 'nowhere'") as refused:
+            await requests.ask("stream.info", stream="nowhere")
+        assert refused.value.code == "not-found"
+        several = [requests.ask("stream.info", stream=stream) for _ in range(200)]
+        assert all(answer == found for answer in await asyncio.gather(*several))
+
+
+def test_requests_go_on_after_a_reconnection(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with connect(broker.url) as connection, Requests(connection) as requests:
+            info = await requests.ask("broker.info")
+            await asyncio.to_thread(broker.restart)
+            assert await requests.ask("broker.info") == info
+
+    with LocalBroker(tmp_path) as broker:
+        asyncio.run(talk())
+
+
+def test_a_lost_connection_ends_them() -> None:
+    async def talk() -> None:
+        async with connect(broker.url, reconnect=None) as connection:
+            requests = Requests(connection)
+            await requests.ask("broker.info")
+            await asyncio.to_thread(broker.stop)
+            with pytest.raises(ConnectionClosed):
+                await requests.ask("broker.info")
+
+    with LocalBroker() as broker:
+        asyncio.run(talk())
+
+
+async def test_an_answer_that_does_not_come(headrace_broker: LocalBroker) -> None:
+    async with connect(headrace_broker.url) as connection:
+        async with Requests(connection, "nobody", timeout_s=0.05) as requests:
+            with pytest.raises(TimeoutError, match=r"list: .* did not answer within 0.05 s"):
+                await requests.ask("list")
+        async with connection.channel() as channel:
+            await channel.declare_queue("silent", exclusive=True)
+            other = Requests(connection, "silent")
+            asking = asyncio.create_task(other.ask("list"))
+            while await channel.get("silent", no_ack=True) is None:
+                await asyncio.sleep(0)
+            await other.close()
+            with pytest.raises(UsageError, match="closed"):
+                await asking
+
+
+async def test_another_broker_does_not_serve_them(
+    headrace_broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(headrace_broker.url) as connection:
+        properties = dict(connection.server_properties)
+        del properties["headrace_id"]
+        monkeypatch.setattr(type(connection), "server_properties", property(lambda _: properties))
+        with pytest.raises(UsageError, match="no Headrace that serves requests"):
+            await Requests(connection).ask("broker.info")
+
+
+def test_the_blocking_twin(headrace_broker: LocalBroker) -> None:
+    with blocking.connect(headrace_broker.url) as connection, BlockingRequests(connection) as asks:
+        identity = connection.server_properties["headrace_id"]
+        assert asks.ask("broker.info")["broker"] == identity
+        assert asks.send({"do": "broker.info"})["vhost"] == "/"
+        with pytest.raises(RequestRefused, match=r"^dance: there is no request 'dance'$"):
+            asks.ask("dance")

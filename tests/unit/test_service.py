@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that are messages: who may make them, when they are answered, how long ones go on."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.confirm import ConfirmLine
+from headrace.gateway.contents import Contents
+from headrace.gateway.service.requests import REQUESTS_MAX, Call, Service, Steps
+from headrace.gateway.service.transactions import QUEUE, Coordinator
+from headrace.model.branch import Xid
+from headrace.model.message import KIND_FILE, Message, new_message
+from headrace.model.ports import Store
+from headrace.model.queue import Consumer
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.connection_0_x import framed
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from headrace.model.work import Work
+
+
+class Session:
+    """Works for a branch."""
+
+    work: Work | None = None
+
+
+class Broker:
+    """One virtual host and its coordinator; user 1 may decide, user 2 may not."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.vhost = VirtualHost(
+            "/", store=self.store, tally=Tally(now_ms=1_000_000), contents=Contents()
+        )
+        line = ConfirmLine(self.store)
+        context = SimpleNamespace(
+            connections={n: SimpleNamespace(user=n) for n in (1, 2)},
+            access=SimpleNamespace(allowed=lambda user, *_: user == 1),
+            line=lambda _: line,
+        )
+        self.line = line
+        self.context = context
+        self.coordinator = Coordinator(context, self.vhost)
+        self.answers = self.vhost.declare_queue("answers")
+
+    def ask(self, request: Any, publisher: int = 1, flags: int = 0, queue: str = QUEUE) -> None:
+        body = json.dumps(request).encode()
+        properties = BasicProperties(reply_to="answers")
+        header = encode_content_header(V0_9_1, 60, len(body), properties)
+        data = b"\x00\x01k\x00\x00" + framed(2, 0, header) + framed(3, 0, body)
+        message: Message = new_message(data, 3, len(body))
+        message.publisher = publisher
+        message.flags = flags
+        self.vhost.deliver(message, [self.vhost.queues[queue]], False)
+
+    def turn(self) -> None:
+        waking, self.vhost.tally.waking = self.vhost.tally.waking, []
+        for one in waking:
+            one.drain()
+
+    def answered(self) -> list[Any]:
+        found = []
+        while (message := self.answers.get(Consumer(self.answers, "", True))) is not None:
+            assert message.data is not None
+            found.append(json.loads(message.data[message.data.index(b"{") : -1]))
+            self.answers.leave(message)
+        return found
+
+
+def test_it_takes_a_permission() -> None:
+    broker = Broker()
+    broker.ask({"do": "list"}, publisher=2)
+    broker.ask({"do": "list"}, publisher=3)  # Has gone.
+    broker.ask({"do": "list"}, flags=KIND_FILE)  # No message.
+    broker.turn()
+    text = f"configure access to '{QUEUE}' refused"
+    assert broker.answered() == [{"error": text, "code": "refused"}]
+
+
+def test_many_requests_in_one_turn_are_served_in_several() -> None:
+    broker = Broker()
+    for _ in range(3 * REQUESTS_MAX):
+        broker.ask({"do": "list"})
+    broker.turn()
+    assert len(broker.answered()) == REQUESTS_MAX
+    broker.turn()
+    broker.turn()
+    assert len(broker.answered()) == 2 * REQUESTS_MAX
+    assert broker.vhost.tally.memory_used == 0
+
+
+def test_an_outcome_is_answered_when_it_is_durable() -> None:
+    broker = Broker()
+    session = Session()
+    xid = Xid(0, b"x", b"")
+    broker.vhost.branches.start(session, xid)
+    assert session.work is not None
+    session.work.publish(new_message(b"\x00\x01q\x00\x00", 3, 0), [broker.answers], True)
+    broker.vhost.branches.end(session, xid)
+    broker.store.appended = 100
+    broker.ask({"do": "prepare", "xid": "x"})
+    broker.turn()
+    assert broker.answered() == []
+    broker.store.synced = 100
+    broker.line.advance()
+    assert broker.answered() == [{"status": "xa-ok"}]
+
+
+def test_what_makes_no_sense_is_refused_with_a_code() -> None:
+    broker = Broker()
+    for request in ([], 1, {}, {"do": []}, {"do": "dance"}, {"do": "commit"}):
+        broker.ask(request)
+    broker.ask({"do": "commit", "xid": "nobody"})
+    broker.ask({"do": "list", "fill": "x" * 5000})
+    broker.turn()
+    codes = [answer["code"] for answer in broker.answered()]
+    assert codes == ["bad-request"] * 6 + ["not-found", "limit"]
+
+
+def test_long_work_lets_others_go_on() -> None:
+    broker = Broker()
+    done: list[int] = []
+
+    def count(call: Call) -> Steps:
+        for number in range(call.number("to", most=5)):
+            done.append(number)
+            yield
+        if call.flag("fail"):
+            call.refuse("gone", "it failed")
+        return {"counted": len(done)}
+
+    def crash(call: Call) -> Steps:
+        yield
+        raise ZeroDivisionError
+
+    handlers = {"count": count, "crash": crash, "now": lambda call: {"now": True}}
+    Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=1000)
+    agenda = broker.vhost.agenda
+    for request in (
+        {"do": "count", "to": 3},
+        {"do": "count", "to": 6},
+        {"do": "count", "to": 0, "fail": True},
+        {"do": "crash"},
+        {"do": "now"},
+    ):
+        broker.ask(request, queue="amq.test")
+    broker.turn()
+    assert done == [0]
+    assert [answer.get("code", "ok") for answer in broker.answered()] == [
+        "bad-request",
+        "gone",
+        "ok",
+    ]
+    now_ms = 1_000_000
+    while agenda:
+        now_ms += 1
+        agenda.run(now_ms)
+    assert broker.answered() == [
+        {"error": "internal error", "code": "internal"},
+        {"counted": 3},
+    ]
+
+
+def test_a_large_request_comes_in_several_frames() -> None:
+    broker = Broker()
+    seen: list[str] = []
+    handlers = {"tell": lambda call: seen.append(call.text("what", octets_max=5000)) or {}}
+    Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=10_000)
+    body = json.dumps({"do": "tell", "what": "y" * 4000}).encode()
+    properties = BasicProperties(reply_to="answers")
+    header = encode_content_header(V0_9_1, 60, len(body), properties)
+    frames = framed(3, 0, body[:100]) + framed(3, 0, body[100:])
+    data = b"\x00\x01k\x00\x00" + framed(2, 0, header) + frames
+    message = new_message(data, 3, len(body))
+    message.publisher = 1
+    broker.vhost.deliver(message, [broker.vhost.queues["amq.test"]], False)
+    broker.turn()
+    assert seen == ["y" * 4000]
+    assert broker.answered() == [{}]
