@@ -61,6 +61,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/store/journal.py",
     "headrace/store/recovery.py",
     "headrace/store/stream_log.py",
+    "headrace/client/publishes.py",
     "headrace/bench/meter.py",
     "headrace/bench/meter_0_10.py",
     "headrace/spark/columns.py",

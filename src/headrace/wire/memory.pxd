@@ -17,6 +17,18 @@ cdef inline bytes cut(const u8* src, Py_ssize_t lo, Py_ssize_t hi):
 cdef inline bint same(bytes key, const u8* src, Py_ssize_t lo, Py_ssize_t hi) noexcept:
     return PyBytes_GET_SIZE(key) == hi - lo and memcmp(PyBytes_AS_STRING(key), src + lo, <size_t>(hi - lo)) == 0
 
+cdef inline const u8* start(const u8[::1] octets) noexcept:
+    return &octets[0] if octets.shape[0] else <const u8*>(<const char*>b"")
+
+cdef inline Py_ssize_t native(const u8* src, Py_ssize_t index, Py_ssize_t width) noexcept:
+    cdef int narrow
+    cdef i64 wide
+    if width == 4:
+        memcpy(&narrow, src + 4 * index, 4)
+        return narrow
+    memcpy(&wide, src + 8 * index, 8)
+    return <Py_ssize_t>wide
+
 cdef inline u32 get16(const u8* src, Py_ssize_t at) noexcept:
     return (<u32>src[at] << 8) | src[at + 1]
 

@@ -5,7 +5,9 @@ The sibling ``.pxd`` holds the same functions as inline C for the compiled build
 every offset against the end of their frame before they call: nothing here checks bounds.
 """
 
-Octets = bytes | bytearray
+import sys
+
+Octets = bytes | bytearray | memoryview
 
 
 def copy(dst: bytearray, at: int, src: Octets, lo: int, hi: int) -> None:
@@ -21,6 +23,17 @@ def cut(src: Octets, lo: int, hi: int) -> bytes:
 def same(key: bytes, src: Octets, lo: int, hi: int) -> bool:
     """Tell whether ``src[lo:hi]`` equals ``key``."""
     return key == src[lo:hi]
+
+
+def start(octets: memoryview) -> memoryview:
+    """Return where a buffer begins, for the functions here."""
+    return octets
+
+
+def native(src: memoryview, index: int, width: int) -> int:
+    """Read a signed number of ``width`` (4 or 8) octets, in the machine's order, by its index."""
+    at = index * width
+    return int.from_bytes(src[at : at + width], sys.byteorder, signed=True)
 
 
 def get16(src: Octets, at: int) -> int:
