@@ -8,10 +8,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spark.arrow import BATCH_BYTES_MAX, Record, RecordError, batches
 from headrace.spark.columns import ARRIVAL_HEADER
+from headrace.spark.ddl import parse_schema
 from headrace.spark.schema import COLUMNS, SchemaError, wanted
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import with_header_entry
@@ -153,11 +155,18 @@ def test_a_malformed_header_is_named_by_its_offset() -> None:
 
 
 def test_a_schema_of_the_user_takes_some_of_the_columns() -> None:
-    assert wanted([("offset", "bigint"), ("body", "binary")]) == ("offset", "body")
-    with pytest.raises(SchemaError, match="no column 'value'; it has body, exchange"):
-        wanted([("value", "binary")])
+    def asked(text: str) -> tuple[str, ...]:
+        schema = parse_schema(text)
+        assert isinstance(schema, StructType)
+        return wanted(schema).names
+
+    assert asked("offset BIGINT, body BINARY") == ("offset", "body")
+    with pytest.raises(SchemaError, match="no column 'price'; it has body, exchange"):
+        asked("price BINARY")
+    with pytest.raises(SchemaError, match=r"no column 'value'.*option 'value' makes one"):
+        asked("value BINARY")
     with pytest.raises(SchemaError, match="column 'offset' is of type bigint, not int"):
-        wanted([("offset", "int")])
+        asked("offset INT")
 
 
 def test_only_the_columns_asked_for_are_made() -> None:

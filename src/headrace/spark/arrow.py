@@ -23,6 +23,10 @@ BATCH_BYTES_MAX: Final = 16 << 20  # Bodies; a larger one is a batch of its own.
 MOMENT_MS: Final = pa.timestamp("ms", tz="UTC")
 SECONDS_MAX: Final = 253_402_300_799  # The last second of the year 9999: the calendar ends there.
 
+# The payloads of header frames, for those who need all of them; never a column of a DataFrame.
+HEADER: Final = "_header"
+_RAW: Final = COLUMNS.append(pa.field(HEADER, pa.binary()))
+
 # Offset, payload of the header frame, body, exchange, routing key.
 Record = tuple[int, bytes, bytes, str, str]
 
@@ -39,6 +43,7 @@ class Batch:
         self.names = names
         self.size = 0
         self._headers = Columns() if {"properties", "headers", "timestamp"} & set(names) else None
+        self._raw_headers: list[bytes] | None = [] if HEADER in names else None
         self._bodies: list[bytes] = []
         self._exchanges: list[str] = []
         self._routing_keys: list[str] = []
@@ -54,6 +59,8 @@ class Batch:
             raise RecordError(
                 f"offset {offset} of stream {self.stream!r} has a malformed content header"
             )
+        if self._raw_headers is not None:
+            self._raw_headers.append(header)
         self._offsets.append(offset)
         self._bodies.append(body)
         self._exchanges.append(exchange)
@@ -62,7 +69,7 @@ class Batch:
 
     def to_arrow(self) -> pa.RecordBatch:
         """The columns that were asked for."""
-        schema = pa.schema([COLUMNS.field(name) for name in self.names])
+        schema = pa.schema([_RAW.field(name) for name in self.names])
         return pa.RecordBatch.from_arrays(
             [self._column(name) for name in self.names], schema=schema
         )
@@ -71,6 +78,8 @@ class Batch:
         count = len(self)
         if name == "body":
             return pa.array(self._bodies, pa.binary())
+        if name == HEADER:
+            return pa.array(self._raw_headers, pa.binary())
         if name == "exchange":
             return pa.array(self._exchanges, pa.string())
         if name == "routing_key":

@@ -11,7 +11,8 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from headrace.spark.kinds import OptionError
-from headrace.spark.table import OPTIONS, READS, SPARK_OPTIONS, WRITES, Option, Source, Use
+from headrace.spark.option import READS, WRITES, Option, Source, Use
+from headrace.spark.table import OPTIONS, SPARK_OPTIONS
 
 SUGGESTIONS_MAX: Final = 3
 

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from headrace.spark.table import (
+from headrace.spark.option import (
     ANY_SOURCE,
     EVERYWHERE,
     READS,
-    SECTIONS,
     WRITES,
     Option,
     Source,
     Use,
 )
+from headrace.spark.table import SECTIONS
 
 _HEAD = """# Options of `format("amqp")`
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from headrace.spark.decode_options import DecodeOptions, decode_options
 from headrace.spark.given import Given
 from headrace.spark.kinds import Edge, OptionError, Position
-from headrace.spark.table import Use
+from headrace.spark.option import Use
 from headrace.spark.uri import broker
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class ReadOptions:
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
+    decoding: DecodeOptions | None = None
+    left_out: tuple[str, ...] = ()  # Columns.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +137,12 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             f"option 'minRecordsPerTrigger' is {least}, more than {most} of option "
             "'maxRecordsPerTrigger'"
         )
+    decoding = decode_options(given)
+    if streaming and decoding is not None and decoding.inferred and not decoding.location:
+        raise OptionError(
+            "option 'valueSchema' is not given: a streaming read that infers it needs option "
+            "'schemaLocation', so that it is the same after a restart"
+        )
     default = Edge.LATEST if streaming else Edge.EARLIEST
     return ReadOptions(
         uri=uri,
@@ -153,6 +162,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         filters=given.get("filter", ()),
         match_unfiltered=given.get("filterMatchUnfiltered", False),
         reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
+        decoding=decoding,
+        left_out=_left_out(given, decoding),
     )
 
 
@@ -167,6 +178,15 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
         persistent=given.get("persistent", True),
         reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
     )
+
+
+def _left_out(given: Given, decoding: DecodeOptions | None) -> tuple[str, ...]:
+    """The columns that `includeBody` and `includeHeaders` leave out."""
+    include = {
+        "body": given.get("includeBody", decoding is None),
+        "headers": given.get("includeHeaders", True),
+    }
+    return tuple(name for name, included in include.items() if not included)
 
 
 def _streams(given: Given) -> Streams:

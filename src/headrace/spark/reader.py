@@ -15,9 +15,11 @@ from headrace.spark.options import (
     partitions_default,
     read_options,
 )
+from headrace.spark.schema import Wanted, wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brings.
 
@@ -33,9 +35,9 @@ class RangePartition(InputPartition):
 class StreamBatchReader(DataSourceReader):
     """Reads what the streams hold when the query is planned."""
 
-    def __init__(self, options: Mapping[str, str], names: tuple[str, ...]) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = read_options(options, streaming=False)
-        self.names = names
+        self.wanted = wanted(schema, self.options.decoding)
 
     def partitions(self) -> list[InputPartition]:
         """The ranges to read, cut into partitions."""
@@ -59,7 +61,7 @@ class StreamBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches."""
-        return read_partition(self.options, self.names, partition)
+        return read_partition(self.options, self.wanted, partition)
 
 
 def plan(options: ReadOptions, found: list[Range]) -> list[InputPartition]:
@@ -72,7 +74,7 @@ def plan(options: ReadOptions, found: list[Range]) -> list[InputPartition]:
 
 
 def read_partition(
-    options: ReadOptions, names: tuple[str, ...], partition: InputPartition
+    options: ReadOptions, columns: Wanted, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     """The records of a partition, read in the process of its task."""
     from headrace.spark import records
@@ -80,6 +82,10 @@ def read_partition(
     assert isinstance(partition, RangePartition), partition
     if partition.piece is None:
         return iter(())
-    return records.read(
-        options.uri, partition.piece, names, fail_on_data_loss=options.fail_on_data_loss
-    )
+    piece, loss = partition.piece, options.fail_on_data_loss
+    if options.decoding is None:
+        return records.read(options.uri, piece, columns.names, fail_on_data_loss=loss)
+    from headrace.spark.decode import Decoding
+
+    decoding = Decoding(options.decoding, columns, piece.stream, options.uri)
+    return decoding.run(records.read(options.uri, piece, decoding.raw, fail_on_data_loss=loss))

@@ -3,9 +3,24 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+if TYPE_CHECKING:
+    from headrace.spark.decode_options import DecodeOptions
+    from headrace.spark.options import ReadOptions
 
 STRINGS: Final = (
     "content_type",
@@ -78,32 +93,125 @@ COLUMNS: Final = pa.schema(
 )
 
 
+# What decoding adds, but for `value` itself and the column for rescued data.
+DECODED: Final = {"_corrupt_record": pa.binary(), "_corrupt_reason": pa.string()}
+
+
 class SchemaError(ValueError):
     """The columns asked for, or given to be written, are not those of a message."""
 
 
-def wanted(names_and_types: list[tuple[str, str]]) -> tuple[str, ...]:
-    """The columns of a schema that the user gave: some of ours, of the same types."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns of a query in their order, and the type of `value` if it is among them."""
+
+    names: tuple[str, ...]
+    value: DataType | None = None
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """Those that are made from what a message says about itself, not from its body."""
+        return tuple(name for name in self.names if name in COLUMNS.names)
+
+    def arrow_schema(self, rescued: str) -> pa.Schema:
+        """The columns as Arrow has them; `rescued` is the name of that for rescued data."""
+        from headrace.spark.types import arrow_type
+
+        kinds = {**DECODED, rescued: pa.string()}
+        if self.value is not None:
+            kinds["value"] = arrow_type(self.value)
+        return pa.schema(
+            [
+                COLUMNS.field(name) if name in COLUMNS.names else pa.field(name, kinds[name])
+                for name in self.names
+            ]
+        )
+
+
+def wanted(schema: StructType, decoding: DecodeOptions | None = None) -> Wanted:
+    """The columns of a schema that the user gave, or that `read_schema` made."""
     ours = dict(_columns())
-    for name, sql_type in names_and_types:
+    value = None
+    if decoding is not None:
+        ours |= {decoding.rescued: "string"} if decoding.rescued else {}
+        ours |= {"value": "", "_corrupt_record": "binary", "_corrupt_reason": "string"}
+    for field in schema.fields:
+        name, sql_type = field.name, field.dataType.simpleString()
         if name not in ours:
-            raise SchemaError(f"format 'amqp' has no column {name!r}; it has {', '.join(ours)}")
-        if sql_type.lower() != ours[name]:
+            hint = "; option 'value' makes one" if name == "value" else ""
+            raise SchemaError(
+                f"format 'amqp' has no column {name!r}; it has {', '.join(ours)}{hint}"
+            )
+        if name == "value":
+            value = _value_type(field.dataType, decoding)
+        elif sql_type.lower() != ours[name]:
             raise SchemaError(f"column {name!r} is of type {ours[name]}, not {sql_type}")
-    return tuple(name for name, _ in names_and_types)
+    return Wanted(tuple(field.name for field in schema.fields), value)
+
+
+def _value_type(kind: DataType, decoding: DecodeOptions | None) -> DataType:
+    """The type that a schema gives the column `value`, if the format can have it."""
+    from headrace.spark.types import nullable
+
+    assert decoding is not None
+    form = decoding.format
+    if form in ("string", "binary"):
+        good = kind.simpleString() == form
+    elif form == "avro":
+        good = kind == decoding.schema()
+    else:
+        good = isinstance(kind, StructType | ArrayType | MapType)
+    if not good or kind != nullable(kind):
+        raise SchemaError(f"column 'value' cannot be of type {kind.simpleString()} with {form!r}")
+    return kind
+
+
+def read_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of a read with these options, when the user gives no schema.
+
+    What is wrong with the options is said by the reader, which knows whether it streams.
+    """
+    read = _understood(options)
+    if read is None:
+        return _all_columns()
+    fields = [field for field in _all_columns().fields if field.name not in read.left_out]
+    if read.decoding is not None:
+        fields = [*_decoded_fields(read, read.decoding), *fields]
+    return StructType(fields)
+
+
+def _understood(options: Mapping[str, str]) -> ReadOptions | None:
+    from headrace.spark.options import OptionError, read_options
+
+    for streaming in (False, True):
+        try:
+            return read_options(options, streaming=streaming)
+        except OptionError:
+            continue
+    return None
+
+
+def _decoded_fields(read: ReadOptions, decoding: DecodeOptions) -> list[StructField]:
+    from headrace.spark.decode_options import Evolution
+    from headrace.spark.sample import value_type
+
+    fields = [StructField("value", value_type(read, decoding))]
+    if decoding.evolution is not Evolution.NONE:
+        fields.append(StructField(decoding.rescued, StringType()))
+    if decoding.mode == "PERMISSIVE" and decoding.format != "binary":
+        fields.append(StructField("_corrupt_record", BinaryType()))
+        fields.append(StructField("_corrupt_reason", StringType()))
+    return fields
+
+
+def _all_columns() -> StructType:
+    from headrace.spark.ddl import parse_schema
+
+    found = parse_schema(DDL)
+    assert isinstance(found, StructType)
+    return found
 
 
 def _columns() -> list[tuple[str, str]]:
     """Name and type of each column, as Spark's simpleString() spells the types."""
-    properties = ",".join(f"{name}:{_sql_type(name).lower()}" for name in PROPERTIES)
-    return [
-        ("body", "binary"),
-        ("exchange", "string"),
-        ("routing_key", "string"),
-        ("properties", f"struct<{properties}>"),
-        ("headers", "map<string,string>"),
-        ("redelivered", "boolean"),
-        ("stream", "string"),
-        ("offset", "bigint"),
-        ("timestamp", "timestamp"),
-    ]
+    return [(field.name, field.dataType.simpleString()) for field in _all_columns().fields]

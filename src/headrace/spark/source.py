@@ -22,20 +22,20 @@ class AmqpSource(DataSource):
     def name(cls) -> str:
         return "amqp"
 
-    def schema(self) -> str:
-        from headrace.spark.schema import DDL
+    def schema(self) -> StructType:
+        from headrace.spark.schema import read_schema
 
-        return DDL
+        return read_schema(self.options)
 
     def reader(self, schema: StructType) -> StreamBatchReader:
         from headrace.spark.reader import StreamBatchReader
 
-        return StreamBatchReader(self.options, _columns(schema))
+        return StreamBatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name.
         from headrace.spark.stream import StreamReader
 
-        return StreamReader(self.options, _columns(schema))
+        return StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from headrace.spark.writer import BatchWriter
@@ -46,9 +46,3 @@ class AmqpSource(DataSource):
         from headrace.spark.writer import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)
-
-
-def _columns(schema: StructType) -> tuple[str, ...]:
-    from headrace.spark.schema import wanted
-
-    return wanted([(field.name, field.dataType.simpleString()) for field in schema.fields])

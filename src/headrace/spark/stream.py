@@ -21,17 +21,19 @@ from pyspark.sql.streaming.datasource import (
 from headrace.spark.offsets import Offset, limited, ranges
 from headrace.spark.options import Bound, Edge, read_options
 from headrace.spark.reader import plan, read_partition
+from headrace.spark.schema import wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams from where the checkpoint stands; see docs/spark.md for what is guaranteed."""
 
-    def __init__(self, options: Mapping[str, str], names: tuple[str, ...]) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = read_options(options, streaming=True)
-        self.names = names
+        self.wanted = wanted(schema, self.options.decoding)
         self._initial: Offset | None = None
         self._target: dict[str, int] | None = None
 
@@ -79,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches, in the process of its task."""
-        return read_partition(self.options, self.names, partition)
+        return read_partition(self.options, self.wanted, partition)
 
     def _added(self, before: Offset) -> dict[str, int]:
         """Where the streams begin that the query was given since its checkpoint: at the oldest."""

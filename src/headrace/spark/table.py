@@ -7,70 +7,19 @@ from (`manual`). An option that nobody wrote a row for is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headrace.spark import kinds
-
-if TYPE_CHECKING:
-    from headrace.spark.kinds import Kind
-
-
-class Use(Enum):
-    """What a DataFrame is made for; the value says it in errors."""
-
-    BATCH = "batch reads"
-    STREAM = "streaming reads"
-    WRITE = "batch writes"
-    STREAM_WRITE = "streaming writes"
-
-
-class Source(Enum):
-    """What a read takes its records from."""
-
-    STREAM = "streams"
-    QUEUE = "queues"
-
-
-READS: Final = frozenset({Use.BATCH, Use.STREAM})
-WRITES: Final = frozenset({Use.WRITE, Use.STREAM_WRITE})
-EVERYWHERE: Final = READS | WRITES
-STREAMING: Final = frozenset({Use.STREAM})
-BATCH: Final = frozenset({Use.BATCH})
-ANY_SOURCE: Final = frozenset(Source)
-OF_STREAMS: Final = frozenset({Source.STREAM})
-OF_QUEUES: Final = frozenset({Source.QUEUE})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One option: a row of the table.
-
-    `excludes` are options that it contradicts, `needs` one that it makes no sense without;
-    `instead` is what an error suggests where it does not apply. `aliases` are names that people
-    know from elsewhere. `default` is shown only: who reads the option decides.
-    """
-
-    name: str
-    kind: Kind
-    doc: str
-    default: str = ""
-    uses: frozenset[Use] = EVERYWHERE
-    sources: frozenset[Source] = ANY_SOURCE  # Of reads.
-    excludes: tuple[str, ...] = ()
-    needs: str = ""
-    instead: str = ""
-    aliases: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Options that belong together."""
-
-    title: str
-    options: tuple[Option, ...]
-
+from headrace.spark.option import (
+    BATCH,
+    OF_STREAMS,
+    READS,
+    STREAMING,
+    WRITES,
+    Option,
+    Section,
+)
+from headrace.spark.table_decode import DECODING
 
 CONNECTION: Final = Section(
     "The broker",
@@ -248,7 +197,7 @@ SOURCE: Final = Section(
             name="includeBody",
             kind=kinds.BOOLEAN,
             doc="whether there is a column `body`",
-            default="`true`",
+            default="`true`, with `value` `false`",
             uses=READS,
         ),
         Option(
@@ -420,7 +369,7 @@ SINK: Final = Section(
     ),
 )
 
-SECTIONS: Final = (CONNECTION, SOURCE, RANGE, PACE, SINK)
+SECTIONS: Final = (CONNECTION, SOURCE, RANGE, PACE, DECODING, SINK)
 OPTIONS: Final = tuple(option for section in SECTIONS for option in section.options)
 # What Spark itself adds to the options of a data source.
 SPARK_OPTIONS: Final = ("checkpointLocation", "path", "queryName", "triggerInterval", "outputMode")

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dates and times in the text of a body, as Spark's own readers of JSON and CSV understand them.
+
+Parts may be missing from the right, months and days have one or two digits, and what is finer than
+a microsecond is cut off. Years go from 1 to 9999.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+ZONE_OFFSET_MAX: Final = timedelta(hours=18)
+ZONES_MAX: Final = 256  # Remembered, of the zones that records name.
+
+_DATE: Final = re.compile(
+    r"\s*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[T ].*)?)?)?\s*", re.ASCII | re.DOTALL
+)
+_MOMENT: Final = re.compile(
+    r"\s*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+    r"(?:[T ]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?"
+    r"(?: ?(Z|[+-][0-9]{1,2}(?::?[0-9]{2})?|[A-Za-z_]+(?:/[A-Za-z_+-]+)*))?)?)?)?\s*",
+    re.ASCII,
+)
+
+
+def zone_of(name: str) -> tzinfo | None:
+    """The zone with that name or offset; None when there is none."""
+    if name in ("Z", "UTC", "GMT"):
+        return UTC
+    if name[:1] in ("+", "-"):
+        return _offset(name)
+    try:
+        return _region(name)
+    except (LookupError, ValueError, OSError):
+        return None
+
+
+def parse_date(text: str) -> int | None:
+    """Days since 1970; None for a text that is no date. A time after it does not count."""
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day = found.groups()
+    try:
+        return date(int(year), int(month or 1), int(day or 1)).toordinal() - EPOCH_DAY
+    except ValueError:
+        return None
+
+
+def parse_moment(text: str, zone: tzinfo | None) -> int | None:
+    """Microseconds since 1970; None for a text that is no moment.
+
+    `zone` is that of texts that name none. With None the result is a time of day at no place, and
+    a text that names a zone is none.
+    """
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, fraction, named = found.groups()
+    if named is not None:
+        if zone is None:
+            return None
+        zone = zone_of(named)
+        if zone is None:
+            return None
+    try:
+        moment = datetime(
+            int(year),
+            int(month or 1),
+            int(day or 1),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            int((fraction or "")[:6].ljust(6, "0")),
+            tzinfo=zone or UTC,
+        )
+        return (moment - EPOCH) // MICROSECOND
+    except (ValueError, OverflowError):
+        return None
+
+
+@lru_cache(ZONES_MAX)
+def _region(name: str) -> tzinfo:
+    return ZoneInfo(name)
+
+
+@lru_cache(ZONES_MAX)
+def _offset(text: str) -> tzinfo | None:
+    digits = text[1:].replace(":", "")
+    hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")
+    if int(minutes) > 59:
+        return None
+    offset = timedelta(hours=int(hours), minutes=int(minutes))
+    if offset > ZONE_OFFSET_MAX:
+        return None
+    return timezone(-offset if text[0] == "-" else offset)
