@@ -181,3 +181,32 @@ def test_a_newer_stream_is_refused() -> None:
     cache[56:64] = residue(0, bytes(cache), 0, 56).to_bytes(8, "big")
     with pytest.raises(StoreError, match="newer"):
         Host(disk)
+
+
+def test_octets_of_any_range_are_found_by_the_index() -> None:
+    """What a range takes adds up, and a limit is kept to the record."""
+    random = Random(7)
+    host = Host(FaultyDisk())
+    for _ in range(600):
+        host.append(random.randbytes(random.choice((0, 5, 100, 3000))))
+        if random.random() < 0.2:
+            host.sync()
+    host.append(random.randbytes(300_000))
+    host.sync()
+    host.append(b"not durable")
+    log = host.log
+    end = log.committed_offset
+    assert (end, len(log.segments) > 3) == (601, True)
+    each = [log.measure(offset, offset + 1) for offset in range(end)]
+    assert min(each) >= 56
+    assert log.measure(end, end + 1) == 0
+    for _ in range(100):
+        first = random.randrange(end)
+        last = random.randrange(first, end + 1)
+        assert log.measure(first, last) == sum(each[first:last])
+        limit = random.choice((0, 500, 5000, 300_000, 10_000_000))
+        stop = log.within(first, last, limit)
+        if first < last:
+            assert first < stop <= last
+            assert stop == first + 1 or log.measure(first, stop) <= limit
+            assert stop == last or log.measure(first, stop + 1) > limit

@@ -546,14 +546,30 @@ class Stream:
         return LOOP.run(self._source.offset_at(moment), self._timeout_s)
 
     def read(
-        self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
+        self,
+        first: int,
+        last: int,
+        *,
+        batch_max: int = BATCH_MAX,
+        credit: int = CREDIT,
+        filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
+        match_unfiltered: bool = False,
     ) -> Iterator[list[Record]]:
         """The records of [first, last) in order, in batches of up to `batch_max`.
 
-        OffsetGone when `first` is no longer kept. Waits for records that are not yet there, for
-        each batch at most the `timeout_s` of the connection.
+        With a `filter` only those that were published with one of these filter values, and with
+        `match_unfiltered` those without any as well. OffsetGone when `first` is no longer kept.
+        Waits for records that are not yet there, for each batch at most the `timeout_s` of the
+        connection.
         """
-        reading = self._source.read(first, last, batch_max=batch_max, credit=credit)
+        reading = self._source.read(
+            first,
+            last,
+            batch_max=batch_max,
+            credit=credit,
+            filter=filter,
+            match_unfiltered=match_unfiltered,
+        )
         turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
 
         async def following() -> list[Record]:

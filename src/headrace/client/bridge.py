@@ -432,6 +432,9 @@ class Bridge:
                 self._outcome(command.transfers or SequenceSet(), command.code or 0, text)
             case MessageRelease():
                 self._outcome(command.transfers or SequenceSet(), 0, "released")
+            case MessageCancel():
+                tag = command.destination or ""
+                self.owner.link_method(self.number, old.BasicCancel(consumer_tag=tag))
             case MessageStop():
                 self.owner.link_method(self.number, old.ChannelFlow(active=False))
             case MessageFlow():

@@ -96,6 +96,9 @@ class Sink(Protocol):
     def cancelled(self) -> None:
         """The broker cancelled the consumer."""
 
+    def ended(self) -> None:
+        """The broker has sent all that the consumer asked for."""
+
     def fail(self, error: ClientError) -> None:
         """The channel is closed for good."""
 
@@ -535,8 +538,10 @@ class Channel(Declarations, Native):
                 self._confirms.settle(method.delivery_tag, method.multiple, acked=False)
             case BasicCancel():
                 sink = self._sinks.pop(method.consumer_tag, None)
-                if sink is not None:
+                if sink is not None and method.no_wait:
                     sink.cancelled()
+                elif sink is not None:  # So Headrace says that a range of a stream is at its end.
+                    sink.ended()
                 if not method.no_wait and self._link is not None:
                     self._link.send(self.number, BasicCancelOk(consumer_tag=method.consumer_tag))
             case ChannelClose():

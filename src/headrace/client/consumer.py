@@ -252,6 +252,11 @@ class Consumer:
         """The broker cancelled it."""
         self.fail(ConsumerCancelled(self.queue, self.tag))
 
+    def ended(self) -> None:
+        """The broker has sent all up to `x-stream-last`: iteration ends behind it."""
+        self._stopped = True
+        self._changed.set()
+
     def fail(self, error: ClientError) -> None:
         """No more will come. What is here can still be taken, unless it will come again."""
         self._error = self._error or error

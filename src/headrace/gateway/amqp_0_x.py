@@ -39,6 +39,8 @@ from headrace.protocol.negotiate import negotiate
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9, V0_10
 
+BASIC_CONSUME = 0x003C0014  # As a close method names it.
+
 
 class GatewayConnection(Publisher):
     """One client."""
@@ -199,6 +201,28 @@ class GatewayConnection(Publisher):
             channel.consumers.pop(consumer.tag, None)
         if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
             self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+
+    def consumer_ended(self, consumer: BasicConsumer) -> None:
+        """A consumer has all that it asked for: say so, and wait for the client's cancel-ok."""
+        channel = consumer.channel
+        if channel.consumers is not None:
+            channel.consumers.pop(consumer.tag, None)
+        if channel.state != C_CLOSING:
+            self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=False))
+
+    def consumer_failed(self, consumer: BasicConsumer, error: Exception) -> None:
+        """A consumer cannot go on: its channel is closed with the reason."""
+        channel = consumer.channel
+        if channel.consumers is not None:
+            channel.consumers.pop(consumer.tag, None)
+        if channel.state == C_CLOSING or self.ended:
+            return
+        last, current = self.last, self.current
+        self.last = channel
+        self.current = BASIC_CONSUME
+        self.fail(self.explain(error))
+        self.last = last
+        self.current = current
 
     # --- Room -----------------------------------------------------------------------------------
 

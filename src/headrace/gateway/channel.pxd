@@ -140,6 +140,8 @@ cdef class BasicConsumer(Consumer):
     cdef put_large(self, Message message, int redelivered)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
+    cpdef ended(self)
+    cpdef failed(self, object error)
 
 cdef class Getter(Consumer):
     cdef public Peer connection

@@ -174,6 +174,12 @@ class BasicConsumer(Consumer):
     def cancelled(self) -> None:
         self.connection.consumer_cancelled(self)
 
+    def ended(self) -> None:
+        self.connection.consumer_ended(self)
+
+    def failed(self, error: Exception) -> None:
+        self.connection.consumer_failed(self, error)
+
 
 class Getter(Consumer):
     """Stands for basic.get: it holds what was got and is in no queue's round."""

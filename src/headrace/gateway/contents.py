@@ -65,6 +65,10 @@ class Contents:
             return self._transfer.as_basic(message)
         return self._basic.joined(message)
 
+    def filter_value(self, data: bytes, address_len: int) -> str | None:
+        """Return the filter value that a message of class basic was published with."""
+        return self._basic.filter_value(data, address_len)
+
 
 class TransferContents:
     """Contents of 0-10 transfers. Headers are told as those of a 0-x message are."""

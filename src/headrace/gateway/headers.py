@@ -26,6 +26,8 @@ from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
     DELIVERY_MODE,
     EXPIRATION,
     HEADERS,
@@ -34,10 +36,12 @@ from headrace.wire.properties import (
     with_property,
     without_property,
 )
-from headrace.wire.table import decode_table, encode_table
+from headrace.wire.table import decode_table, encode_table, string_entry
 
 _PERSISTENT_MODE = 2
 _FRAME_HEAD = 7
+_FILTER_KEY = b"x-stream-filter-value"
+_FILTER_ENTRY = bytes((len(_FILTER_KEY),)) + _FILTER_KEY
 BODY = 3  # The type of body frames.
 
 
@@ -74,6 +78,23 @@ class BasicContents:
         assert data is not None, "the message is paged out"
         parts: tuple[bytes, ...] = message.parts or ()
         return data + b"".join([framed(BODY, 0, part) for part in parts])
+
+    def filter_value(self, data: bytes, address_len: int) -> str | None:
+        """Return the filter value that a message was published with: a string, or its octets."""
+        start = address_len + 2 + _FRAME_HEAD
+        end = start + get32(data, address_len + 5)
+        if data.find(_FILTER_ENTRY, start, end) < 0:
+            return None
+        flags = data[start + 12]  # The higher half of them: content type, encoding, headers.
+        if not flags & HEADERS >> 8:
+            return None
+        at = start + PROPERTIES_AT
+        if flags & CONTENT_TYPE >> 8:
+            at += 1 + data[at]
+        if flags & CONTENT_ENCODING >> 8:
+            at += 1 + data[at]
+        raw = string_entry(data, at, _FILTER_KEY)
+        return None if raw is None else raw.decode("utf-8", "replace")
 
     def rewrite(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]

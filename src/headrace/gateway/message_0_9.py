@@ -26,11 +26,13 @@ from headrace.gateway.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
 from headrace.protocol.codec_0_x import (
     MessageAppend,
+    MessageCancel,
     MessageClose,
     MessageOpen,
     MethodBase,
     encode_method,
 )
+from headrace.protocol.content import CLOSING
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9
@@ -206,6 +208,13 @@ class MessageConsumer(BasicConsumer):
         consumers = self.channel.consumers
         if consumers is not None:
             consumers.pop(self.tag, None)
+
+    def ended(self) -> None:
+        """A range of a stream was read: say so with a message.cancel, which was asked for."""
+        self.cancelled()
+        if self.channel.state != CLOSING:
+            self.side.awaited.append(ASKED)
+            self.connection.reply(self.channel.number, MessageCancel(destination=self.tag))
 
 
 def deliver(

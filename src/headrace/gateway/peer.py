@@ -32,3 +32,9 @@ class Peer(Connection):
 
     def consumer_cancelled(self, consumer: Any) -> None:
         """A queue ended a consumer's part."""
+
+    def consumer_ended(self, consumer: Any) -> None:
+        """A consumer has all that it asked for."""
+
+    def consumer_failed(self, consumer: Any, error: Exception) -> None:
+        """A consumer cannot have what it asked for."""

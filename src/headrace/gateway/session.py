@@ -30,11 +30,13 @@ if not cython.compiled:
     from headrace.protocol.session_0_10 import Session as ProtocolSession
     from headrace.wire.memory import cut, get32, same
 
+from headrace.gateway.fault_0_10 import translate
 from headrace.gateway.subscription import serial_distance
 from headrace.gateway.transfer_header import application_headers
-from headrace.model.errors import AccessRefused, NotFound
+from headrace.model.errors import AccessRefused, ModelError, NotFound
 from headrace.protocol.codec_0_10 import (
     MessageAccept,
+    MessageCancel,
     MessageReject,
     decode_command,
 )
@@ -534,9 +536,31 @@ class Session(Holder):
         self.subscriptions.pop(subscription.tag, None)
         if self.over or subscription.cancelled_by_client:
             return
-        error = ExecutionError(
-            ExecutionCode.RESOURCE_DELETED, f"queue '{subscription.queue.name}' was deleted"
+        self.fail_subscription(
+            subscription,
+            ExecutionError(
+                ExecutionCode.RESOURCE_DELETED, f"queue '{subscription.queue.name}' was deleted"
+            ),
         )
+
+    def subscription_ended(self, subscription: Subscription) -> None:
+        """A range of a stream was read: say so with a message.cancel of ours; it was asked for."""
+        self.subscriptions.pop(subscription.tag, None)
+        if self.over:
+            return
+        if subscription.flushing >= 0:
+            self.complete(subscription.flushing)
+            subscription.flushing = -1
+        self.send_command(MessageCancel(destination=subscription.tag))
+
+    def subscription_failed(self, subscription: Subscription, error: Exception) -> None:
+        """A range of a stream cannot be read: the session ends with the reason."""
+        self.subscriptions.pop(subscription.tag, None)
+        if not self.over and isinstance(error, ModelError):
+            self.fail_subscription(subscription, translate(error))
+
+    def fail_subscription(self, subscription: Subscription, error: ExecutionError) -> None:
+        """End the session for a fault of one of its subscriptions."""
         connection = self.connection
         if connection is None:
             self.ended = True

@@ -73,6 +73,8 @@ cdef class Subscription(Consumer):
     ) except -1
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
+    cpdef ended(self)
+    cpdef failed(self, object error)
 
 cdef class Holder(ProtocolSession):
     cdef public dict subscriptions

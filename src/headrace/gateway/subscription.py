@@ -271,6 +271,12 @@ class Subscription(Consumer):
     def cancelled(self) -> None:
         self.session.subscription_cancelled(self)
 
+    def ended(self) -> None:
+        self.session.subscription_ended(self)
+
+    def failed(self, error: Exception) -> None:
+        self.session.subscription_failed(self, error)
+
 
 class Holder(ProtocolSession):
     """A session, as far as it receives."""
@@ -493,6 +499,12 @@ class Holder(ProtocolSession):
 
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue ended a subscription's part."""
+
+    def subscription_ended(self, subscription: Subscription) -> None:
+        """A subscription has all that it asked for."""
+
+    def subscription_failed(self, subscription: Subscription, error: Exception) -> None:
+        """A subscription cannot have what it asked for."""
 
 
 def serial_distance(a: int, b: int) -> int:

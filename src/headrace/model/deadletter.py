@@ -70,6 +70,9 @@ class Contents(Protocol):
             UnreadableError: it cannot be said so.
         """
 
+    def filter_value(self, data: bytes, address_len: int) -> str | None:
+        """Return the filter value that a message of class basic was published with."""
+
 
 def copies(headers: Mapping[str, Any]) -> list[str]:
     """The further routing keys of a CC header."""

@@ -37,6 +37,8 @@ cdef class Consumer:
     ) except -1
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
+    cpdef ended(self)
+    cpdef failed(self, object error)
 
 @cython.final
 cdef class Cursor:

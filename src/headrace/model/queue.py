@@ -102,6 +102,14 @@ class Consumer:
     def cancelled(self) -> None:
         """The queue is gone, or will not serve this consumer any longer."""
 
+    def ended(self) -> None:
+        """This consumer has all that it asked for; it is off its queue."""
+        self.cancelled()
+
+    def failed(self, error: Exception) -> None:
+        """This consumer cannot have what it asked for; it is off its queue."""
+        self.cancelled()
+
 
 class Cursor:
     """How far a browser has looked."""

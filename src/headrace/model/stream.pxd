@@ -6,6 +6,9 @@ from headrace.model.queue cimport Consumer, Queue
 from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
 cdef Py_ssize_t READ_OCTETS_MAX
+cdef Py_ssize_t SCAN_OCTETS_MAX
+cdef long long SCAN_PAUSE_MS
+cdef unsigned long long MARK_STEP
 
 cdef class StreamLog:
     cdef public unsigned long long first_offset
@@ -16,6 +19,8 @@ cdef class StreamLog:
     cdef public long long octets
     cdef public long long held
     cdef list records
+    cdef long long total
+    cdef dict marks
 
     @cython.locals(offset=cython.ulonglong)
     cpdef unsigned long long append(
@@ -24,6 +29,11 @@ cdef class StreamLog:
     cpdef trim(self, long long now_ms)
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
+    cpdef long long measure(self, long long first, long long last) except -1
+    @cython.locals(base=cython.longlong)
+    cdef long long span(self, long long first, long long last) except -1
+    @cython.locals(lo=cython.longlong, hi=cython.longlong, middle=cython.longlong)
+    cpdef long long within(self, long long first, long long last, long long octets_max) except -1
     cpdef close(self)
     cpdef delete(self)
 
@@ -31,6 +41,8 @@ cdef class Stream(Queue):
     cdef public StreamLog log
     cdef dict cursors
     cdef dict fetched
+    cdef dict readings
+    cdef object blocks
 
     cpdef long long message_count(self) except -1
     cpdef Consumer taker(self)
@@ -40,9 +52,14 @@ cdef class Stream(Queue):
     cpdef long long trim(self, long long now_ms) except -1
     cpdef admit(self, Message message)
     cpdef drain(self)
-    @cython.locals(batch=list, cursor=cython.ulonglong, offset=cython.ulonglong, message=Message,
-                   data=bytes, address_len=Py_ssize_t, body_size=Py_ssize_t)
+    @cython.locals(batch=list, cursor=cython.ulonglong)
     cdef serve(self, Consumer consumer)
+    @cython.locals(offset=cython.ulonglong, message=Message, data=bytes, address_len=Py_ssize_t,
+                   body_size=Py_ssize_t)
+    cdef hand_out(self, Consumer consumer, list batch)
+    @cython.locals(log=StreamLog, batch=list, entries=list, looked=Py_ssize_t,
+                   end=cython.longlong)
+    cdef serve_reading(self, Consumer consumer)
     cpdef requeue(self, Message message)
     cpdef release(self, Message message)
     cpdef discard(self, Message message)

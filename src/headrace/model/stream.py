@@ -19,9 +19,13 @@ if not cython.compiled:
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
 from headrace.model.errors import NotFound, PreconditionFailed
+from headrace.model.stream_reading import Blocks, Reading, read_arguments
 
 TRIM_MIN_MS = 1000  # Between two looks for what is too old.
 READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
+SCAN_OCTETS_MAX = 1 << 20  # What is looked at for one reader in one turn without finding a match.
+SCAN_PAUSE_MS = 1  # Before it goes on.
+MARK_STEP = 1024  # Offsets between two that a log in memory knows the place of.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
     "M": 30 * 86400,
@@ -44,13 +48,18 @@ class StreamLog:
         self.octets = 0
         self.held = 0  # Octets of memory that it is counted with.
         self.records: list[tuple[bytes, int, int, int]] = []
+        self.total = 0  # Octets of all records that ever were,
+        self.marks: dict[int, int] = {}  # and before each offset that is a multiple of MARK_STEP.
 
     def append(self, data: bytes, address_len: int, body_size: int, arrived_ms: int) -> int:
         """Append a message laid out as in Message.data; return its offset."""
         self.records.append((data, address_len, body_size, arrived_ms))
+        offset = self.next_offset
+        if offset % MARK_STEP == 0:
+            self.marks[offset] = self.total
+        self.total += len(data)
         self.octets += len(data)
         self.held += len(data) + C_MESSAGE_OVERHEAD
-        offset = self.next_offset
         self.next_offset = offset + 1
         self.committed_offset = offset + 1
         self.trim(arrived_ms)
@@ -74,6 +83,10 @@ class StreamLog:
             self.held -= self.octets - octets + gone * C_MESSAGE_OVERHEAD
             self.octets = octets
             self.first_offset += gone
+            for mark in list(self.marks):
+                if mark >= self.first_offset:
+                    break
+                del self.marks[mark]
 
     def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
         """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,
@@ -100,12 +113,48 @@ class StreamLog:
                 hi = middle
         return self.first_offset + lo
 
+    def measure(self, first: int, last: int) -> int:
+        """Return how many octets of the log the records of ``[first, last)`` take.
+
+        Both are offsets from ``first_offset`` to ``next_offset``. The cost does not depend on how
+        far apart they are.
+        """
+        if first >= last:
+            return 0
+        lo = -(-first // MARK_STEP) * MARK_STEP
+        hi = last // MARK_STEP * MARK_STEP
+        if lo >= hi or lo not in self.marks:
+            return self.span(first, last)
+        between = self.marks.get(hi, self.total) - self.marks[lo]
+        return self.span(first, lo) + between + self.span(hi, last)
+
+    def span(self, first: int, last: int) -> int:
+        """As :meth:`measure`, record by record."""
+        base = self.first_offset
+        return sum([len(record[0]) for record in self.records[first - base : last - base]])
+
+    def within(self, first: int, last: int, octets_max: int) -> int:
+        """Return the offset before which records from ``first`` on take so many octets at most.
+
+        It is ``last`` at most, and beyond ``first`` if that is before ``last``: one record is
+        within any limit.
+        """
+        lo, hi = first + 1, last
+        while lo < hi:
+            middle = (lo + hi + 1) // 2
+            if self.measure(first, middle) <= octets_max:
+                lo = middle
+            else:
+                hi = middle - 1
+        return min(lo, last)
+
     def close(self) -> None:
         """Let go of the files."""
 
     def delete(self) -> None:
         """The stream is no more."""
         self.records = []
+        self.marks = {}
         self.held = 0
 
 
@@ -118,6 +167,8 @@ class Stream(Queue):
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
+        self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
+        self.blocks: Blocks | None = None
 
     def message_count(self) -> int:
         return self.log.committed_offset - self.log.first_offset
@@ -158,7 +209,7 @@ class Stream(Queue):
         """Give a consumer its place in the stream.
 
         Raises:
-            PreconditionFailed: no prefetch is set, or the offset argument makes no sense.
+            PreconditionFailed: no prefetch is set, or an argument makes no sense.
             NotFound: the offset is gone, and the consumer asked to be told.
         """
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
@@ -169,14 +220,23 @@ class Stream(Queue):
         asked = consumer.arguments.get("x-stream-offset", "next")
         offset = self.resolve(asked)
         first = self.log.first_offset
+        reading = read_arguments(
+            consumer.arguments, f"queue '{self.name}' in vhost '{self.vhost.name}'"
+        )
         if offset < first:
-            if consumer.arguments.get("x-stream-offset-error"):
-                raise NotFound(
-                    f"offset {offset} is gone from stream '{self.name}' in vhost "
-                    f"'{self.vhost.name}'"
-                )
+            if reading.strict:
+                raise self.gone(offset)
             offset = first
         self.cursors[consumer] = offset
+        if not reading.is_plain:
+            reading.next = offset
+            self.readings[consumer] = reading
+
+    def gone(self, offset: int) -> NotFound:
+        """Return the error that says that retention dropped an offset."""
+        return NotFound(
+            f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
+        )
 
     def resolve(self, asked: Any) -> int:
         """Return the offset that first, last, next, a number, a time or an interval stands for.
@@ -213,7 +273,10 @@ class Stream(Queue):
         active = self.active
         if active is not None:
             for consumer in list(active):
-                self.serve(consumer)
+                if consumer in self.readings:
+                    self.serve_reading(consumer)
+                elif consumer in self.cursors:
+                    self.serve(consumer)
         if self.log.committed_offset < self.log.next_offset and self.consumers is not None:
             self.wake()
 
@@ -236,21 +299,81 @@ class Stream(Queue):
                     return
                 batch.reverse()
                 self.fetched[consumer] = batch
-            while batch and consumer.can():
-                offset, data, address_len, body_size, arrived_ms = batch.pop()
-                self.cursors[consumer] = offset + 1
-                message = new_message(data, address_len, body_size)
-                message.seq = offset
-                message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
-                self.tally.memory_used += body_size + C_MESSAGE_OVERHEAD
-                self.delivered += 1
-                if consumer.no_ack:
-                    consumer.deliver(message)
-                    self.leave(message)
-                else:
-                    self.unacked_count += 1
-                    message.consumer = consumer
-                    consumer.deliver(message)
+            self.hand_out(consumer, batch)
+
+    def hand_out(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
+        """Deliver the records of a batch, the last one first, as long as the reader has room."""
+        while batch and consumer.can():
+            offset, data, address_len, body_size, arrived_ms = batch.pop()
+            self.cursors[consumer] = offset + 1
+            message = new_message(data, address_len, body_size)
+            message.seq = offset
+            message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
+            self.tally.memory_used += body_size + C_MESSAGE_OVERHEAD
+            self.delivered += 1
+            if consumer.no_ack:
+                consumer.deliver(message)
+                self.leave(message)
+            else:
+                self.unacked_count += 1
+                message.consumer = consumer
+                consumer.deliver(message)
+
+    def serve_reading(self, consumer: Consumer) -> None:
+        """Hand a reader with an end or a filter what it may have."""
+        reading: Reading = self.readings[consumer]
+        log = self.log
+        looked = 0
+        while True:
+            batch = self.fetched.get(consumer)
+            if not batch and 0 <= reading.last <= reading.next:
+                self.remove_consumer(consumer)
+                consumer.ended()
+                return
+            if not consumer.can():
+                consumer.parked = True
+                self.active.remove(consumer)
+                return
+            if not batch:
+                if looked >= SCAN_OCTETS_MAX:
+                    self.vhost.agenda.put(
+                        ("scan", self), self.tally.now_ms + SCAN_PAUSE_MS, self.go_on
+                    )
+                    return
+                end = log.committed_offset
+                if reading.next >= end:
+                    return
+                if reading.next < log.first_offset:
+                    if reading.strict:
+                        error = self.gone(reading.next)
+                        self.remove_consumer(consumer)
+                        consumer.failed(error)
+                        return
+                    reading.next = log.first_offset
+                if reading.wanted is not None:
+                    if self.blocks is None:
+                        self.blocks = Blocks()
+                    if 0 <= reading.last < end:
+                        end = reading.last
+                    reading.next = self.blocks.skip(reading.next, end, reading.wanted)
+                    if reading.next >= end:
+                        continue
+                entries = log.read(reading.next, READ_OCTETS_MAX)
+                if not entries:
+                    return
+                looked += READ_OCTETS_MAX
+                batch = reading.sift(entries, self.vhost.contents, self.blocks)
+                if not batch:
+                    continue
+                batch.reverse()
+                self.fetched[consumer] = batch
+                looked = 0
+            self.hand_out(consumer, batch)
+
+    def go_on(self, now_ms: int) -> int:
+        """Look on for what some reader's filter matches."""
+        self.drain()
+        return 0
 
     def requeue(self, message: Message) -> None:
         """A message given back stays where it is in the log; only the credit returns."""
@@ -271,6 +394,7 @@ class Stream(Queue):
         Queue.remove_consumer(self, consumer)
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
+        self.readings.pop(consumer, None)
 
     def purge(self) -> int:
         """Streams are not purged; the gateway refuses before it comes to this."""
@@ -281,6 +405,7 @@ class Stream(Queue):
         Queue.destroy(self)
         self.cursors.clear()
         self.fetched.clear()
+        self.readings.clear()
         self.tally.memory_used -= self.log.held
         self.log.delete()
         return count

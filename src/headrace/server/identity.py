@@ -17,7 +17,8 @@ CAPABILITIES = {
     "authentication_failure_close": True,
     "per_consumer_qos": True,
     "direct_reply_to": True,
-    "stream_offset_query": True,  # Ours: the argument x-stream-offset-query of queue.declare.
+    "stream_offset_query": True,  # Ours: the argument x-stream-offset-query of queue.declare,
+    "stream_ranges": True,  # and x-stream-last, x-stream-filter and the like of basic.consume.
 }
 
 

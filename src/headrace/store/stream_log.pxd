@@ -60,6 +60,12 @@ cdef class DiskStreamLog(StreamLog):
         self, object segment, u64 place, u64 offset, Py_ssize_t octets_max, list found
     ) except? 0
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
+    cpdef long long measure(self, long long first, long long last) except -1
+    cpdef long long position(self, u64 offset) except -1
+    cpdef long long within(self, long long first, long long last, long long octets_max) except -1
+    @cython.locals(left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, length=u32, size=Py_ssize_t,
+                   seq=u64)
+    cpdef tuple walk(self, object segment, u64 place, u64 offset, u64 limit)
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, following=Py_ssize_t,
         length=u32, seq=u64, seed=u64, active=bint,

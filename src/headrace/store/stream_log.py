@@ -535,6 +535,74 @@ class DiskStreamLog(StreamLog):
             offset = batch[len(batch) - 1][0] + 1
         return self.committed_offset
 
+    # --- Measuring --------------------------------------------------------------------------
+
+    def measure(self, first: int, last: int) -> int:
+        """See :class:`StreamLog`; octets are those of the segments, records' heads included."""
+        last = min(last, self.committed_offset)
+        if first >= last:
+            return 0
+        return self.position(last) - self.position(first)
+
+    def position(self, offset: int) -> int:
+        """Return how many octets of the segments that are kept stand before a record."""
+        if offset >= self.committed_offset:
+            return sum([max(0, segment.written - HEADER) for segment in self.segments])
+        k = max(bisect.bisect_right(self.segments, offset, key=first_of) - 1, 0)
+        segment = self.segments[k]
+        index = self.index_of(segment)
+        i = bisect.bisect_right(index, offset, key=first_in) - 1
+        place, _ = self.walk(segment, index[i][1] if i >= 0 else HEADER, offset, segment.written)
+        return sum([each.written - HEADER for each in self.segments[:k]]) + place - HEADER
+
+    def within(self, first: int, last: int, octets_max: int) -> int:
+        """See :class:`StreamLog`."""
+        last = min(last, self.committed_offset)
+        if first + 1 >= last:
+            return last
+        stop = self.position(first) + octets_max
+        if self.position(last) <= stop:
+            return last
+        for segment in self.segments:
+            size = segment.written - HEADER
+            if size > stop:
+                index = self.index_of(segment)
+                i = bisect.bisect_right(index, HEADER + stop, key=stands_at) - 1
+                place = index[i][1] if i >= 0 else HEADER
+                _, seq = self.walk(segment, place, 1 << 62, HEADER + stop)
+                if seq < 0:
+                    break
+                return max(first + 1, min(seq, last))
+            stop -= size
+        return last
+
+    def walk(self, segment: StreamSegment, place: int, offset: int, limit: int) -> tuple[int, int]:
+        """Return place and offset of a record: the first from ``offset`` on, or beyond ``limit``.
+
+        ``place`` is where a record begins. Beyond the limit is a record that ends behind it. At the
+        segment's end the offset is -1.
+        """
+        while place < segment.written:
+            left = segment.written - place
+            d = self.disk.read(self.handle(segment), min(2 * INDEX_STEP, left), place)
+            end = len(d)
+            at = 0
+            while at + C_MESSAGE_HEAD <= end:
+                length = plausible(d, at, left, segment.seed)
+                if length == 0:
+                    at = next_intact(d, at + 8, end & ~7, segment.seed)
+                    continue
+                size = (length + 7) & ~7
+                if d[at + 4] == C_MESSAGE:
+                    seq = get64(d, at + 16)
+                    if seq >= offset or place + at + size > limit:
+                        return place + at, seq
+                at += size
+            if at == 0:
+                break
+            place += at
+        return segment.written, -1
+
     # --- Recovery ---------------------------------------------------------------------------
 
     def recover(self) -> None:
@@ -735,3 +803,8 @@ def first_in(entry: tuple[int, int, int]) -> int:
 def arrived(entry: tuple[int, int, int]) -> int:
     """Key of an index entry by time."""
     return entry[2]
+
+
+def stands_at(entry: tuple[int, int, int]) -> int:
+    """Key of an index entry by place."""
+    return entry[1]

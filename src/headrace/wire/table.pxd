@@ -17,6 +17,9 @@ cdef Py_ssize_t _check_entries(
 @cython.locals(tag=cython.int)
 cpdef Py_ssize_t value_end(const unsigned char* d, Py_ssize_t at) noexcept
 
+@cython.locals(end=Py_ssize_t, size=Py_ssize_t, value=Py_ssize_t, stop=Py_ssize_t, tag=cython.int)
+cpdef bytes string_entry(bytes data, Py_ssize_t at, bytes key)
+
 @cython.locals(first=cython.int, low=cython.int, high=cython.int, more=cython.int)
 cpdef bint check_utf8(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 

@@ -219,6 +219,26 @@ def value_end(d: bytes | bytearray, at: int) -> int:
     return at  # V
 
 
+def string_entry(data: bytes, at: int, key: bytes) -> bytes | None:
+    """Return the string or octets of `key` in the table whose size is at `at`; None when none is.
+
+    The table has been checked. Of several entries of that name the last one counts, as in
+    `decode_table`.
+    """
+    found: bytes | None = None
+    end = at + 4 + get32(data, at)
+    size = len(key)
+    at += 4
+    while at < end:
+        value = at + 1 + data[at]
+        stop = value_end(data, value)
+        if value - at - 1 == size and data[at + 1 : value] == key:
+            tag = data[value]
+            found = data[value + 5 : stop] if tag == 83 or tag == 120 else None  # S x
+        at = stop
+    return found
+
+
 def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
     """Return whether d[at..end] is UTF-8 as RFC 3629 and Python have it."""
     while at < end:
