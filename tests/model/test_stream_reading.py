@@ -11,11 +11,12 @@ import pytest
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue import Consumer
-from headrace.model.stream import READ_OCTETS_MAX, Stream, StreamLog
+from headrace.model.stream import Stream, StreamLog
 from headrace.model.stream_reading import BLOCK, BLOCKS_MAX, VALUES_MAX, Blocks
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 
+READ_OCTETS_MAX = 262144  # As in headrace.model.stream.
 STREAM = {"x-queue-type": "stream"}
 
 

@@ -144,9 +144,7 @@ class Stream:
             if ranges:
                 arguments["x-stream-last"] = last
                 if wanted is not None:
-                    arguments["x-stream-filter"] = sorted(
-                        each for each in wanted if each is not None
-                    )
+                    arguments["x-stream-filter"] = [*sorted(wanted - {None}, key=str)]
                     arguments["x-stream-match-unfiltered"] = None in wanted
             try:
                 await self._consume(channel, reader, arguments, credit)

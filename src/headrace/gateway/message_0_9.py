@@ -214,7 +214,7 @@ class MessageConsumer(BasicConsumer):
         self.cancelled()
         if self.channel.state != CLOSING:
             self.side.awaited.append(ASKED)
-            self.connection.reply(self.channel.number, MessageCancel(destination=self.tag))
+            self.side.connection.reply(self.channel.number, MessageCancel(destination=self.tag))
 
 
 def deliver(

@@ -25,6 +25,7 @@ TRIM_MIN_MS = 1000  # Between two looks for what is too old.
 READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
 SCAN_OCTETS_MAX = 1 << 20  # What is looked at for one reader in one turn without finding a match.
 SCAN_PAUSE_MS = 1  # Before it goes on.
+NO_BLOCKS = Blocks()  # Nobody puts anything into it.
 MARK_STEP = 1024  # Offsets between two that a log in memory knows the place of.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
@@ -168,7 +169,7 @@ class Stream(Queue):
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
         self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
-        self.blocks: Blocks | None = None
+        self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
 
     def message_count(self) -> int:
         return self.log.committed_offset - self.log.first_offset
@@ -351,7 +352,7 @@ class Stream(Queue):
                         return
                     reading.next = log.first_offset
                 if reading.wanted is not None:
-                    if self.blocks is None:
+                    if self.blocks is NO_BLOCKS:
                         self.blocks = Blocks()
                     if 0 <= reading.last < end:
                         end = reading.last
