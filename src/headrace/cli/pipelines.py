@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace pipeline``: pipelines of TOML files, and those that come with the package."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from headrace.pipeline.settings import Pipeline
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+STOP_POLL_S: Final = 0.1
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong ends the command with a sentence, or one for each line of the file."""
+    from headrace.pipeline.errors import PipelineError
+
+    try:
+        yield
+    except PipelineError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _load(file: str, parameters: tuple[str, ...]) -> Pipeline:
+    from headrace.pipeline.load import load
+
+    given = {}
+    for parameter in parameters:
+        name, separator, value = parameter.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--set {parameter!r} is not NAME=VALUE")
+        given[name] = value
+    return load(file, given)
+
+
+def file_argument(function: Function) -> Function:
+    """FILE, and the parameters that it asks for."""
+    with_set = click.option(
+        "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Fills ${NAME} in FILE."
+    )(function)
+    return click.argument("file", metavar="FILE")(with_set)
+
+
+@click.group()
+def pipeline() -> None:
+    """Pipelines on Spark, without code. FILE is a TOML file, or ready:NAME."""
+
+
+@pipeline.command()
+@file_argument
+def check(file: str, parameters: tuple[str, ...]) -> None:
+    """Check FILE without starting Spark; every problem with its line."""
+    with _told():
+        made = _load(file, parameters)
+    sinks = ", ".join(made.sinks)
+    click.echo(f"{file}: right. {len(made.sources)} sources, {len(made.steps)} steps to {sinks}")
+
+
+@pipeline.command()
+@file_argument
+@click.option("--extended", is_flag=True, help="All of Spark's plans, not only the last.")
+def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
+    """Show what FILE reads, makes and writes, and Spark's plan of each sink."""
+    from headrace.pipeline.explain import described, plans
+
+    with _told():
+        made = _load(file, parameters)
+        for line in described(made):
+            click.echo(line)
+        for name, plan in plans(made, extended=extended):
+            click.echo(f"\n== {name}\n{plan}")
+
+
+@pipeline.command()
+@file_argument
+@click.option(
+    "--trigger", metavar="TRIGGER", help="Instead of the file's: available-now, or an interval."
+)
+def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
+    """Run FILE until it is done or stopped, from where it stood when it last ran.
+
+    SIGTERM, ^C and `headrace pipeline stop` let the running batches end.
+    """
+    with _told():
+        _run(_load(file, parameters), trigger)
+
+
+def _run(made: Pipeline, trigger: str | None = None) -> None:
+    from rich.console import Console
+
+    from headrace.pipeline.display import showing
+    from headrace.pipeline.run import Run
+    from headrace.pipeline.session import session
+    from headrace.pipeline.settings import check_trigger
+    from headrace.pipeline.state import State
+
+    if trigger is not None:
+        try:
+            made = made.triggered(check_trigger(trigger))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+    state = State(made.state)
+    console = Console()
+    with state.held():
+        console.print(f"{made.head.name}: Spark starts; its log is {state.home / 'spark.log'}")
+        spark = session(made, state.home)
+        try:
+            running = Run(spark, made, state)
+            with running.signals(), showing(console) as show:
+                status = running.run(show)
+        finally:
+            spark.stop()
+    console.print(f"{made.head.name}: {status.state}")
+
+
+@pipeline.command()
+@file_argument
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
+    """Show how the pipeline of FILE stands. The exit status is 0 when it runs, 3 otherwise."""
+    from rich.console import Console
+
+    from headrace.pipeline.display import table
+    from headrace.pipeline.state import State
+
+    with _told():
+        state = State(_load(file, parameters).state)
+    found = state.status()
+    if found is None:
+        raise click.ClickException(f"it has never run: {state.home} has no status")
+    runs = state.is_held()
+    if not runs and found.state in ("starting", "running", "stopping"):
+        found.state = "killed"
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        Console().print(table(found))
+    raise SystemExit(0 if runs else 3)
+
+
+@pipeline.command()
+@file_argument
+@click.option("--timeout-s", type=click.FloatRange(0), default=120.0, show_default=True)
+def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
+    """Stop the pipeline of FILE after its running batches, and wait until it has stopped."""
+    from headrace.pipeline.state import State
+
+    with _told():
+        state = State(_load(file, parameters).state)
+        found = state.status()
+        if found is None or not state.is_held():
+            raise click.ClickException("it does not run")
+        state.ask_to_stop(found.run)
+        deadline = time.monotonic() + timeout_s
+        while state.is_held():
+            if time.monotonic() > deadline:
+                raise click.ClickException(f"process {found.pid} did not stop in {timeout_s:g} s")
+            time.sleep(STOP_POLL_S)
+        ended = state.status()
+    click.echo(ended.state if ended is not None else "stopped")
+
+
+@pipeline.command()
+@file_argument
+@click.option("--query", help="The query to rewind; without, what all checkpoints hold is shown.")
+@click.option("--to", "batch", type=click.IntRange(0), help="Rewind to the end of this batch.")
+@click.option(
+    "--position", multiple=True, metavar="STREAM=OFFSET", help="Go on at this offset of a stream."
+)
+@click.option("--all", "whole", is_flag=True, help="Forget the checkpoint: begin anew.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(
+    file: str,
+    parameters: tuple[str, ...],
+    query: str | None,
+    batch: int | None,
+    position: tuple[str, ...],
+    whole: bool,
+    yes: bool,
+) -> None:
+    """Show what the checkpoints of FILE hold, or rewind one of them; the old one is kept.
+
+    Only while the pipeline does not run. What is read again is written again.
+    """
+    from headrace.pipeline import checkpoint
+    from headrace.pipeline.state import State
+
+    if sum((batch is not None, bool(position), whole)) > 1:
+        raise click.UsageError("give one of --to, --position and --all")
+    if query is None and (batch is not None or position):
+        raise click.UsageError("--to and --position need --query")
+    with _told():
+        made = _load(file, parameters)
+        state = State(made.state)
+        if batch is None and not position and not whole:
+            for line in checkpoint.described(made, state, query):
+                click.echo(line)
+            return
+        with state.held():
+            names = [query] if query is not None else checkpoint.names(state)
+            plans = [
+                checkpoint.plan(made, state, name, batch, checkpoint.positions(position))
+                for name in names
+            ]
+            for one in plans:
+                click.echo(one.text)
+            if not plans:
+                raise click.ClickException("there is no checkpoint")
+            if not yes:
+                click.confirm("Do this?", abort=True)
+            for one in plans:
+                click.echo(f"the old checkpoint is {checkpoint.apply(state, one)}")
+
+
+@pipeline.command()
+@click.argument("name", required=False)
+def example(name: str | None) -> None:
+    """Print the ready-made pipeline NAME, to be changed; without a name, list them."""
+    from headrace.pipeline.load import ready_names, ready_path
+
+    with _told():
+        if name is not None:
+            click.echo(ready_path(name).read_text("utf-8"), nl=False)
+            return
+        for one in ready_names():
+            first = ready_path(one).read_text("utf-8").splitlines()[1].removeprefix("# ")
+            click.echo(f"{one:<14} {first}")
+
+
+@pipeline.command()
+@click.option("--target-mb", type=click.IntRange(1), default=128, show_default=True)
+@click.option(
+    "--files-min", type=click.IntRange(2), default=8, show_default=True,
+    help="Leave a partition alone that has fewer small files.",
+)  # fmt: skip
+@click.option(
+    "--keep-hours",
+    type=click.IntRange(0),
+    help="Of Delta: delete files that no version of so many hours needs. [keep all]",
+)
+@click.option("--dry-run", is_flag=True, help="Of Parquet: only say what would be done.")
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def compact(
+    target_mb: int, files_min: int, keep_hours: int | None, dry_run: bool, path: Path
+) -> None:
+    """Make large files of the small ones in the lake PATH, while it is read and written."""
+    from headrace.pipeline import compact as parquet
+    from headrace.pipeline import delta
+
+    with _told():
+        if (path / "_delta_log").is_dir():
+            outcome = delta.compact(str(path), target_mb << 20, keep_hours)
+            click.echo(f"{outcome['numFilesRemoved']} files became {outcome['numFilesAdded']}")
+            return
+        done = parquet.compact(path, target_mb << 20, files_min, dry_run=dry_run)
+    would = "would become" if dry_run else "became"
+    click.echo(
+        f"{done.partitions} partitions: {done.files_before} files {would} {done.files_after}"
+    )

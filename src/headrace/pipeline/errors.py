@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a pipeline: with its file, line by line, or with its run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class PipelineError(RuntimeError):
+    """A pipeline cannot do what was asked; the text says why, and names no secret."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """Something wrong in a pipeline's file: the line, from 1, the key as it is written, and why."""
+
+    line: int
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}" if self.where else self.text
+
+
+class ConfigError(PipelineError):
+    """A pipeline's file is wrong; `problems` are in the order of its lines."""
+
+    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+        self.file = file
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(f"{file}:{one.line}: {one}" for one in self.problems))

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On which line of a TOML file each key stands.
+
+Python's `tomllib` gives values without places. `Lines` walks over a text that `tomllib` has already
+accepted, so it only has to find where keys and values are, not whether they are right.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from typing import Final
+
+Path = tuple[str | int, ...]
+
+_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SPACE: Final = re.compile(r"[ \t]*")
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_BASIC: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LITERAL: Final = re.compile(r"'[^']*'")
+_LONG_BASIC: Final = re.compile(r'"""(?:[^\\]|\\.)*?"""(?:"{0,2})', re.DOTALL)
+_LONG_LITERAL: Final = re.compile(r"'''.*?'''(?:'{0,2})", re.DOTALL)
+_SCALAR: Final = re.compile(r"[^,\]}#\r\n]*")
+
+
+class Lines:
+    """The lines, from 1, of the keys, values and elements of a valid TOML text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._ends = [at for at, character in enumerate(text) if character == "\n"]
+        self._lines: dict[Path, int] = {(): 1}
+        self._inner: dict[Path, int] = {}  # The first line inside of a string.
+        self._counts: dict[Path, int] = {}  # The tables of an array of tables.
+        self._at = 0
+        self._walk()
+
+    def of(self, path: Path) -> int:
+        """The line of a key; of the nearest table around it when the key is not there."""
+        while path not in self._lines:
+            path = path[:-1]
+        return self._lines[path]
+
+    def __contains__(self, path: Path) -> bool:
+        """Whether the file has the key."""
+        return path in self._lines
+
+    def inside(self, path: Path, line: int) -> int:
+        """The line of the file where line `line`, from 1, of the string at `path` is."""
+        return self._inner.get(path, self.of(path)) + line - 1
+
+    def _line(self, at: int) -> int:
+        return bisect.bisect_left(self._ends, at) + 1
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        assert found is not None, (pattern, self._at)
+        self._at = found.end()
+        return found.group()
+
+    def _walk(self) -> None:
+        table: Path = ()
+        while True:
+            self._skip(_BLANK)
+            if self._at >= len(self._text):
+                return
+            begin = self._at
+            if self._text.startswith("[[", begin):
+                self._at += 2
+                table = self._array_table(self._key())
+                self._at += 2
+            elif self._text[begin] == "[":
+                self._at += 1
+                table = self._resolved(self._key())
+                self._at += 1
+            else:
+                self._pair(table)
+                continue
+            self._note(table, begin)
+
+    def _note(self, path: Path, at: int) -> None:
+        """Remember the line of a path, and of those on the way to it."""
+        for size in range(1, len(path) + 1):
+            self._lines.setdefault(path[:size], self._line(at))
+        self._lines[path] = self._line(at)
+
+    def _array_table(self, key: tuple[str, ...]) -> Path:
+        path = (*self._resolved(key[:-1]), key[-1])
+        index = self._counts.get(path, 0)
+        self._counts[path] = index + 1
+        return (*path, index)
+
+    def _resolved(self, key: tuple[str, ...]) -> Path:
+        """A key as written, with the index of the last table of each array on its way."""
+        path: Path = ()
+        for part in key:
+            path = (*path, part)
+            if path in self._counts:
+                path = (*path, self._counts[path] - 1)
+        return path
+
+    def _key(self) -> tuple[str, ...]:
+        parts = []
+        while True:
+            self._skip(_SPACE)
+            first = self._text[self._at]
+            if first == '"':
+                parts.append(str(json.loads(self._skip(_BASIC))))
+            elif first == "'":
+                parts.append(self._skip(_LITERAL)[1:-1])
+            else:
+                parts.append(self._skip(_BARE))
+            self._skip(_SPACE)
+            if self._text[self._at : self._at + 1] != ".":
+                return tuple(parts)
+            self._at += 1
+
+    def _pair(self, table: Path) -> None:
+        begin = self._at
+        path = (*table, *self._key())
+        self._note(path, begin)
+        self._at += 1  # The sign of equality.
+        self._skip(_SPACE)
+        self._value(path)
+
+    def _value(self, path: Path) -> None:
+        text, at = self._text, self._at
+        if text.startswith('"""', at) or text.startswith("'''", at):
+            self._skip(_LONG_BASIC if text[at] == '"' else _LONG_LITERAL)
+            starts_below = text[at + 3 : at + 4] == "\n" or text[at + 3 : at + 5] == "\r\n"
+            self._inner[path] = self._line(at) + starts_below
+        elif text[at] == '"':
+            self._skip(_BASIC)
+        elif text[at] == "'":
+            self._skip(_LITERAL)
+        elif text[at] == "[":
+            self._elements(path)
+        elif text[at] == "{":
+            self._inline(path)
+        else:
+            self._skip(_SCALAR)
+
+    def _elements(self, path: Path) -> None:
+        self._at += 1
+        index = 0
+        while True:
+            self._skip(_BLANK)
+            if self._text[self._at] == "]":
+                self._at += 1
+                return
+            if self._text[self._at] == ",":
+                self._at += 1
+                continue
+            self._note((*path, index), self._at)
+            self._value((*path, index))
+            index += 1
+
+    def _inline(self, path: Path) -> None:
+        self._at += 1
+        while True:
+            self._skip(_BLANK)
+            if self._text[self._at] == "}":
+                self._at += 1
+                return
+            if self._text[self._at] == ",":
+                self._at += 1
+                continue
+            self._pair(path)
+
+
+def shown(path: Path) -> str:
+    """A path as people write it: `steps[2].sql`."""
+    text = ""
+    for part in path:
+        text += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

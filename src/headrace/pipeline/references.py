@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which views a step's SQL reads, found before Spark starts.
+
+Spark alone decides what SQL means; here it is only taken apart far enough to name a view that is
+not there and a text that is no SELECT. A step that says itself what it `reads` is not looked into.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+
+FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlError(ValueError):
+    """What is wrong with a text of SQL, and on which of its lines, from 1."""
+
+    line: int
+    text: str
+
+
+def views_of(sql: str) -> list[tuple[str, int]]:
+    """The views that a query reads, with the line, from 1, where each is named first.
+
+    SqlError for what is no query. Files that are read directly are no views.
+    """
+    found: dict[str, int] = {}
+    query = _parsed(sql)
+    if not isinstance(query, exp.Query):
+        raise SqlError(1, f"a step is one query, such as SELECT; this is {query.key.upper()}")
+    local = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
+    for table in query.find_all(exp.Table):
+        name = table.name
+        if not name or name.lower() in local or table.db.lower() in FILE_FORMATS:
+            continue
+        if isinstance(table.this, exp.Func):
+            continue  # A table function.
+        found.setdefault(name, _line_of(sql, name))
+    return list(found.items())
+
+
+def check_condition(text: str) -> None:
+    """SqlError for what is no single expression."""
+    _parsed(f"SELECT ({text})", of=text)
+
+
+def _parsed(sql: str, of: str | None = None) -> exp.Expression:
+    try:
+        statements = [one for one in sqlglot.parse(sql, dialect="spark") if one is not None]
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        line = int(first.get("line") or 1)
+        what = str(first.get("description") or error).rstrip(".")
+        near = str(first.get("highlight") or "").strip()
+        raise SqlError(line, f"{what}{f', at {near!r}' if near and of is None else ''}") from None
+    except SqlglotError as error:  # The text has no tokens of SQL.
+        raise SqlError(1, str(error).splitlines()[0]) from None
+    if len(statements) != 1:
+        raise SqlError(1, f"one query is wanted, not {len(statements)}")
+    one = statements[0]
+    assert isinstance(one, exp.Expression)
+    return one
+
+
+def _line_of(sql: str, name: str) -> int:
+    found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", sql)
+    return sql.count("\n", 0, found.start()) + 1 if found else 1

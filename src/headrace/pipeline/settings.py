@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pipeline's file may say: one class per kind of table, each key with its meaning.
+
+`load` makes these of TOML. Every class refuses keys that it does not know. docs/pipelines.md lists
+the keys of each, which a test compares.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Scalar = bool | int | float | str
+Options = dict[str, Scalar | list[Any] | dict[str, Any]]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+Text = Annotated[str, Field(min_length=1)]
+Interval = Annotated[
+    str,
+    Field(pattern=r"^\d+(\.\d+)?\s+(millisecond|second|minute|hour|day)s?$"),
+]
+
+AVAILABLE_NOW: Final = "available-now"
+ONCE: Final = "once"
+DEFAULT_URI: Final = "amqp://guest:guest@127.0.0.1:5672/"
+FILES: Final = ("parquet", "json", "csv", "orc")
+MIB: Final = 1 << 20
+
+
+class Table(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=False)
+
+
+class Head(Table):
+    """`[pipeline]`: what it is called, and where it keeps its state."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    state: Text | None = None
+    trigger: str = "1 second"
+    description: str = ""
+
+    @field_validator("trigger")
+    @classmethod
+    def _known_trigger(cls, text: str) -> str:
+        return check_trigger(text)
+
+
+class Broker(Table):
+    """`[broker]`: the broker of all sources and sinks that name none of their own."""
+
+    uri: Text = DEFAULT_URI
+
+
+class Session(Table):
+    """`[spark]`: the master, and any setting of Spark."""
+
+    master: Text = "local[*]"
+    conf: dict[str, Scalar] = Field(default_factory=dict)
+
+
+class AmqpSource(Table):
+    """`[sources.NAME]` of type stream, streams, super-stream or queue."""
+
+    type: Literal["stream", "streams", "super-stream", "queue"]
+    name: Text | None = None
+    names: list[Text] | None = None
+    pattern: Text | None = None
+    group: Text | None = None
+    uri: Text | None = None
+    options: Options = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_address(self) -> AmqpSource:
+        if self.type == "streams":
+            if (self.names is None) == (self.pattern is None) or self.name is not None:
+                raise ValueError("type 'streams' needs either 'names' or 'pattern', and no 'name'")
+        elif self.name is None or self.names is not None or self.pattern is not None:
+            raise ValueError(f"type {self.type!r} needs 'name', and no 'names' or 'pattern'")
+        return self
+
+
+class FileSource(Table):
+    """`[sources.NAME]` of files: those that are there, and those that come."""
+
+    type: Literal["parquet", "json", "csv", "orc"]
+    path: Text
+    ddl: Text | None = None
+    options: Options = Field(default_factory=dict)
+
+
+class StaticFiles(Table):
+    """`[tables.NAME]` of files, read whole."""
+
+    type: Literal["parquet", "json", "csv", "orc", "delta"]
+    path: Text
+    ddl: Text | None = None
+    options: Options = Field(default_factory=dict)
+
+
+class StaticRows(Table):
+    """`[tables.NAME]` of rows in the file itself."""
+
+    type: Literal["rows"]
+    ddl: Text
+    rows: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
+
+
+class StaticJdbc(Table):
+    """`[tables.NAME]` of a database."""
+
+    type: Literal["jdbc"]
+    url: Text
+    table: Text
+    driver: Text | None = None
+    jar: Text | None = None
+    options: Options = Field(default_factory=dict)
+
+
+class Watermark(Table):
+    """How late rows may come, by the time in a column."""
+
+    column: Text
+    delay: Interval
+
+
+class Deduplicate(Table):
+    """Keep the first row of those with the same values, for as long as the watermark says."""
+
+    by: Annotated[list[Text], Field(min_length=1)]
+
+
+class Step(Table):
+    """`[[steps]]`: a view made of other views."""
+
+    name: Name
+    sql: Text | None = None
+    source: Text | None = Field(default=None, alias="from")
+    reads: list[Text] | None = None
+    watermark: Watermark | None = None
+    deduplicate: Deduplicate | None = None
+
+    @model_validator(mode="after")
+    def _one_input(self) -> Step:
+        if (self.sql is None) == (self.source is None):
+            raise ValueError("a step needs either 'sql' or 'from'")
+        if self.reads is not None and self.sql is None:
+            raise ValueError("'reads' says which views 'sql' reads, so it needs 'sql'")
+        return self
+
+
+class Rule(Table):
+    """`[[rules]]`: what must be true of each row of a view, and what is done with the others."""
+
+    name: Name
+    view: Text
+    check: Text
+    action: Literal["drop", "fail", "dead-letter"]
+    to: Text | None = None
+
+    @model_validator(mode="after")
+    def _dead_letters_go_somewhere(self) -> Rule:
+        if (self.action == "dead-letter") != (self.to is not None):
+            raise ValueError("'to' names the sink of the rows of action 'dead-letter'")
+        return self
+
+
+class Sink(Table):
+    """What every `[sinks.NAME]` may say."""
+
+    source: Text | None = Field(default=None, alias="from")
+    trigger: str | None = None
+    mode: Literal["append", "update", "complete"] = "append"
+    options: Options = Field(default_factory=dict)
+
+    @field_validator("trigger")
+    @classmethod
+    def _known_trigger(cls, text: str | None) -> str | None:
+        return None if text is None else check_trigger(text)
+
+
+class AmqpSink(Sink):
+    """`[sinks.NAME]` of type exchange or stream: rows become messages."""
+
+    type: Literal["exchange", "stream"]
+    name: str
+    routing_key: str | None = None
+    uri: Text | None = None
+
+    @model_validator(mode="after")
+    def _stream_has_a_name(self) -> AmqpSink:
+        if self.type == "stream" and (not self.name or self.routing_key is not None):
+            raise ValueError("type 'stream' needs 'name', and no 'routing_key'")
+        return self
+
+
+class Compaction(Table):
+    """Small files of a partition become large ones, every so many batches."""
+
+    every: Annotated[int, Field(ge=1)] = 100
+    target_bytes: Annotated[int, Field(ge=1)] = 128 * MIB
+    files_min: Annotated[int, Field(ge=2)] = 8
+
+
+class FileSink(Sink):
+    """`[sinks.NAME]` of files: each batch whole, and once."""
+
+    type: Literal["parquet", "json", "csv", "orc"]
+    path: Text
+    partition_by: list[Text] = Field(default_factory=list)
+    sort_by: list[Text] = Field(default_factory=list)
+    files: Annotated[int, Field(ge=1)] | None = None
+    compact: Compaction | None = None
+
+    @model_validator(mode="after")
+    def _can_compact(self) -> FileSink:
+        if self.compact is not None and (self.type != "parquet" or not self.partition_by):
+            raise ValueError("'compact' needs type 'parquet' and 'partition_by'")
+        return self
+
+
+class DeltaSink(Sink):
+    """`[sinks.NAME]` of type delta: a Delta table, each batch one commit."""
+
+    type: Literal["delta"]
+    path: Text
+    partition_by: list[Text] = Field(default_factory=list)
+    sort_by: list[Text] = Field(default_factory=list)
+    files: Annotated[int, Field(ge=1)] | None = None
+    compact: Compaction | None = None
+
+
+class JdbcSink(Sink):
+    """`[sinks.NAME]` of type jdbc: a table of a database, each batch one transaction."""
+
+    type: Literal["jdbc"]
+    url: Text
+    table: Text
+    driver: Text | None = None
+    jar: Text | None = None
+
+
+class ConsoleSink(Sink):
+    """`[sinks.NAME]` of type console: rows for people to look at."""
+
+    type: Literal["console"]
+
+
+SOURCES: Final[dict[str, type[Table]]] = {
+    **dict.fromkeys(("stream", "streams", "super-stream", "queue"), AmqpSource),
+    **dict.fromkeys(FILES, FileSource),
+}
+TABLES: Final[dict[str, type[Table]]] = {
+    **dict.fromkeys((*FILES, "delta"), StaticFiles),
+    "rows": StaticRows,
+    "jdbc": StaticJdbc,
+}
+SINKS: Final[dict[str, type[Table]]] = {
+    **dict.fromkeys(("exchange", "stream"), AmqpSink),
+    **dict.fromkeys(FILES, FileSink),
+    "delta": DeltaSink,
+    "jdbc": JdbcSink,
+    "console": ConsoleSink,
+}
+AnySource = AmqpSource | FileSource
+AnyStatic = StaticFiles | StaticRows | StaticJdbc
+AnySink = AmqpSink | FileSink | DeltaSink | JdbcSink | ConsoleSink
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A whole file, checked. `file` is its path, `home` what its relative paths start from."""
+
+    file: str
+    home: Path
+    head: Head
+    broker: Broker
+    session: Session
+    sources: dict[str, AnySource]
+    tables: dict[str, AnyStatic]
+    steps: list[Step]
+    rules: list[Rule]
+    sinks: dict[str, AnySink]
+    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Of each step.
+
+    @property
+    def state(self) -> Path:
+        """Where checkpoints, status and lock are."""
+        given = self.head.state
+        return self.home / (given if given is not None else f".headrace/{self.head.name}")
+
+    def located(self, path: str) -> str:
+        """A path of the file, as Spark is to see it."""
+        return path if "://" in path else str((self.home / path).absolute())
+
+    def uri(self, own: str | None) -> str:
+        """The broker's address for a source or sink with an address of its own, or none."""
+        return own or self.broker.uri
+
+    def trigger(self, sink: AnySink) -> str:
+        """When batches of a sink are made."""
+        return sink.trigger or self.head.trigger
+
+    def triggered(self, trigger: str) -> Pipeline:
+        """The same with another trigger for all sinks."""
+        sinks = {
+            name: sink.model_copy(update={"trigger": trigger}) for name, sink in self.sinks.items()
+        }
+        return replace(self, sinks=sinks)
+
+    def rules_of(self, view: str) -> list[Rule]:
+        """The rules of a view, in the order of the file."""
+        return [rule for rule in self.rules if rule.view == view]
+
+    def above(self, view: str) -> set[str]:
+        """A view and all views that it is made of, directly or not."""
+        found, open_ = set(), [view]
+        while open_:
+            one = open_.pop()
+            if one not in found:
+                found.add(one)
+                open_ += self.reads.get(one, ())
+        return found
+
+    def only(self, source: str) -> Pipeline:
+        """The part that a source alone feeds: the steps, rules and sinks below it."""
+        others = set(self.sources) - {source}
+        steps = [one for one in self.steps if not others & self.above(one.name)]
+        views = {source, *(one.name for one in steps)}
+        rules = [one for one in self.rules if one.view in views]
+        return replace(self, steps=steps, rules=rules)
+
+    def feeds(self) -> dict[str, list[str]]:
+        """Of each sink the views that its rows come from: its own, and those of rules."""
+        feeds: dict[str, list[str]] = {name: [] for name in self.sinks}
+        for name, sink in self.sinks.items():
+            if sink.source is not None:
+                feeds[name].append(sink.source)
+        for rule in self.rules:
+            if rule.to is not None and rule.view not in feeds[rule.to]:
+                feeds[rule.to].append(rule.view)
+        return feeds
+
+    def sources_of(self, sink: str) -> list[str]:
+        """The sources whose rows may come to a sink."""
+        views = set().union(*(self.above(view) for view in self.feeds()[sink]))
+        return [name for name in self.sources if name in views]
+
+
+def check_trigger(text: str) -> str:
+    """The text, if it is a trigger; ValueError otherwise."""
+    if text in (AVAILABLE_NOW, ONCE):
+        return text
+    if not re.fullmatch(r"\d+(\.\d+)?\s+(millisecond|second|minute|hour)s?", text):
+        raise ValueError(
+            f"a trigger is '{AVAILABLE_NOW}', '{ONCE}' or an interval such as '10 seconds'"
+        )
+    return text

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Spark session and one broker for the pipelines' tests that ask for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+from headrace.client import Message, blocking
+from headrace.pipeline.errors import ConfigError
+from headrace.pipeline.load import parse
+from headrace.testing.broker import ChildBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline.settings import Pipeline
+    from headrace.pipeline.state import Status
+
+Make = Callable[..., "Pipeline"]
+Complain = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A pipeline of a text."""
+
+    def parsed(text: str, **parameters: str) -> Pipeline:
+        return parse(text, "pipeline.toml", tmp_path, parameters)
+
+    return parsed
+
+
+@pytest.fixture
+def complain(tmp_path: Path) -> Complain:
+    """What is wrong with a text: `line: where: text`."""
+
+    def problems(text: str) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            parse(text, "pipeline.toml", tmp_path)
+        return [f"{one.line}: {one}" for one in caught.value.problems]
+
+    return problems
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildBroker]:
+    """A broker in a process of its own."""
+    with ChildBroker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def uri(broker: ChildBroker) -> str:
+    """Its address."""
+    return broker.url
+
+
+@pytest.fixture
+def connection(uri: str) -> Iterator[blocking.Connection]:
+    """A client's connection to the broker."""
+    with blocking.connect(uri) as opened:
+        yield opened
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    return f"{test[:40].strip('-')}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def publish(connection: blocking.Connection) -> Callable[..., None]:
+    """Appends bodies, or messages, to a stream; makes the stream at first."""
+    channel = connection.channel()
+
+    def append(stream: str, *contents: str | bytes | Message) -> None:
+        channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
+        channel.publish_many(contents, stream)
+
+    return append
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of two cores, as a pipeline makes it."""
+    from headrace.pipeline.session import session
+
+    home = tmp_path_factory.mktemp("spark")
+    package = str(Path(headrace.__file__).parent.parent)
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": package}
+    before = {key: os.environ.get(key) for key in (*wanted, "SPARK_LOCAL_IP")}
+    os.environ.update(wanted)
+    text = f"""
+        [pipeline]
+        name = "tests"
+        [spark]
+        master = "local[2]"
+        [spark.conf]
+        "spark.driver.memory" = "1g"
+        "spark.sql.shuffle.partitions" = 2
+        "spark.local.dir" = "{home / "local"}"
+        "spark.sql.warehouse.dir" = "{home / "warehouse"}"
+        "spark.driver.extraJavaOptions" = "-Dderby.stream.error.file={home / "derby.log"}"
+        [tables.one]
+        type = "rows"
+        ddl = "a INT"
+        rows = []
+        [sinks.none]
+        from = "one"
+        type = "console"
+    """
+    made = session(parse(text, "tests.toml", home), home)
+    yield made
+    made.stop()
+    for key, value in before.items():
+        if value is None:
+            os.environ.pop(key, None)
+        else:
+            os.environ[key] = value
+
+
+@pytest.fixture
+def run(spark: SparkSession) -> Callable[[Pipeline], Status]:
+    """Runs a pipeline until it has done what there is."""
+    from headrace.pipeline.run import Run
+    from headrace.pipeline.state import State
+
+    def until_done(pipeline: Pipeline) -> Status:
+        state = State(pipeline.state)
+        with state.held():
+            return Run(spark, pipeline.triggered("available-now"), state).run()
+
+    return until_done

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a pipeline's file is said before Spark starts, with the line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.pipeline.load import load, ready_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Complain, Make
+
+RIGHT = """[pipeline]
+name = "orders"
+
+[sources.orders]
+type = "stream"
+name = "orders"
+options = { startingOffsets = "earliest" }
+
+[tables.customers]
+type = "rows"
+ddl = "id INT, name STRING"
+rows = [{ id = 1, name = "Ada" }]
+
+[[steps]]
+name = "parsed"
+sql = '''
+SELECT o.offset, o.timestamp, from_json(CAST(o.body AS STRING), 'id INT') AS row
+FROM orders o
+'''
+watermark = { column = "timestamp", delay = "10 minutes" }
+
+[[steps]]
+name = "named"
+sql = "SELECT p.*, c.name FROM parsed p LEFT JOIN Customers c ON p.row.id = c.id"
+
+[[rules]]
+name = "known"
+view = "named"
+check = "name IS NOT NULL"
+action = "dead-letter"
+to = "bad"
+
+[sinks.bad]
+type = "json"
+path = "bad"
+
+[sinks.lake]
+from = "named"
+type = "parquet"
+path = "lake"
+"""
+
+
+def test_a_right_file_gives_what_it_says(make: Make, tmp_path: Path) -> None:
+    pipeline = make(RIGHT)
+    assert pipeline.reads == {"parsed": ("orders",), "named": ("parsed", "customers")}
+    assert pipeline.feeds() == {"bad": ["named"], "lake": ["named"]}
+    assert pipeline.sources_of("bad") == ["orders"]
+    assert pipeline.state == tmp_path / ".headrace" / "orders"
+    assert pipeline.trigger(pipeline.sinks["lake"]) == "1 second"
+
+
+# What is written instead of what, and what is said about it.
+WRONG = {
+    "no toml": (('name = "orders"\n\n', "name = orders\n\n"), ["2: no TOML: Invalid value"]),
+    "unknown section": (
+        ("[tables.customers]", "[table.customers]"),
+        [
+            ("9: table: unknown key; did you mean 'tables'? the keys here are pipeline, broker, "
+            "spark, sources, tables, steps, rules, sinks")
+        ],
+    ),
+    "unknown key": (
+        ('delay = "10 minutes"', 'delays = "10 minutes"'),
+        [
+            "20: steps[1].watermark: 'delay' is missing",
+            ("20: steps[1].watermark.delays: unknown key; did you mean 'delay'? the keys here are "
+            "column, delay"),
+        ],
+    ),
+    "unknown type": (
+        ('type = "json"', 'type = "jsn"'),
+        [
+            ("34: sinks.bad.type: 'jsn' is not one of exchange, stream, parquet, json, csv, orc, "
+            "delta, jdbc, console")
+        ],
+    ),
+    "no type": (
+        ('type = "json"\n', "\n"),
+        [
+            ("33: sinks.bad: 'type' is missing: one of exchange, stream, parquet, json, csv, orc, "
+            "delta, jdbc, console")
+        ],
+    ),
+    "interval": (
+        ('"10 minutes"', '"10 minuts"'),
+        [
+            (r"20: steps[1].watermark.delay: must be like "
+            r"^\d+(\.\d+)?\s+(millisecond|second|minute|hour|day)s?$; got '10 minuts'")
+        ],
+    ),
+    "trigger": (
+        ('path = "lake"\n', 'path = "lake"\ntrigger = "now"\n'),
+        [
+            ("41: sinks.lake.trigger: a trigger is 'available-now', 'once' or an interval such as "
+            "'10 seconds'")
+        ],
+    ),
+    "view": (
+        ("FROM orders o", "FROM odrers o"),
+        ["18: steps[1].sql: there is no view 'odrers' here; did you mean 'orders'?"],
+    ),
+    "later view": (
+        ("FROM orders o", "FROM named o"),
+        ["18: steps[1].sql: there is no view 'named' here; there are orders, customers"],
+    ),
+    "sql": (
+        ("FROM orders o", "FROM orders o WHERE (1"),
+        ["18: steps[1].sql: Expecting ), at '1'"],
+    ),
+    "no query": (
+        ('sql = "SELECT p.*, c.name FROM', 'sql = "DROP TABLE x" # FROM'),
+        ["24: steps[2].sql: a step is one query, such as SELECT; this is DROP"],
+    ),
+    "condition": (
+        ('"name IS NOT NULL"', '"name IS NOT NULL AND ("'),
+        ["29: rules[1].check: Expecting )"],
+    ),
+    "rule's sink": (
+        ('to = "bad"', 'to = "good"'),
+        [
+            "31: rules[1].to: there is no sink 'good'; there are bad, lake",
+            "33: sinks.bad: 'from' is missing, and no rule sends rows here",
+        ],
+    ),
+    "taken name": (
+        ('name = "named"\nsql', 'name = "orders"\nsql'),
+        ["23: steps[2].name: the name 'orders' is taken in line 4"],
+    ),
+    "option": (
+        ('startingOffsets = "earliest"', 'startingOfsets = "earliest"'),
+        ["7: sources.orders.options.startingOfsets: unknown option 'startingOfsets'"],
+    ),
+    "option's value": (
+        ('startingOffsets = "earliest"', "maxRecordsPerTrigger = 0"),
+        ["7: sources.orders.options.maxRecordsPerTrigger: option 'maxRecordsPerTrigger' must be"],
+    ),
+    "deduplicate": (
+        (
+            'watermark = { column = "timestamp", delay = "10 minutes" }',
+            'deduplicate = { by = ["offset"] }',
+        ),
+        [
+            ("20: steps[1].deduplicate: needs a 'watermark' in this step or before it: it bounds "
+            "what is remembered")
+        ],
+    ),
+    "queue that fans out": (
+        ('type = "stream"', 'type = "queue"'),
+        [
+            ("7: sources.orders.options.startingOffsets: option 'startingOffsets' is for reading "
+            "streams only"),
+            ("14: steps[1]: the queue of source 'orders' feeds 2 sinks (bad, lake): a step with a "
+            "watermark then needs a stream as its source")
+        ],
+    ),
+    "same path": (
+        ('path = "lake"', 'path = "bad"'),
+        ["40: sinks.lake.path: sink 'bad' writes there too"],
+    ),
+    "compaction": (
+        ('path = "lake"\n', 'path = "lake"\ncompact = {}\n'),
+        ["37: sinks.lake: 'compact' needs type 'parquet' and 'partition_by'"],
+    ),
+    "uri": (
+        ('[sources.orders]\n', '[broker]\nuri = "http://x"\n\n[sources.orders]\n'),
+        ["5: broker.uri: option 'uri'"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_with_its_line(complain: Complain, case: str) -> None:
+    (old, new), expected = WRONG[case]
+    assert RIGHT.count(old) >= 1, old
+    found = complain(RIGHT.replace(old, new, 1))
+    assert len(found) == len(expected), found
+    for told, begin in zip(found, expected, strict=True):
+        if case in ("option", "option's value", "uri", "no toml"):
+            assert told.startswith(begin)
+        else:
+            assert told == begin
+
+
+def test_everything_that_is_wrong_is_said_at_once(complain: Complain) -> None:
+    text = RIGHT.replace('"10 minutes"', '"soon"').replace('type = "json"', 'type = "jsn"')
+    assert [one.split(":")[0] for one in complain(text)] == ["20", "34"]
+
+
+def test_a_step_may_say_itself_what_it_reads(make: Make) -> None:
+    text = RIGHT.replace('name = "named"\n', 'name = "named"\nreads = ["parsed", "customers"]\n')
+    text = text.replace("SELECT p.*, c.name", "FROM parsed p |> SELECT anything ((")
+    assert make(text).reads["named"] == ("parsed", "customers")
+
+
+def test_parameters_and_the_environment_fill_texts(
+    make: Make, complain: Complain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TEST_PATH", "from-environment")
+    text = RIGHT.replace('"lake"\n', '"${HEADRACE_TEST_PATH}/${PART:-all}$$"\ntrigger = "${T:-}"\n')
+    text = text.replace("[sources.orders]", '[broker]\nuri = "${BROKER}"\n[sources.orders]')
+    pipeline = make(text, BROKER="amqp://ada:secret@there/", T="once")
+    sink = pipeline.sinks["lake"]
+    assert sink.path == "from-environment/all$"
+    assert sink.trigger == "once"
+    assert make(text, BROKER="amqp://there/").sinks["lake"].trigger is None
+    assert complain(text)[0].startswith("5: broker.uri: ${BROKER} is neither a parameter nor")
+
+
+def test_errors_do_not_repeat_the_password(complain: Complain) -> None:
+    text = RIGHT.replace(
+        "[sources.orders]", '[broker]\nuri = "amqp://a:hunter2@h:99999/"\n[sources.orders]'
+    )
+    assert "hunter2" not in "\n".join(complain(text))
+
+
+@pytest.mark.parametrize("ready", ready_names())
+def test_what_comes_with_the_package_is_right(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = {"NAME": "orders", "PATH_TO": "lake", "FROM": "lake", "EXCHANGE": "orders"}
+    assert load(f"ready:{ready}", parameters).sinks

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a batch come into their places all and once, wherever a crash cuts in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.pipeline import ledger as module
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.ledger import Ledger, Move
+
+FILES = ("date=1/a.json", "date=1/b.json", "date=2/c.json")
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def stage(ledger: Ledger, writer: str, batch: int) -> list[Move]:
+    """What Spark would write: the same files for the same batch."""
+    folder = ledger.staging(writer)
+    moves = []
+    for file in FILES:
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"batch {batch} {file}")
+        target = f"{Path(file).parent}/{batch}-{path.name}"
+        moves.append(Move(path.relative_to(ledger.root).as_posix(), target))
+    return moves
+
+
+def write(ledger: Ledger, writer: str, batch: int) -> None:
+    """What an output does with a batch, whether it is new or run again."""
+    ledger.finish(writer)
+    last = ledger.last(writer)
+    if last is None or last < batch:
+        ledger.add(writer, batch, stage(ledger, writer, batch))
+
+
+def seen(root: Path) -> dict[str, str]:
+    """What readers find: names that begin with _ or . are no data to them."""
+    return {
+        path.relative_to(root).as_posix(): path.read_text()
+        for path in root.rglob("*.json")
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    }
+
+
+def expected(*batches: int) -> dict[str, str]:
+    return {
+        f"{Path(file).parent}/{batch}-{Path(file).name}": f"batch {batch} {file}"
+        for batch in batches
+        for file in FILES
+    }
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
+    """Crash before the file operation number `step`; gives how many there were."""
+    count = 0
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            nonlocal count
+            if count == step:
+                raise Crash
+            count += 1
+            return real(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(Path, "replace", counted(Path.replace))
+    monkeypatch.setattr(Path, "mkdir", counted(Path.mkdir))
+    monkeypatch.setattr(module, "sync_folder", counted(module.sync_folder))
+    monkeypatch.setattr(module.shutil, "rmtree", counted(module.shutil.rmtree))
+    return lambda: count
+
+
+def test_a_crash_anywhere_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    step = 0
+    while True:
+        root = tmp_path / str(step)
+        root.mkdir()
+        write(Ledger(root), "w", 0)
+        ledger = Ledger(root)
+        moves = stage(ledger, "w", 1)
+        with pytest.MonkeyPatch.context() as patched:
+            reached = cut(patched, step)
+            try:
+                ledger.add("w", 1, moves)
+            except Crash:
+                pass
+            else:
+                break
+            assert reached() == step
+        assert expected(0).items() <= seen(root).items() <= expected(0, 1).items()
+        write(Ledger(root), "w", 1)
+        assert seen(root) == expected(0, 1), f"cut before operation {step}"
+        write(Ledger(root), "w", 1)
+        write(Ledger(root), "w", 2)
+        assert seen(root) == expected(0, 1, 2)
+        step += 1
+    assert step > 8
+
+
+def test_writers_do_not_know_each_other(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    write(ledger, "one", 5)
+    assert (ledger.last("one"), ledger.last("other")) == (5, None)
+    ledger.add("other", 0, [])
+    assert (ledger.last("one"), ledger.last("other")) == (5, 0)
+
+
+def test_files_that_somebody_took_away_are_an_error(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    moves = stage(ledger, "w", 0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ledger, "_move", lambda *_: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            ledger.add("w", 0, moves)
+    (tmp_path / moves[0].source).unlink()
+    with pytest.raises(PipelineError, match="was taken away"):
+        ledger.finish("w")

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines with a real Spark and a real broker: what is in the sinks is what was published."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+import headrace
+from headrace.client import Message
+from headrace.pipeline import checkpoint
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.load import load
+from headrace.pipeline.state import State
+from serving import until
+from sparklog import forget_last
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from conftest import Make
+    from headrace.client import blocking
+    from headrace.pipeline.settings import Pipeline
+    from headrace.pipeline.state import Status
+
+pytestmark = pytest.mark.spark
+RunIt = Callable[["Pipeline"], "Status"]
+Publish = Callable[..., None]
+
+HEAD = """
+[pipeline]
+name = "test"
+[broker]
+uri = "${URI}"
+[sources.messages]
+type = "stream"
+name = "${NAME}"
+options = { startingOffsets = "earliest", maxRecordsPerTrigger = 10 }
+"""
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """What a reader that knows nothing of Spark finds."""
+    found: list[dict[str, Any]] = ds.dataset(path, partitioning="hive").to_table().to_pylist()
+    return found
+
+
+def offsets(path: Path) -> list[int]:
+    return sorted(row["offset"] for row in rows(path))
+
+
+def bodies(first: int, last: int) -> list[str]:
+    return [json.dumps({"id": number}) for number in range(first, last)]
+
+
+def archive(home: Path, uri: str, name: str, kind: str = "parquet", **more: str) -> Pipeline:
+    parameters = {"URL": uri, "NAME": name, "PATH_TO": "lake", "FORMAT": kind, **more}
+    before = Path.cwd()
+    os.chdir(home)
+    try:
+        return load("ready:archive", parameters)
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_an_archive_has_each_message_once_though_commits_are_lost(
+    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path, kind: str
+) -> None:
+    pipeline = archive(tmp_path, uri, name, kind, BATCH_RECORDS="10", COMPACT_EVERY="4")
+    publish(name, *bodies(0, 25))
+    assert run(pipeline).queries[0].rows == 25
+    commits = State(pipeline.state).checkpoints / "lake" / "commits"
+    assert forget_last(commits) == 2
+    publish(name, *bodies(25, 75))
+    run(pipeline)
+    path = tmp_path / "lake"
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    else:
+        found = rows(path)
+        names = [file.name for file in path.glob("date=*/*.parquet")]
+        assert any("compacted" in file for file in names), names
+    assert sorted(row["offset"] for row in found) == list(range(75))
+    assert {json.loads(row["body"])["id"] for row in found} == set(range(75))
+
+
+def test_an_archive_that_is_killed_goes_on(
+    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    publish(name, *bodies(0, 400))
+    pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="10", TRIGGER="0 seconds")
+    command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", "ready:archive"]
+    for word in ("BATCH_RECORDS=10", "TRIGGER=0 seconds", "PATH_TO=lake", f"NAME={name}"):
+        command += ["--set", word]
+    package = str(Path(headrace.__file__).parent.parent)
+    environment = {**os.environ, "URL": uri, "PYTHONPATH": package}
+    with (tmp_path / "run.log").open("wb") as log:
+        child = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        commits = State(pipeline.state).checkpoints / "lake" / "commits"
+        until(lambda: (commits / "2").exists(), "batches", 120)
+        with pytest.raises(PipelineError, match=f"is running by process {child.pid}"):
+            run(pipeline)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    run(pipeline)
+    assert offsets(tmp_path / "lake") == list(range(400))
+
+
+def test_rules_drop_and_keep_dead_letters(
+    make: Make, run: RunIt, publish: Publish, connection: blocking.Connection, uri: str, name: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    text = f"""{HEAD}
+        [tables.names]
+        type = "rows"
+        ddl = "id INT, name STRING"
+        rows = [ {{ id = 1, name = "one" }}, {{ id = 3, name = "three" }} ]
+        [[steps]]
+        name = "parsed"
+        sql = '''SELECT offset, body, headers, from_json(string(body), 'id INT').id AS id
+                 FROM messages'''
+        [[rules]]
+        name = "has_id"
+        view = "parsed"
+        check = "id >= 0"
+        action = "dead-letter"
+        to = "unreadable"
+        [[rules]]
+        name = "small"
+        view = "parsed"
+        check = "id < 100"
+        action = "drop"
+        [[rules]]
+        name = "odd"
+        view = "named"
+        check = "id % 2 = 1"
+        action = "dead-letter"
+        to = "even"
+        [[steps]]
+        name = "named"
+        sql = "SELECT p.offset, p.id, n.name FROM parsed p LEFT JOIN names n ON p.id = n.id"
+        [sinks.unreadable]
+        type = "stream"
+        name = "${{NAME}}.dead"
+        [sinks.even]
+        type = "json"
+        path = "even"
+        [sinks.lake]
+        from = "named"
+        type = "parquet"
+        path = "lake"
+    """
+    publish(f"{name}.dead", "first")
+    publish(name, *bodies(0, 4), Message(b"no json", headers={"from": "us"}), '{"id": 100}')
+    run(make(text, URI=uri, NAME=name))
+    assert sorted((row["id"], row["name"]) for row in rows(tmp_path / "lake")) == [
+        (1, "one"),
+        (3, "three"),
+    ]
+    even = [json.loads(line) for file in (tmp_path / "even").glob("*.json") for line in file.open()]
+    assert sorted(json.loads(one["row"])["id"] for one in even) == [0, 2]
+    assert {(one["rule"], one["view"]) for one in even} == {("odd", "named")}
+    with (
+        connection.channel() as channel,
+        channel.consume(f"{name}.dead", prefetch=5, arguments={"x-stream-offset": 1}) as consumer,
+    ):
+        letter = consumer.receive(10)
+    assert letter.body == b"no json"
+    headers = {key: value for key, value in letter.headers.items() if "stream" not in key}
+    assert headers == {
+        "from": "us", "x-pipeline": "test", "x-rule": "has_id", "x-view": "parsed"
+    }  # fmt: skip
+
+
+def test_a_rule_may_fail_the_pipeline(
+    make: Make, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    text = f"""{HEAD}
+        [[rules]]
+        name = "short"
+        view = "messages"
+        check = "length(body) < 3"
+        action = "fail"
+        [sinks.lake]
+        from = "messages"
+        type = "parquet"
+        path = "lake"
+    """
+    publish(name, "a", "b", "long")
+    pipeline = make(text, URI=uri, NAME=name)
+    told = f"rule 'short' of view 'messages' does not hold: {name} at offset 2"
+    with pytest.raises(PipelineError, match=told):
+        run(pipeline)
+    status = State(pipeline.state).status()
+    assert status is not None
+    assert (status.state, status.queries[0].state) == ("failed", "failed")
+    assert told in status.queries[0].error
+    assert list((tmp_path / "lake").glob("*.parquet")) == []
+
+
+def test_messages_are_once_in_a_database(
+    make: Make, run: RunIt, publish: Publish, spark: SparkSession, uri: str, name: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    url = f"jdbc:derby:{tmp_path / 'database'};create=true"
+    text = f"""{HEAD}
+        [[steps]]
+        name = "once"
+        sql = "SELECT properties.message_id AS id, timestamp AS moment, offset FROM messages"
+        watermark = {{ column = "moment", delay = "1 hour" }}
+        deduplicate = {{ by = ["id"] }}
+        [sinks.table]
+        from = "once"
+        type = "jdbc"
+        url = "{url}"
+        table = "messages"
+        driver = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
+    """
+    publish(name, *(Message(b"", message_id=str(number % 20)) for number in range(40)))
+    pipeline = make(text, URI=uri, NAME=name)
+    run(pipeline)
+    forget_last(State(pipeline.state).checkpoints / "table" / "commits")
+    run(pipeline)
+    found = spark.read.format("jdbc").option("url", url).option("dbtable", "messages").load()
+    assert sorted(int(row["id"]) for row in found.collect()) == list(range(20))
+
+
+def test_reset_shows_and_rewinds(
+    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="10")
+    state = State(pipeline.state)
+    publish(name, *bodies(0, 30))
+    run(pipeline)
+    told = list(checkpoint.described(pipeline, state, None))
+    assert told[0] == "lake: 3 batches are known, 2 is the last done"
+    assert told[-1] == f"  batch 2, done: up to {name} 30"
+    plan = checkpoint.plan(pipeline, state, "lake", 0, {})
+    assert plan.text.endswith(f"up to {name} 10: 20 records are read again, and written again")
+    backup = checkpoint.apply(state, plan)
+    assert (backup / "commits" / "2").exists()
+    run(pipeline)
+    assert offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30)])
+    plan = checkpoint.plan(pipeline, state, "lake", None, {name: 29})
+    checkpoint.apply(state, plan)
+    run(pipeline)
+    assert offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30), 29])
+    with pytest.raises(PipelineError, match=f"it reads no 'x', but {name}"):
+        checkpoint.plan(pipeline, state, "lake", None, {"x": 1})
+    checkpoint.apply(state, checkpoint.plan(pipeline, state, "lake", None, {}))
+    assert checkpoint.names(state) == []
+
+
+def test_a_checkpoint_is_not_used_for_something_else(
+    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    publish(name, *bodies(0, 3))
+    run(archive(tmp_path, uri, name))
+    with pytest.raises(PipelineError, match="was made for other sources or sinks"):
+        run(archive(tmp_path, uri, name, PATH_TO="elsewhere"))
