@@ -20,6 +20,10 @@ cdef class Store:
     cpdef unsigned long long publish_message(
         self, Message message, long long arrived_ms, bytes queue_ids
     ) except? 0
+    cpdef unsigned long long give_back(
+        self, Message message, long long arrived_ms, bytes queue_id
+    ) except? 0
+    cpdef long long arrival(self, Message message) except? -1
     cpdef settle(self, unsigned int queue_id, unsigned long long seq, unsigned long long position)
     cpdef int forget(self, unsigned int queue_id, unsigned long long position) except -2
     cpdef delivered(self, unsigned int queue_id, unsigned long long seq)

@@ -55,6 +55,17 @@ class Store:
         """
         return 0
 
+    def give_back(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
+        """Append a message for one queue that had settled it before; return its position.
+
+        It has the seq that it had then, and is not paged out. REDELIVERED is kept with it.
+        """
+        return 0
+
+    def arrival(self, message: Message) -> int:
+        """When a message of a queue arrived, in milliseconds; 0 when the store does not know."""
+        return 0
+
     def settle(self, queue_id: int, seq: int, position: int) -> None:
         """Forget that the queue owes this message. Idempotent."""
 

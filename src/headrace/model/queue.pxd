@@ -58,6 +58,8 @@ cdef class Queue:
     cdef public bint deleted
     cdef public str realm
     cdef public bint is_stream
+    cdef public bint is_hidden
+    cdef public str access_name
     cdef public bint limited
     cdef public bint ranked
     cdef public object exclusive_owner

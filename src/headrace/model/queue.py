@@ -149,6 +149,8 @@ class Queue:
         self.deleted = False
         self.realm = ""  # The access realm of the ticket that it was made with.
         self.is_stream = False
+        self.is_hidden = False  # The broker's own: nobody publishes to it or binds it.
+        self.access_name = name  # Who may read the queue of this name may read this one.
         # Limits; the virtual host fills them in from the arguments.
         self.max_length = -1
         self.max_length_bytes = -1

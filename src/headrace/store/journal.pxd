@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.message cimport (
-    C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_SCRATCH, Message,
+    C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, C_SCRATCH, Message,
 )
 from headrace.model.ports cimport Store
 from headrace.store.record cimport (
     C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE,
-    C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_SEALED, C_SETTLED,
+    C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, C_SEALED, C_SETTLED,
 )
 from headrace.store.record cimport first_word, intact, residue, seal, seal_around
 from headrace.store.scratch cimport Scratch
@@ -78,6 +78,11 @@ cdef class Journal(Store):
     @cython.locals(head=bytearray, data=bytes, position=u64, paged=bint, flags=u32)
     cpdef u64 publish_message(self, Message message, i64 arrived_ms, bytes queue_ids) except? 0
     @cython.locals(
+        n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, segment=Segment, i=u32,
+        position=u64,
+    )
+    cpdef u64 give_back(self, Message message, i64 arrived_ms, bytes queue_id) except? 0
+    @cython.locals(
         length=u64, size=u64, own_size=Py_ssize_t, b="u8*", at=Py_ssize_t, i=u32, position=u64
     )
     cpdef u64 append_large(self, u32 type, bytes own, list parts, bytes queue_ids) except? 0
@@ -121,6 +126,8 @@ cdef class Journal(Store):
     cpdef find(self, u64 position)
     @cython.locals(segment=Segment, offset=u64, at=Py_ssize_t, q=Py_ssize_t, n=Py_ssize_t, lo=Py_ssize_t)
     cpdef load_record(self, Message message)
+    @cython.locals(segment=Segment, offset=u64, at=Py_ssize_t, number=u32, lo=u64, d=bytes)
+    cpdef long long arrival(self, Message message) except? -1
     @cython.locals(number=u32, lo=u64, d=bytes, at=Py_ssize_t)
     cpdef slab(self, Segment segment, u64 offset)
     cpdef woken(self)

@@ -46,6 +46,7 @@ if not cython.compiled:
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import PERSISTENT as C_PERSISTENT
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
     from headrace.model.ports import Store
@@ -63,6 +64,7 @@ if not cython.compiled:
     from headrace.store.record import MOVED as C_MOVED
     from headrace.store.record import PREPARED as C_PREPARED
     from headrace.store.record import RESERVED as C_RESERVED
+    from headrace.store.record import RETURNED as C_RETURNED
     from headrace.store.record import SEALED as C_SEALED
     from headrace.store.record import SETTLED as C_SETTLED
     from headrace.store.record import first_word, intact, residue, seal, seal_around
@@ -325,6 +327,37 @@ class Journal(Store):
             message.parts = None
         return position
 
+    def give_back(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
+        """See :class:`Store`."""
+        n = len(message.data)
+        length = C_MESSAGE_HEAD + 4 + n
+        size = (length + 7) & ~7
+        self.flush_settled()  # What the queue settled before stands before it in the log.
+        self.reserve(size)
+        b = self.buffer
+        at = self.at
+        put64(b, at + size - 8, 0)
+        put64(b, at + 16, message.seq)
+        put64(b, at + 24, arrived_ms)
+        put64(b, at + 32, message.deadline_ms)
+        put32(b, at + 40, message.body_size)
+        put32(b, at + 44, 1)
+        put32(b, at + 48, n)
+        put16(b, at + 52, message.address_len)
+        b[at + 54] = C_PERSISTENT | (message.flags & (C_KIND_MASK | C_REDELIVERED))
+        b[at + 55] = message.priority
+        copy(b, at + C_MESSAGE_HEAD, queue_id, 0, 4)
+        copy(b, at + C_MESSAGE_HEAD + 4, message.data, 0, n)
+        segment = self.segment
+        seal(b, at, segment.seed, length, C_RETURNED)
+        i = segment.note(self.offset, 1, queue_id)
+        self.at = at + size
+        self.offset += size
+        segment.end = self.offset
+        self.appended += size
+        position = segment.number
+        return (position << 32) | i
+
     def append_large(self, type: int, own: bytes, parts: list[bytes], queue_ids: bytes) -> int:
         """Append a message whose body is not copied; return its position."""
         length = C_HEAD + len(own) + sum(map(len, parts))
@@ -384,7 +417,7 @@ class Journal(Store):
         size = (C_HEAD + len(head) + len(data) + 7) & ~7
         self.reserve(size)
         i = self.segment.note(self.offset, count, queue_ids)
-        self.append(C_MOVED, head + data)
+        self.append(C_RETURNED if record[4] == C_RETURNED else C_MOVED, head + data)
         position = self.segment.number
         return (position << 32) | i
 
@@ -817,6 +850,20 @@ class Journal(Store):
         if message.flags & C_LARGE:
             message.parts = self.load_body(segment, offset, slab, at, C_MESSAGE_HEAD + q + n)
         message.data = cut(slab, lo, lo + n)
+
+    def arrival(self, message: Message) -> int:
+        """See :class:`Store`. Only the time is read: what is resident needs no more of the disk."""
+        if not message.position or message.flags & C_SCRATCH:
+            return 0
+        segment, offset = self.find(message.position)
+        if offset >= segment.written:
+            slab, at = self.pending(segment, offset)
+            return get64(slab, at + 24)
+        for number, lo, d in self.slabs:
+            if number == segment.number and lo <= offset and offset - lo + 32 <= len(d):
+                return get64(d, offset - lo + 24)
+        found = self.disk.read(self.handle(segment), 8, offset + 24)
+        return get64(found, 0) if len(found) == 8 else 0
 
     def slab(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
         """Return octets that hold a checked record, a large one's body aside, and where it is."""

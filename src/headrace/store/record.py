@@ -32,7 +32,9 @@ A message::
     --+-------------+-------+----------+-------------+-------------+----------------+
 
 MESSAGE is a message that was published, MOVED one that compaction copied, for the queues that still
-owed it then; in the log of a stream, ``seq`` is the offset and there are no queues.
+owed it then; in the log of a stream, ``seq`` is the offset and there are no queues. RETURNED is one
+that a lease gave back to its queue: it has the seq, and with it the place, of a message that this
+queue settled when the lease took it, and that other queues may still owe.
 
 SETTLED and MARKED list runs of 16 octets: queue id (4), first seq (8), how many seqs follow each
 other (4). RESERVED is zeros (4), a queue id (4), a seq (8); DROPPED likewise. GROUP is the number
@@ -67,7 +69,8 @@ CLEAN = 11
 PREPARED = 12
 DECIDED = 13
 FACT = 14
-TYPE_MAX = 14
+RETURNED = 15
+TYPE_MAX = 15
 
 if not cython.compiled:
     C_HEAD = HEAD

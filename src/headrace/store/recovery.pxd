@@ -4,8 +4,9 @@ from headrace.model.message cimport (
     C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
 from headrace.store.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_MARKED, C_MESSAGE, C_MESSAGE_HEAD,
-    C_MOVED, C_PREPARED, C_RESERVED, C_SEALED, C_SETTLED, intact, next_intact,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_MARKED, C_MESSAGE,
+    C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, C_SEALED, C_SETTLED, intact,
+    next_intact,
 )
 from headrace.store.segment cimport Segment
 from headrace.wire.memory cimport copy, get16, get32, get64, put32, put64
@@ -41,6 +42,7 @@ cdef class Recovery:
     cdef public u64 ladder_top
     cdef public Py_ssize_t hint
     cdef public dict strays
+    cdef public dict returned
     cdef public dict queues
     cdef public dict settled
     cdef public dict drops
@@ -62,6 +64,9 @@ cdef class Recovery:
     cpdef message(self, Segment segment, bytearray d, Py_ssize_t at, u32 type)
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, middle=Py_ssize_t)
     cpdef Py_ssize_t find(self, u64 seq) except -2
+    cpdef take_back(self, u32 queue_id, u64 seq, Py_ssize_t row)
+    @cython.locals(row=Py_ssize_t)
+    cpdef Py_ssize_t find_of(self, u32 queue_id, u64 seq) except -2
     @cython.locals(row=Py_ssize_t, base=Py_ssize_t, owed=u32)
     cpdef settle_run(self, u32 queue_id, u64 seq, u32 count)
     cpdef settle_one_of_several(self, Py_ssize_t row, u32 owed, u32 queue_id)

@@ -52,6 +52,7 @@ if not cython.compiled:
     from headrace.store.record import MOVED as C_MOVED
     from headrace.store.record import PREPARED as C_PREPARED
     from headrace.store.record import RESERVED as C_RESERVED
+    from headrace.store.record import RETURNED as C_RETURNED
     from headrace.store.record import SEALED as C_SEALED
     from headrace.store.record import SETTLED as C_SETTLED
     from headrace.store.record import intact, next_intact
@@ -98,6 +99,7 @@ class Recovery:
         self.ladder_top = 0  # The last seq on it.
         self.hint = 0  # Where on the ladder the last look found something.
         self.strays: dict[int, int] = {}  # seq to row, for the rest.
+        self.returned: dict[tuple[int, int], int] = {}  # (queue id, seq) to row, for RETURNED.
         self.queues: dict[int, bytes] = {}  # By row, the queue ids where there are several.
         self.settled: dict[int, set[int]] = {}  # By row, which of several settled.
         self.drops: dict[int, tuple[int, int]] = {}  # Queue id: rows before the drop, last seq.
@@ -225,7 +227,7 @@ class Recovery:
                 at = following
                 continue
             type = d[at + 4]
-            if type in (C_MESSAGE, C_MOVED):
+            if type in (C_MESSAGE, C_MOVED, C_RETURNED):
                 self.message(segment, d, at, type)
                 self.clean = False
             elif type == C_SEALED:
@@ -276,6 +278,9 @@ class Recovery:
         put32(self.rows, base + C_AT_OWED, count)
         if count > 1:
             self.queues[row] = bytes(d[at + C_MESSAGE_HEAD : at + C_MESSAGE_HEAD + 4 * count])
+        if type == C_RETURNED:
+            self.take_back(get32(d, at + C_MESSAGE_HEAD), seq, row)
+            return
         if type == C_MESSAGE and seq > self.ladder_top:
             if self.ladder_count == self.ladder_room:
                 self.ladder_room = 4096 if self.ladder_room == 0 else self.ladder_room * 2
@@ -291,6 +296,19 @@ class Recovery:
         if earlier >= 0:
             put32(self.rows, earlier * C_ROW + C_AT_OWED, 0)
         self.strays[seq] = row
+
+    def take_back(self, queue_id: int, seq: int, row: int) -> None:
+        """Take in a message that a lease gave back; what other queues owe of it stands."""
+        self.settle_run(queue_id, seq, 1)  # Already done, unless a damaged place held that.
+        self.returned[queue_id, seq] = row
+
+    def find_of(self, queue_id: int, seq: int) -> int:
+        """Return the row of a message as one queue has it; -1 when there is none."""
+        if self.returned:
+            row = self.returned.get((queue_id, seq), -1)
+            if row >= 0:
+                return row
+        return self.find(seq)
 
     def find(self, seq: int) -> int:
         """Return the row of a message; -1 when there is none."""
@@ -381,7 +399,7 @@ class Recovery:
         if seq + count - 1 > self.last_seq:
             self.last_seq = seq + count - 1
         while count:
-            row = self.find(seq)
+            row = self.find_of(queue_id, seq)
             if row >= 0:
                 base = row * C_ROW
                 owed = get32(self.rows, base + C_AT_OWED)
@@ -466,7 +484,7 @@ class Recovery:
         """Keep damaged octets aside and say so."""
         self.quarantined += 1
         concerned = ""
-        if hi - lo > C_MESSAGE_HEAD and d[lo + 4] in (C_MESSAGE, C_MOVED):
+        if hi - lo > C_MESSAGE_HEAD and d[lo + 4] in (C_MESSAGE, C_MOVED, C_RETURNED):
             count = get32(d, lo + 44)
             if 0 < count < 1000 and hi - lo >= C_MESSAGE_HEAD + 4 * count:
                 ids = [get32(d, lo + C_MESSAGE_HEAD + 4 * k) for k in range(count)]
@@ -550,7 +568,7 @@ class Recovery:
                     publishes.append((message, ids))
             settles = []
             for queue_id, seq, outcome in prepared.settles:
-                row = self.find(seq)
+                row = self.find_of(queue_id, seq)
                 if row < 0:
                     damaged = damaged or self.quarantined > 0
                 elif queue_id in self.owing(row):
@@ -569,7 +587,7 @@ class Recovery:
     def messages(self) -> Iterator[tuple[int, Message, int]]:
         """Give all that is owed and not held back, in order of seq."""
         order: Iterable[int] = range(self.row_count)
-        if self.strays:
+        if self.strays or self.returned:
             order = sorted(order, key=self.seq_of)
         for row in order:
             base = row * C_ROW
@@ -601,6 +619,7 @@ class Recovery:
         message.position = get64(rows, base + C_AT_POSITION)
         message.priority = rows[base + 39]
         flags = C_PERSISTENT | C_PAGED | (rows[base + 38] & (C_LARGE | C_KIND_MASK))
+        flags |= rows[base + 38] & C_REDELIVERED
         delivered = bool(self.reserved) and message.seq <= self.reserved.get(queue_id, 0)
         if delivered or (self.marks and (queue_id, message.seq) in self.marks):
             flags |= C_REDELIVERED

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.message cimport (
+    C_KIND_MASK, C_PERSISTENT, C_REDELIVERED, Message, new_message,
+)
+from headrace.model.stream cimport StreamLog
+from headrace.model.tally cimport C_MESSAGE_OVERHEAD
+
+cdef enum:
+    C_TAIL = 24
+
+@cython.locals(flags=cython.int)
+cpdef bytes packed(Message message, bytes data)
+@cython.locals(at=Py_ssize_t, message=Message)
+cpdef Message unpacked(bytes raw, Py_ssize_t address_len, Py_ssize_t body_size)
+@cython.locals(found=list, raw=bytes, address_len=Py_ssize_t, body_size=Py_ssize_t, at=Py_ssize_t,
+               data=bytes)
+cpdef list shown(list entries, object render)
+
+cdef class LeaseLog(StreamLog):
+    cdef public object render
+
+    cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    cpdef list read_raw(self, unsigned long long offset, Py_ssize_t octets_max)
+    @cython.locals(gone=cython.longlong, octets=cython.longlong)
+    cpdef forget_below(self, unsigned long long offset, unsigned long long position)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of a lease on a disk: that of a stream, which loses what was settled.
+
+What was settled or released is nobody's to read any more, and its segments go. A file is removed
+only when the fact that says how far the lease is settled is durable: a crash before that brings the
+lease back as it was, with all its messages.
+"""
+
+from typing import Any
+
+import cython
+
+from headrace.store.stream_log import Removal
+
+if not cython.compiled:
+    from headrace.model.lease_log import as_it_is, shown
+    from headrace.store.journal import Journal
+    from headrace.store.stream_log import DiskStreamLog
+
+SEGMENT_SIZE = 8 << 20  # Octets: what was settled is gone but for one segment.
+
+
+class DiskLeaseLog(DiskStreamLog):
+    """The durable log of one lease."""
+
+    def __init__(self, directory: str, journal: Journal, *, segment_size: int) -> None:
+        """Open the log, recovering what is there.
+
+        Raises:
+            StoreError, OSError: it cannot be read.
+        """
+        self.render: Any = as_it_is
+        self.pending = 0  # Where the log must be durable before files below ``first_offset`` go.
+        DiskStreamLog.__init__(
+            self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)
+        )
+
+    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+        return shown(DiskStreamLog.read(self, offset, octets_max), self.render)
+
+    def read_raw(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+        """See :class:`LeaseLog`."""
+        return DiskStreamLog.read(self, offset, octets_max)
+
+    def forget_below(self, offset: int, position: int) -> None:
+        """See :class:`LeaseLog`."""
+        if offset > self.first_offset:
+            self.first_offset = offset
+            self.pending = position
+        self.trim(0)
+
+    def trim(self, now_ms: int) -> None:
+        """Remove the segments that nobody needs."""
+        segments = self.segments
+        if len(segments) < 2 or self.pending > self.journal.synced:
+            return
+        gone = 0
+        while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
+            if segments[gone + 1].first_offset > self.first_offset:
+                break
+            gone += 1
+        if not gone:
+            return
+        dropped = segments[:gone]
+        del segments[:gone]
+        for segment in dropped:
+            self.octets -= segment.end
+            self.close_handle(segment)
+        self.recent.clear()
+        self.places.clear()
+        self.journal.writer.submit(Removal([segment.path for segment in dropped], None))
