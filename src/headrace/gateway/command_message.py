@@ -44,7 +44,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     destination = command.destination or ""
     try:
         queue = session.queue_of(command.queue)
-        session.check_access("read", "queue", queue.name)
+        session.check_access("read", "queue", queue.access_name)
     except ModelError as error:
         raise translate(error, command, "queue") from None
     accept_mode = command.accept_mode or 0

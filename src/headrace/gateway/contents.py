@@ -15,15 +15,24 @@ from headrace.gateway.neutral_values import (
     table_of_entries,
 )
 from headrace.model.deadletter import Content, UnreadableError
-from headrace.model.message import KIND_MASK, KIND_TRANSFER, LARGE, Message, new_message
+from headrace.model.message import (
+    KIND_MASK,
+    KIND_TRANSFER,
+    LARGE,
+    REDELIVERED,
+    Message,
+    new_message,
+)
 from headrace.protocol.connection_0_x import framed
 from headrace.wire.memory import get32
+from headrace.wire.properties import with_header_entry
 from headrace.wire.table import check_table, decode_table, encode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PERSISTENT_MODE = 2
+REDELIVERED_ENTRY = b"\x0dx-redeliveredt\x01"
 
 
 class Contents:
@@ -68,6 +77,25 @@ class Contents:
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the filter value that a message of class basic was published with."""
         return self._basic.filter_value(data, address_len)
+
+    def leased(self, message: Message) -> bytes:
+        """Return the data of a leased message as its readers see it: as streams keep it.
+
+        The header ``x-redelivered`` says that the message was delivered before.
+
+        Raises:
+            UnreadableError: it cannot be said so.
+        """
+        data = self.joined(message)
+        if not message.flags & REDELIVERED:
+            return data
+        at = message.address_len + 2
+        size = get32(data, at + 3)
+        payload = data[at + 7 : at + 7 + size]
+        if REDELIVERED_ENTRY in payload:
+            return data
+        payload = with_header_entry(payload, REDELIVERED_ENTRY)
+        return data[:at] + framed(2, 0, payload) + data[at + 8 + size :]
 
 
 class TransferContents:

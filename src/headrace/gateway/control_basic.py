@@ -98,7 +98,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
         queue = reply_to.make_queue(connection, channel, method.no_ack)
     else:
         queue = queue_of(connection, channel, method.queue)
-        check_access(connection, "read", "queue", queue.name)
+        check_access(connection, "read", "queue", queue.access_name)
     vhost = connection.vhost.name
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     consumers = channel.consumers

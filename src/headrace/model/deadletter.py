@@ -63,6 +63,13 @@ class Contents(Protocol):
             UnreadableError: the headers do not fit.
         """
 
+    def leased(self, message: Message) -> bytes:
+        """Return the data of a leased message as its readers see it.
+
+        Raises:
+            UnreadableError: it cannot be said so.
+        """
+
     def joined(self, message: Message) -> bytes:
         """Return the data of a message as streams keep it: class basic, with its body.
 

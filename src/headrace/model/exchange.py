@@ -231,7 +231,7 @@ class DefaultExchange(Exchange):
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         queue = self._queues.get(routing_key)
-        if queue is not None:
+        if queue is not None and not queue.is_hidden:
             into[queue] = None
 
     def _index(self, binding: Binding) -> None:

@@ -7,17 +7,21 @@ from headrace.model.ports cimport Store
 from headrace.model.queue cimport Queue
 from headrace.model.stream cimport Stream, StreamLog
 
+cdef long long SLICE_OCTETS
+cdef Py_ssize_t READ_OCTETS
+
 cdef class Lease(Stream):
     cdef public Queue source
     cdef public str group
+    cdef public object kept
     cdef public unsigned long long settled
 
     cpdef int offer(self, Message message) except -1
     cpdef admit(self, Message message)
     @cython.locals(source=Queue, log=StreamLog, store=Store, before=cython.longlong,
                    count=cython.longlong, octets=cython.longlong, now_ms=cython.longlong,
-                   message=Message, data=bytes, arrived_ms=cython.longlong)
-    cpdef tuple take_some(self, long long messages_max, long long octets_max)
+                   message=Message, data=bytes, arrived_ms=cython.longlong, full=cython.bint)
+    cpdef tuple take_some(self, long long messages_max, long long octets_max, bint one)
     cpdef bytes whole(self, Message message)
     @cython.locals(source=Queue, offset=cython.ulonglong, raw=bytes, address_len=Py_ssize_t,
                    body_size=Py_ssize_t, arrived_ms=cython.longlong, message=Message,

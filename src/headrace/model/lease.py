@@ -36,6 +36,7 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
+SLICE_OCTETS = 1 << 20  # Taken at a time, and somewhat more if the last one is large.
 READ_OCTETS = 262144  # What is read from the log at a time to be given back or rejected.
 
 
@@ -47,6 +48,7 @@ class Lease(Stream):
         self.is_hidden = True
         self.source: Any = None  # The queue.
         self.group = ""
+        self.kept: Any = log  # The same, as one that knows where its records came from.
         self.settled = 0  # Every number below it is settled or given back.
 
     def follow(self, source: Queue, group: str) -> None:
@@ -56,7 +58,7 @@ class Lease(Stream):
         self.access_name = source.name
         contents = None if self.vhost is None else self.vhost.contents
         if contents is not None:
-            self.log.render = contents.leased
+            self.kept.render = contents.leased
 
     def offer(self, message: Message) -> int:
         """Nobody publishes here."""
@@ -65,10 +67,11 @@ class Lease(Stream):
     def admit(self, message: Message) -> None:
         """Nobody publishes here."""
 
-    def take_some(self, messages_max: int, octets_max: int) -> tuple[int, int]:
-        """Take ready messages in their order; return how many, and how many octets they have.
+    def take_some(self, messages_max: int, octets_max: int, one: bool) -> tuple[int, int, bool]:
+        """Take a slice of the ready messages in their order.
 
-        At least one, if there is one: it may have more than ``octets_max``.
+        Return how many, how many octets they have, and whether the next one would have been too
+        large. With ``one`` the first may have more than ``octets_max``.
         """
         source: Queue = self.source
         log = self.log
@@ -77,7 +80,8 @@ class Lease(Stream):
         count = 0
         octets = 0
         now_ms = self.tally.now_ms
-        while count < messages_max:
+        full = False
+        while count < messages_max and octets < SLICE_OCTETS:
             message = source.take()
             if message is None:
                 break
@@ -88,23 +92,22 @@ class Lease(Stream):
                     source.leave(message)
                     continue
             octets += len(data)
-            if octets > octets_max and count:
+            if octets > octets_max and (count or not one):
                 octets -= len(data)
                 source.put_back(message)
+                full = True
                 break
             arrived_ms = store.arrival(message)
             if arrived_ms <= 0:
                 arrived_ms = now_ms
-            log.append(
-                packed(message, data), message.address_len, message.body_size, arrived_ms
-            )
+            log.append(packed(message, data), message.address_len, message.body_size, arrived_ms)
             count += 1
             source.leave(message)
         source.delivered += count
         source.used_ms = now_ms
         self.published += count
         self.tally.memory_used += log.held - before
-        return count, octets
+        return count, octets, full
 
     def whole(self, message: Message) -> bytes | None:
         """Return the data of a message in one piece; None when no reader could be shown it.
@@ -114,7 +117,7 @@ class Lease(Stream):
         contents = self.vhost.contents
         parts = b"" if message.parts is None else b"".join(message.parts)
         if contents is None:
-            return message.data + parts
+            return bytes(message.data + parts)
         try:
             joined: bytes = contents.joined(message)
         except deadletter.UnreadableError as error:
@@ -122,15 +125,14 @@ class Lease(Stream):
             self.vhost.dead_letter(message, self.source, deadletter.UNCONVERTIBLE, str(error))
             return None
         if message.flags & C_KIND_MASK:
-            return message.data + parts
+            return bytes(message.data + parts)
         return joined
 
     def return_some(self, upto: int) -> int:
         """Give back a slice of what is leased below a number; return how many messages."""
         source: Queue = self.source
-        log = self.log
         count = 0
-        for offset, raw, address_len, body_size, arrived_ms in log.read_raw(
+        for offset, raw, address_len, body_size, arrived_ms in self.kept.read_raw(
             self.settled, READ_OCTETS
         ):
             if offset >= upto:
@@ -163,7 +165,7 @@ class Lease(Stream):
         """
         done = 0
         wanted = len(numbers)
-        batch = self.log.read_raw(numbers[0], READ_OCTETS)
+        batch = self.kept.read_raw(numbers[0], READ_OCTETS)
         for offset, raw, address_len, body_size, _ in batch:
             if offset < numbers[done]:
                 continue

@@ -71,8 +71,7 @@ def shown(entries: list[Entry], render: Render) -> list[Entry]:
 
 def as_it_is(message: Message) -> bytes:
     """Show a message as it is, where nothing converts."""
-    assert message.data is not None
-    return message.data
+    return bytes(message.data)
 
 
 class LeaseLog(StreamLog):

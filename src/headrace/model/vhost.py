@@ -46,6 +46,8 @@ from headrace.model.errors import (
 from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
 from headrace.model.facts import Facts
 from headrace.model.lanes import lane_of
+from headrace.model.lease import Lease
+from headrace.model.leases import Leases
 from headrace.model.limits import apply_arguments
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.ports import Files
@@ -123,6 +125,7 @@ class VirtualHost:
         self._deadline_hook = self._on_deadline
         self.branches = Branches(self)
         self.facts = Facts(store)
+        self.leases = Leases(self)
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
@@ -147,15 +150,16 @@ class VirtualHost:
                 )
             )
         for q in saved.queues:
-            self._add_queue(
-                self._make_queue(
-                    q.name,
-                    id=q.id,
-                    durable=True,
-                    auto_delete=q.auto_delete,
-                    arguments=dict(q.arguments) or NO_ARGUMENTS,
-                )
+            queue = self._make_queue(
+                q.name,
+                id=q.id,
+                durable=True,
+                auto_delete=q.auto_delete,
+                arguments=dict(q.arguments) or NO_ARGUMENTS,
             )
+            self._add_queue(queue)
+            if isinstance(queue, Lease):
+                self.leases.adopt(queue)
         for b in saved.bindings:
             source = self.exchanges.get(b.source)
             where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
@@ -358,11 +362,31 @@ class VirtualHost:
         if name not in self.queues:
             return 0
         queue = self.find_queue(name, owner)
+        if queue.is_hidden:
+            raise AccessRefused(f"{self._queue(name)} is the broker's own")
         if if_unused and queue.consumer_count():
             raise PreconditionFailed(f"{self._queue(name)} in use")
         if if_empty and (queue.ready_count or queue.lanes_ready()):
             raise PreconditionFailed(f"{self._queue(name)} not empty")
         return self._remove_queue(queue)
+
+    def make_hidden(self, name: str, arguments: Mapping[str, Any]) -> Queue:
+        """Make a durable stream of the broker's own, to which nobody publishes.
+
+        Raises:
+            InvalidArgument: streams are not served.
+        """
+        if self.make_stream is None:
+            raise InvalidArgument(f"{self._queue(name)} cannot be: streams are not served")
+        queue_id = self.definitions.save_queue(self.name, QueueRecord(0, name, False, arguments))
+        queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
+        self._add_queue(queue)
+        self._changed()
+        return queue
+
+    def remove_hidden(self, queue: Queue) -> None:
+        """Delete what :meth:`make_hidden` made."""
+        self._remove_queue(queue)
 
     def queue_unused(self, queue: Queue) -> None:
         """The last consumer of an auto-delete queue has gone."""
@@ -627,7 +651,7 @@ class VirtualHost:
         """Delete a queue that was not used for its x-expires; return when to look again."""
         if queue.deleted:
             return 0
-        if queue.consumer_count():
+        if queue.consumer_count() or self.leases.in_use(queue):
             return now_ms + queue.expires_ms
         due = queue.used_ms + queue.expires_ms
         if due > now_ms:
@@ -746,6 +770,8 @@ class VirtualHost:
         end: Destination
         if kind == QUEUE:
             end = self.find_queue(name, owner)
+            if end.is_hidden:
+                raise AccessRefused(f"{self._queue(name)} is the broker's own")
         else:
             end = self.find_exchange(name)
         return Binding(start, end, routing_key, arguments)
@@ -831,7 +857,10 @@ class VirtualHost:
             self.agenda.remove(lane)
         self._changed()
         self._leave_unused(sources)
-        return queue.destroy()
+        count = queue.destroy()
+        if queue.durable and not queue.is_hidden:
+            self.leases.queue_gone(queue)
+        return count
 
     def _changed(self) -> None:
         self.tally.generation += 1

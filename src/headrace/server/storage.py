@@ -14,6 +14,9 @@ from headrace.gateway.access import hash_password
 from headrace.model.arguments import age_ms
 from headrace.model.definitions import NoDefinitions
 from headrace.model.lanes import lane_of
+from headrace.model.lease import Lease
+from headrace.model.lease_log import LeaseLog
+from headrace.model.leases import ARGUMENT
 from headrace.model.message import KIND_MASK
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
@@ -24,6 +27,7 @@ from headrace.model.vhost import VirtualHost
 from headrace.server.settings import Settings
 from headrace.store.definitions import SqliteDefinitions
 from headrace.store.journal import Journal
+from headrace.store.lease_log import DiskLeaseLog
 from headrace.store.schema import DataDirectory
 from headrace.store.staging import Staging
 from headrace.store.stream_log import DiskStreamLog
@@ -172,6 +176,8 @@ class Storage:
         max_length_bytes = arguments.get("x-max-length-bytes", -1)
         max_age_ms = age_ms(arguments.get("x-max-age", "")) or -1
         store = self.stores[host]
+        if ARGUMENT in arguments:
+            return self.make_lease(host, name, store, **options)
         if self.data is None or not isinstance(store, Journal):
             return Stream(name, StreamLog(max_length_bytes, max_age_ms), **options)
         home = self.data.vhost(self.vhost_ids[host]) / "streams" / str(options["id"])
@@ -184,6 +190,14 @@ class Storage:
             max_age_ms=max_age_ms,
         )
         return Stream(name, log, **options)
+
+    def make_lease(self, host: str, name: str, store: Store, **options: Any) -> Queue:
+        """Make the hidden stream of a lease."""
+        if self.data is None or not isinstance(store, Journal):
+            return Lease(name, LeaseLog(), **options)
+        home = self.data.vhost(self.vhost_ids[host]) / "streams" / str(options["id"])
+        log = DiskLeaseLog(str(home), store, segment_size=self.settings.segment_size)
+        return Lease(name, log, **options)
 
     def recover(self, vhost: VirtualHost) -> None:
         """Give a virtual host's queues back what they hold."""
@@ -199,6 +213,7 @@ class Storage:
                 lane_of(queue, message.flags & KIND_MASK).restore(message, arrived_ms)
         vhost.branches.restore(store.kept)
         store.kept = []
+        vhost.leases.restore()
         if isinstance(store, Journal):
             self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
 

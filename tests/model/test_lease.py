@@ -1,0 +1,524 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases in memory: what is taken, settled, rejected and given back, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import pytest
+
+from headrace.gateway.contents import Contents
+from headrace.model.agenda import Agenda
+from headrace.model.errors import IllegalState, InvalidArgument, NotFound, PreconditionFailed
+from headrace.model.lease import Lease
+from headrace.model.lease_log import LeaseLog
+from headrace.model.leases import Settled, Taken
+from headrace.model.message import REDELIVERED, Message, new_message
+from headrace.model.ports import Store
+from headrace.model.queue import Consumer, Queue
+from headrace.model.stream import Stream, StreamLog
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.protocol.connection_0_x import framed
+from headrace.spec.tables import V0_9_1
+from headrace.wire.memory import get32
+
+T = TypeVar("T")
+FINISHED = object()
+
+
+def make_stream(name: str, **options: Any) -> Queue:
+    if "x-lease-of" in options["arguments"]:
+        return Lease(name, LeaseLog(), **options)
+    return Stream(name, StreamLog(), **options)
+
+
+def finish(steps: Generator[None, None, T], most: int = 10_000) -> T:
+    for _ in range(most):
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+    raise AssertionError("it does not end")
+
+
+def written(body: bytes, **properties: Any) -> Message:
+    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
+    data = b"\x00\x01q\x00\x00" + framed(2, 0, header)
+    if body:
+        data += framed(3, 0, body)
+    return new_message(data, 3, len(body))
+
+
+def properties_of(data: bytes, address_len: int) -> BasicProperties:
+    at = address_len + 2
+    size = get32(data, at + 3)
+    found = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])[2]
+    assert isinstance(found, BasicProperties)
+    return found
+
+
+class Host:
+    """A virtual host in memory with one queue."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.tally = Tally(now_ms=1_000_000)
+        self.agenda = Agenda()
+        self.open: set[int] = {1, 2}
+        self.vhost = VirtualHost(
+            "/",
+            store=Store(),
+            tally=self.tally,
+            agenda=self.agenda,
+            contents=Contents(),
+            make_stream=make_stream,
+        )
+        self.vhost.leases.is_open = self.open.__contains__
+        fields = {name.replace("_", "-"): value for name, value in arguments.items()}
+        self.queue = self.vhost.declare_queue("q", durable=True, arguments=fields)
+        self.dead = self.vhost.declare_queue("dead", durable=True)
+        self.number = 0
+
+    def publish(self, count: int = 1, *, priority: int = 0, ttl_ms: int = 0) -> None:
+        for _ in range(count):
+            message = written(b"%d" % self.number)
+            self.number += 1
+            message.priority = priority
+            message.deadline_ms = self.tally.now_ms + ttl_ms if ttl_ms else 0
+            self.vhost.deliver(message, [self.queue], True)
+
+    def claim(self, group: str = "g", owner: str = "o", connection: int = 1, **terms: Any) -> Lease:
+        return self.vhost.leases.claim(self.queue, group, owner, connection, **terms)
+
+    def take(self, lease: Lease, *args: int, **limits: int) -> Taken:
+        return finish(self.vhost.leases.take(lease, *args, **limits))
+
+    def settle(self, lease: Lease, upto: int, rejects: tuple[int, ...] = ()) -> Settled:
+        return finish(self.vhost.leases.settle(lease, upto, rejects))
+
+    def release(self, lease: Lease, *, forget: bool = False) -> int:
+        return finish(self.vhost.leases.release(lease, forget=forget))
+
+    def read(self, lease: Lease) -> list[int]:
+        return [number_of(data) for _, data, *_ in lease.log.read(lease.settled, 1 << 30)]
+
+    def rest(self, queue: Queue | None = None) -> list[int]:
+        """Take what is in a queue off it."""
+        queue = queue or self.queue
+        found = []
+        while (message := queue.get(Consumer(queue, "", True))) is not None:
+            assert message.data is not None
+            found.append(number_of(message.data))
+            queue.leave(message)
+        return found
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(20):
+            self.tally.now_ms += int(seconds * 50)
+            while self.agenda.next_ms and self.agenda.next_ms <= self.tally.now_ms:
+                self.agenda.run(self.tally.now_ms)
+                self.tally.now_ms += 1
+
+
+def number_of(data: bytes) -> int:
+    at = 5
+    at += 8 + get32(data, at + 3)
+    return int(data[at + 7 : -1])
+
+
+def test_a_lease_is_a_range_that_is_read_again_and_again() -> None:
+    host = Host()
+    host.publish(10)
+    lease = host.claim()
+    assert lease.name == "amq.headrace.lease.q.g"
+    taken = host.take(lease, messages=4)
+    assert (taken.first, taken.last) == (0, 4)
+    assert host.queue.ready_count == 6
+    assert host.read(lease) == host.read(lease) == [0, 1, 2, 3]
+    assert host.settle(lease, 2) == Settled(2, 4, 0)
+    assert host.read(lease) == [2, 3]
+    assert host.take(lease, 4, messages=100)[:2] == (4, 10)
+    assert host.settle(lease, 10).settled == 10
+    assert lease.count() == 0
+    assert host.take(lease) == Taken(10, 10, 0)
+    assert host.tally.memory_used == 0
+
+
+def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
+    host = Host()
+    host.publish(10)
+    lease = host.claim()
+    first = host.take(lease, 0, messages=6)
+    assert host.take(lease, 0, messages=6) == first
+    assert host.queue.ready_count == 4
+    assert host.take(lease, 2, messages=3)[:2] == (2, 5)
+    assert host.take(lease, 0, octets=1)[:2] == (0, 1)
+    assert host.take(lease, 0, messages=6, octets=first.octets // 2)[:2] == (0, 3)
+    with pytest.raises(PreconditionFailed, match="7 is not within what is leased, 0 to 6"):
+        host.take(lease, 7)
+    host.settle(lease, 3)
+    with pytest.raises(PreconditionFailed, match="2 is not within what is leased, 3 to 6"):
+        host.take(lease, 2)
+
+
+def test_octets_limit_a_take_but_never_to_nothing() -> None:
+    host = Host()
+    host.publish(10)
+    lease = host.claim()
+    one = host.take(lease, octets=1)
+    assert one.last == 1
+    assert host.take(lease, octets=3 * one.octets)[:2] == (1, 4)
+    assert host.take(lease, octets=4 * one.octets - 1)[:2] == (4, 7)
+    assert host.rest() == [7, 8, 9]
+
+
+def test_what_is_rejected_is_a_dead_letter_once() -> None:
+    host = Host(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    host.publish(10)
+    lease = host.claim()
+    host.take(lease)
+    assert host.settle(lease, 5, (1, 3)) == Settled(5, 10, 2)
+    assert host.settle(lease, 5, (1, 3)) == Settled(5, 10, 0)
+    assert host.settle(lease, 7, (1, 3, 6)) == Settled(7, 10, 1)
+    message = host.dead.get(Consumer(host.dead, "", True))
+    assert message is not None
+    assert message.data is not None
+    headers = properties_of(message.data, message.address_len).headers
+    assert headers is not None
+    assert headers["x-first-death-reason"] == "rejected"
+    assert headers["x-first-death-queue"] == "q"
+    assert [number_of_letter(message), *letters(host)] == [1, 3, 6]
+    with pytest.raises(PreconditionFailed, match="9 is rejected, but not below 9"):
+        host.settle(lease, 9, (9,))
+    with pytest.raises(PreconditionFailed, match="11 is beyond what is leased, which ends with 10"):
+        host.settle(lease, 11)
+
+
+def number_of_letter(message: Message) -> int:
+    assert message.data is not None
+    return int(message.data[message.data.rindex(b"\x00", 0, -2) + 2 : -1])
+
+
+def letters(host: Host) -> list[int]:
+    found = []
+    while (message := host.dead.get(Consumer(host.dead, "", True))) is not None:
+        found.append(number_of_letter(message))
+        host.dead.leave(message)
+    return found
+
+
+def test_many_rejects_are_done_in_slices() -> None:
+    host = Host(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    host.publish(1000)
+    lease = host.claim()
+    host.take(lease)
+    steps = host.vhost.leases.settle(lease, 1000, range(0, 1000, 2))
+    next(steps)
+    done = host.dead.ready_count
+    assert 0 < done < 500
+    steps.close()  # The client is gone; it asks again.
+    assert lease.settled == 2 * done - 1
+    assert host.settle(lease, 1000, tuple(range(0, 1000, 2))).rejected == 500 - done
+    assert letters(host) == list(range(0, 1000, 2))
+
+
+def test_what_is_given_back_returns_to_its_place() -> None:
+    host = Host()
+    host.publish(6)
+    lease = host.claim()
+    host.take(lease, messages=4)
+    host.publish(2)
+    host.settle(lease, 1)
+    assert host.release(lease) == 3
+    message = host.queue.get(Consumer(host.queue, "", True))
+    assert message is not None
+    assert message.flags & REDELIVERED
+    host.queue.leave(message)
+    assert host.rest() == [2, 3, 4, 5, 6, 7]
+    assert lease.count() == 0
+    assert host.tally.memory_used == 0
+    host.publish(1)
+    assert host.take(lease)[:2] == (4, 5)  # Numbers are never used again.
+
+
+def test_priorities_are_those_of_the_queue() -> None:
+    host = Host(x_max_priority=3)
+    for priority in (0, 3, 1, 3):
+        host.publish(1, priority=priority)
+    lease = host.claim()
+    host.take(lease, messages=3)
+    assert host.read(lease) == [1, 3, 2]
+    host.publish(1, priority=3)
+    host.release(lease)
+    assert host.rest() == [1, 3, 4, 2, 0]
+
+
+def test_nothing_expires_while_it_is_leased() -> None:
+    host = Host(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    host.publish(2, ttl_ms=1000)
+    host.publish(1, ttl_ms=50_000)
+    lease = host.claim()
+    host.take(lease)
+    host.pass_time(10)
+    assert host.read(lease) == [0, 1, 2]
+    host.release(lease)
+    assert host.rest() == [2]
+    assert letters(host) == [0, 1]
+
+
+def test_what_expired_is_not_taken() -> None:
+    host = Host()
+    host.publish(2, ttl_ms=1000)
+    host.publish(1)
+    lease = host.claim()
+    host.tally.now_ms += 2000
+    assert host.take(lease)[:2] == (0, 1)
+    assert host.read(lease) == [2]
+
+
+def test_the_length_limit_counts_what_is_ready() -> None:
+    host = Host(x_max_length=3)
+    host.publish(3)
+    lease = host.claim()
+    host.take(lease)
+    host.publish(3)
+    assert host.queue.ready_count == 3
+    host.release(lease)
+    assert host.rest() == [3, 4, 5]  # As what consumers give back: there is room for three.
+
+
+def test_a_message_comes_back_as_often_as_the_queue_allows() -> None:
+    host = Host(x_delivery_limit=2, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    host.publish(1)
+    lease = host.claim()
+    for _ in range(3):
+        host.take(lease)
+        host.release(lease)
+    assert host.queue.ready_count == 0
+    assert letters(host) == [0]
+
+
+def test_a_redelivered_message_says_so_to_readers() -> None:
+    host = Host()
+    host.publish(2)
+    lease = host.claim()
+    host.take(lease, messages=1)
+    host.release(lease)
+    host.take(lease)
+    shown = lease.log.read(1, 1 << 20)
+    assert [properties_of(data, 3).headers for _, data, *_ in shown] == [
+        {"x-redelivered": True},
+        None,
+    ]
+    host.release(lease)
+    message = host.queue.get(Consumer(host.queue, "", True))
+    assert message is not None
+    assert message.data is not None
+    assert properties_of(message.data, 3).headers is None  # The message itself is as it was.
+
+
+def test_two_groups_take_different_messages() -> None:
+    host = Host()
+    host.publish(6)
+    one, two = host.claim("one"), host.claim("two")
+    host.take(one, messages=2)
+    host.take(two, messages=2)
+    host.take(one, messages=2)
+    assert (host.read(one), host.read(two)) == ([0, 1, 4, 5], [2, 3])
+    host.release(one)
+    host.release(two)
+    assert host.rest() == list(range(6))
+
+
+def test_consumers_go_first() -> None:
+    host = Host()
+
+    class Greedy(Consumer):
+        def can(self) -> bool:
+            return True
+
+    host.queue.add_consumer(Greedy(host.queue, "", True))
+    host.publish(3)
+    lease = host.claim()
+    assert host.take(lease)[:2] == (0, 0)
+
+
+def test_a_second_owner_is_refused_while_the_first_is_alive() -> None:
+    host = Host()
+    leases = host.vhost.leases
+    lease = host.claim(owner="first", connection=1, timeout_s=10)
+    with pytest.raises(IllegalState, match="'first', whose connection is open"):
+        host.claim(owner="second", connection=2)
+    host.pass_time(100)
+    with pytest.raises(IllegalState, match="whose connection is open"):
+        leases.own(lease, "second", 2)
+    host.open.discard(1)
+    with pytest.raises(IllegalState, match=r"'first', for another \d+\.\d s"):
+        leases.own(lease, "second", 2)
+    host.pass_time(10)
+    leases.own(lease, "second", 2)
+    assert leases.owner_of(lease) == "second"
+    host.open.add(3)
+    host.claim(owner="third", connection=3, force=True)
+    with pytest.raises(IllegalState, match="'third'"):
+        leases.own(lease, "second", 2)
+    leases.leave(lease, "second")
+    assert leases.owner_of(lease) == "third"
+    leases.leave(lease, "third")
+    leases.own(lease, "second", 2)
+
+
+def test_an_owner_that_reconnects_is_the_same_owner() -> None:
+    host = Host()
+    lease = host.claim(owner="o", connection=1, timeout_s=10)
+    host.open.discard(1)
+    host.pass_time(5)
+    host.vhost.leases.own(lease, "o", 2)
+    host.pass_time(100)
+    assert host.vhost.leases.owner_of(lease) == "o"
+
+
+@pytest.mark.parametrize("on_timeout", ["keep", "release"])
+def test_what_becomes_of_a_lease_without_an_owner(on_timeout: str) -> None:
+    host = Host()
+    host.publish(3)
+    lease = host.claim(timeout_s=10, on_timeout=on_timeout)
+    host.take(lease)
+    host.open.discard(1)
+    host.pass_time(5)
+    assert host.queue.ready_count == 0
+    host.pass_time(20)
+    assert host.vhost.leases.owner_of(lease) == ""
+    assert host.queue.ready_count == (3 if on_timeout == "release" else 0)
+
+
+def test_deleting_the_queue_ends_its_leases() -> None:
+    host = Host()
+    host.publish(3)
+    lease = host.claim()
+    host.take(lease)
+    host.vhost.delete_queue("q")
+    assert lease.deleted
+    assert lease.name not in host.vhost.queues
+    assert list(host.vhost.facts.items(b"lease/")) == []
+    with pytest.raises(NotFound):
+        host.take(lease)
+    assert host.tally.memory_used == 0
+
+
+def test_what_is_leased_from_a_deleted_queue_goes_to_its_alternate_exchange() -> None:
+    host = Host(alternate_exchange="amq.fanout")
+    host.vhost.bind("amq.fanout", ("queue", "dead"))
+    host.publish(300)
+    lease = host.claim()
+    host.take(lease, messages=250)
+    host.vhost.delete_queue("q")
+    host.pass_time(1)
+    assert sorted(host.rest(host.dead)) == list(range(300))
+    assert lease.deleted
+
+
+def test_a_lease_that_is_released_for_good_is_forgotten() -> None:
+    host = Host()
+    host.publish(3)
+    lease = host.claim()
+    host.take(lease)
+    assert host.release(lease, forget=True) == 3
+    assert lease.deleted
+    with pytest.raises(NotFound):
+        host.vhost.leases.find(host.queue, "g")
+    again = host.claim()
+    assert host.take(again)[:2] == (0, 3)
+    assert again.id != lease.id
+
+
+def test_a_queue_with_a_lease_is_in_use() -> None:
+    host = Host(x_expires=1000)
+    host.publish(3)
+    lease = host.claim(timeout_s=2)
+    host.take(lease)
+    host.open.discard(1)
+    host.pass_time(60)
+    assert not host.queue.deleted
+    host.settle(lease, 3)
+    host.pass_time(60)
+    assert host.queue.deleted
+
+
+def test_purging_spares_what_is_leased() -> None:
+    host = Host()
+    host.publish(4)
+    lease = host.claim()
+    host.take(lease, messages=2)
+    assert host.queue.purge() == 2
+    host.release(lease)
+    assert host.rest() == [0, 1]
+
+
+def test_what_cannot_be_leased() -> None:
+    host = Host()
+    stream = host.vhost.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+    brief = host.vhost.declare_queue("brief")
+    leases = host.vhost.leases
+    for queue in (stream, brief, host.claim()):
+        with pytest.raises(InvalidArgument):
+            leases.claim(queue, "h", "o", 1)
+    for bad in ("", "a\nb", "x" * 129):
+        with pytest.raises(PreconditionFailed):
+            leases.claim(host.queue, bad, "o", 1)
+
+
+def test_an_exclusive_consumer_keeps_the_queue_for_itself() -> None:
+    host = Host()
+    host.publish(1)
+    lease = host.claim()
+    consumer = Consumer(host.queue, "", False)
+    consumer.exclusive = True
+    host.queue.add_consumer(consumer)
+    with pytest.raises(IllegalState, match="in exclusive use"):
+        host.take(lease)
+    host.queue.remove_consumer(consumer)
+    assert host.take(lease).last == 1
+
+
+def test_a_queue_with_a_single_active_consumer_has_one_group_at_a_time() -> None:
+    host = Host(x_single_active_consumer=True)
+    host.publish(4)
+    one, two = host.claim("one"), host.claim("two")
+    host.take(one, messages=2)
+    with pytest.raises(IllegalState, match="single active consumer"):
+        host.take(two)
+    host.settle(one, 2)
+    assert host.take(two)[:2] == (0, 2)
+
+
+def test_nobody_publishes_to_a_lease() -> None:
+    host = Host()
+    lease = host.claim()
+    assert host.vhost.route("", lease.name, dict).queues == ()
+    with pytest.raises(Exception, match="the broker's own"):
+        host.vhost.bind("amq.fanout", ("queue", lease.name))
+    with pytest.raises(Exception, match="the broker's own"):
+        host.vhost.delete_queue(lease.name)
+
+
+def test_a_large_take_lets_others_go_on() -> None:
+    host = Host()
+    host.publish(3500)
+    lease = host.claim()
+    steps = host.vhost.leases.take(lease)
+    other = host.vhost.leases.take(lease, 0, messages=10)
+    slices = 0
+    while next(steps, FINISHED) is None:
+        slices += 1
+        assert next(other) is None  # It waits for the first to be done.
+    assert slices >= 3
+    assert finish(other)[:2] == (0, 10)
+    assert host.queue.ready_count == 0

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases on a disk that dies at any write or sync: no message is lost, none is there twice.
+
+From each seed: a queue that is published to, consumed from and leased by two groups, whose leases
+are settled, rejected from and given back; after each death a comparison of what comes back with
+what was told. HEADRACE_SEEDS=1000 tries that many more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from headrace.gateway.contents import Contents
+from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
+from headrace.model.lanes import lane_of
+from headrace.model.lease import Lease
+from headrace.model.message import KIND_MASK, REDELIVERED, Message, new_message
+from headrace.model.queue import Consumer, Queue
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.connection_0_x import framed
+from headrace.spec.tables import V0_9_1
+from headrace.store.journal import Journal
+from headrace.store.lease_log import DiskLeaseLog
+from headrace.testing.disk import FaultyDisk
+
+SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
+GROUPS = ("one", "two")
+READY, LEASED, DEAD, DONE = "ready", "leased", "dead", "done"
+MARK = b"\x00\xffnumber:"
+
+T = TypeVar("T")
+
+
+class Dead(BaseException):
+    """The process dies here."""
+
+
+class MortalDisk(FaultyDisk):
+    """A disk that takes the process down after so many writes and syncs."""
+
+    fuse = 1 << 60
+
+    def burn(self) -> None:
+        self.fuse -= 1
+        if self.fuse < 0:
+            raise Dead
+
+    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
+        self.burn()
+        return super().write_some(handle, pieces, at)
+
+    def sync(self, handle: int) -> None:
+        self.burn()
+        super().sync(handle)
+
+
+class Definitions(NoDefinitions):
+    """Queues that survive: definitions are committed before the journal is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: dict[int, QueueRecord] = {}
+
+    def load(self, vhost: str) -> Saved:
+        return Saved([], list(self.queues.values()), [])
+
+    def save_queue(self, vhost: str, record: QueueRecord) -> int:
+        number = super().save_queue(vhost, record)
+        self.queues[number] = record._replace(id=number)
+        return number
+
+    def delete_queue(self, vhost: str, queue_id: int) -> None:
+        self.queues.pop(queue_id, None)
+
+
+class Run:
+    """A virtual host on a disk, and what became of each message as far as anybody was told."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = MortalDisk(seed)
+        self.definitions = Definitions()
+        self.number = 0
+        self.told: dict[int, list[tuple[str, int]]] = {}  # States, and where each is durable.
+        self.doing: dict[int, str] = {}  # What the deed that is not told yet makes of messages.
+        self.counts = dict.fromkeys((READY, LEASED, DEAD, DONE), 0)
+        self.redelivered = 0
+        self.open()
+        self.vhost.declare_queue(
+            "q",
+            durable=True,
+            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+        )
+        self.vhost.declare_queue("dead", durable=True)
+        self.vhost.declare_queue("other", durable=True)
+
+    # --- The host -------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        self.disk.fuse = 1 << 60
+        self.tally = Tally(now_ms=1_000_000)
+        self.journal = Journal(
+            "/journal", disk=self.disk, segment_size=16 << 10, free_min=0, threaded=False
+        )
+
+        def make_stream(name: str, **options: Any) -> Queue:
+            directory = f"/streams/{options['id']}"
+            return Lease(name, DiskLeaseLog(directory, self.journal, segment_size=0), **options)
+
+        self.vhost = VirtualHost(
+            "/",
+            store=self.journal,
+            tally=self.tally,
+            definitions=self.definitions,
+            contents=Contents(),
+            make_stream=make_stream,
+        )
+        self.vhost.load()
+        queues = {queue.id: queue for queue in self.vhost.queues.values()}
+        recovered = self.journal.recover()
+        self.vhost.facts.restore()
+        for queue_id, message, arrived_ms in recovered:
+            lane_of(queues[queue_id], message.flags & KIND_MASK).restore(message, arrived_ms)
+        self.vhost.leases.restore()
+        self.tally.next_seq = self.journal.last_seq + 1
+
+    def queue(self, name: str = "q") -> Queue:
+        return self.vhost.queues[name]
+
+    def leases(self) -> list[Lease]:
+        return self.vhost.leases.of(self.queue())
+
+    def write(self) -> None:
+        """What the event loop does at the end of a turn, and the writer's thread."""
+        self.journal.kick()
+        while self.journal.writer.jobs:
+            self.journal.writer.step()
+            self.journal.woken()
+
+    def finish(self, steps: Generator[None, None, T], broken_off: bool = False) -> T | None:
+        """Do all slices of a work; perhaps nobody waits for the last ones."""
+        for slice_ in range(1000):
+            try:
+                next(steps)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            if broken_off and slice_ == 1:
+                steps.close()
+                return None
+            self.write()
+        raise AssertionError("it does not end")
+
+    def tell(self, numbers: Sequence[int], state: str) -> None:
+        for number in numbers:
+            self.told[number].append((state, self.journal.appended))
+            self.doing.pop(number, None)
+
+    def state(self, number: int) -> str:
+        return self.told[number][-1][0]
+
+    # --- What clients do ------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        for _ in range(self.random.choice((1, 5, 40))):
+            self.number += 1
+            body = MARK + self.number.to_bytes(8, "big") + bytes(self.random.choice((0, 10, 900)))
+            header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(delivery_mode=2))
+            data = b"\x00\x01q\x00\x00" + framed(2, 0, header) + framed(3, 0, body)
+            targets = [self.queue()]
+            if self.random.random() < 0.3:
+                targets.append(self.queue("other"))  # Which owes it for ever.
+            self.vhost.deliver(new_message(data, 3, len(body)), targets, True)
+            self.told[self.number] = []
+            self.tell([self.number], READY)
+
+    def consume(self) -> None:
+        queue = self.queue()
+        numbers = []
+        for _ in range(self.random.randrange(5)):
+            message = queue.get(Consumer(queue, "", False))
+            if message is None:
+                break
+            if self.random.random() < 0.5:
+                numbers.append(number_of(message))
+                self.doing[numbers[-1]] = DONE
+                queue.settle(message)
+            else:
+                queue.requeue(message)
+        self.journal.flush_settled()
+        self.tell(numbers, DONE)
+
+    def claim(self) -> Lease:
+        group = self.random.choice(GROUPS)
+        return self.vhost.leases.claim(self.queue(), group, "o", 0)
+
+    def take(self) -> None:
+        lease = self.claim()
+        first = lease.log.next_offset
+        limits = {"messages": self.random.choice((1, 7, 50)), "octets": 1 << 20}
+        self.doing = dict.fromkeys(self.bodies(self.queue()), LEASED)
+        self.finish(self.vhost.leases.take(lease, first, **limits))
+        self.write()
+        self.tell([n for n, at in numbers_of(lease, first)], LEASED)
+
+    def settle(self) -> None:
+        lease = self.claim()
+        leased = numbers_of(lease, lease.settled)
+        if not leased:
+            return
+        some = leased[: self.random.randint(1, len(leased))]
+        rejects = [at for _, at in some if self.random.random() < 0.2]
+        before = lease.settled
+        self.doing = {number: DEAD if at in rejects else DONE for number, at in some}
+        broken_off = self.random.random() < 0.3
+        self.finish(
+            self.vhost.leases.settle(lease, before + len(some), rejects), broken_off=broken_off
+        )
+        for number, at in some:
+            if at < lease.settled:
+                self.tell([number], DEAD if at in rejects else DONE)
+
+    def release(self) -> None:
+        lease = self.claim()
+        leased = numbers_of(lease, lease.settled)
+        self.doing = {number: READY for number, _ in leased}
+        broken_off = self.random.random() < 0.3
+        self.finish(self.vhost.leases.release(lease), broken_off=broken_off)
+        self.tell([number for number, at in leased if at < lease.settled], READY)
+
+    def turn(self) -> None:
+        deeds: list[Callable[[], None]] = [self.publish, self.consume, self.take, self.settle]
+        if self.random.random() < 0.5:
+            deeds.append(self.release)
+        self.random.choice(deeds)()
+        self.doing = {}
+        if self.random.random() < 0.7:
+            self.write()
+
+    # --- Death ----------------------------------------------------------------------------------
+
+    def live(self) -> None:
+        self.disk.fuse = self.random.randint(1, 80)
+        try:
+            while True:
+                self.turn()
+        except Dead:
+            pass
+        synced = self.journal.synced
+        if self.random.random() < 0.5:
+            self.disk.power_cut()
+        else:
+            self.disk.kill()
+        self.open()
+        self.compare(synced)
+
+    def compare(self, synced: int) -> None:
+        places: dict[int, list[str]] = {}
+        ready = self.bodies(self.queue())
+        assert ready == sorted(ready), "what was given back is not in its place"
+        for number in ready:
+            places.setdefault(number, []).append(READY)
+        for lease in self.leases():
+            for number, _ in numbers_of(lease, lease.settled):
+                places.setdefault(number, []).append(LEASED)
+        dead = self.bodies(self.queue("dead"))
+        for number in dead:
+            places.setdefault(number, []).append(DEAD)
+        for number, states in self.told.items():
+            found = places.get(number, [])
+            assert len(found) < 2, f"{number} is there twice: {found}"
+            state = found[0] if found else DONE
+            durable = [k for k, (_, at) in enumerate(states) if at <= synced]
+            allowed = {said for said, _ in states[durable[-1] if durable else 0 :]}
+            if not durable:
+                allowed.add(DONE)  # It was never there.
+            if number in self.doing:
+                allowed.add(self.doing[number])
+            assert state in allowed, f"{number}: {state}, not {allowed}"
+            self.counts[state] += 1
+            self.told[number] = [(state, 0)]
+        self.doing = {}
+
+    def bodies(self, queue: Queue) -> list[int]:
+        """The numbers of what is in a queue, which stays there."""
+        held = []
+        while (message := queue.get(Consumer(queue, "", False))) is not None:
+            held.append(message)
+        for message in held:
+            self.redelivered += message.flags & REDELIVERED != 0
+            queue.release(message)
+        return [number_of(message) for message in held]
+
+
+def number_of(message: Message) -> int:
+    assert message.data is not None
+    return number_in(message.data)
+
+
+def number_in(data: bytes) -> int:
+    at = data.index(MARK) + len(MARK)
+    return int.from_bytes(data[at : at + 8], "big")
+
+
+def numbers_of(lease: Lease, first: int) -> list[tuple[int, int]]:
+    """What is leased and durable: the numbers of messages, and theirs in the lease."""
+    found = []
+    while batch := lease.log.read(first, 1 << 20):
+        found += [(number_in(data), offset) for offset, data, *_ in batch]
+        first = batch[-1][0] + 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_message_is_lost_and_none_is_there_twice(seed: int) -> None:
+    run = Run(seed)
+    for _ in range(8):
+        run.live()
+
+
+def test_all_of_it_happens() -> None:
+    run = Run(7)
+    for _ in range(16):
+        run.live()
+    assert all(count > 10 for count in run.counts.values()), run.counts
+    assert run.redelivered > 10
