@@ -6,13 +6,17 @@ Each class is the blocking twin of the one of the same name in the asyncio clien
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.client import lease as _lease
 from headrace.client import requests as _requests
 from headrace.client.background import LOOP
+from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
 from headrace.client.requests import ANSWER_S, PIPELINE
+from headrace.client.stream import BATCH_MAX, CREDIT, Record
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
@@ -56,3 +60,107 @@ class Requests:
     def close(self) -> None:
         """Close the channel; requests under way fail."""
         LOOP.run(self._source.close())
+
+
+class Lease:
+    """The lease of a queue for a group, as one owner works on it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        group: str,
+        *,
+        owner: str | None = None,
+        timeout_s: int = TIMEOUT_S,
+        on_timeout: str = KEEP,
+        requests: Requests | None = None,
+    ) -> None:
+        self._source = _lease.Lease(
+            connection.source,
+            queue,
+            group,
+            owner=owner,
+            timeout_s=timeout_s,
+            on_timeout=on_timeout,
+            requests=None if requests is None else requests.source,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    @property
+    def owner(self) -> str:
+        """Who works on it."""
+        return self._source.owner
+
+    def claim(self, *, force: bool = False, wait_s: float = 0.0) -> LeaseState:
+        """Become the owner; the lease is made unless it is there."""
+        return LOOP.run(self._source.claim(force=force, wait_s=wait_s))
+
+    def take(
+        self,
+        first: int | None = None,
+        *,
+        messages: int | None = None,
+        octets: int | None = None,
+    ) -> LeaseRange:
+        """Take messages; they get the numbers from `first` on, which is `next` without it."""
+        return LOOP.run(self._source.take(first, messages=messages, octets=octets))
+
+    def read(
+        self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
+    ) -> Iterator[list[Record]]:
+        """The messages `[first, last)`, which were taken, in batches; as often as you like."""
+        reading = self._source.read(first, last, batch_max=batch_max, credit=credit)
+        turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
+
+        async def following() -> list[Record]:
+            async with turn:
+                return await anext(reading, [])
+
+        async def close() -> None:
+            async with turn:
+                await reading.aclose()
+
+        try:
+            while batch := LOOP.run(following()):
+                yield batch
+        finally:
+            LOOP.run(close())
+
+    def settle(self, upto: int, rejects: Iterable[int | tuple[int, int]] = ()) -> LeaseSettled:
+        """Settle every number below `upto`; those in `rejects` become dead letters."""
+        return LOOP.run(self._source.settle(upto, rejects))
+
+    def release(self, *, force: bool = False, forget: bool = False) -> int:
+        """Give back what is taken and not settled; return how many messages that are."""
+        return LOOP.run(self._source.release(force=force, forget=forget))
+
+    def leave(self) -> None:
+        """Give up the ownership; what is taken stays so, for the next owner of the group."""
+        LOOP.run(self._source.leave())
+
+    def info(self) -> LeaseState:
+        """What the broker knows of the lease."""
+        return LOOP.run(self._source.info())
+
+    def close(self) -> None:
+        """Close the channel; the lease stays as it is."""
+        LOOP.run(self._source.close())
+
+
+def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
+    """All leases of queues that the user may read, or those of one queue."""
+    return LOOP.run(_lease.list_leases(requests.source, queue))

@@ -105,7 +105,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     """Start a consumer."""
     side = side_of(connection, channel)
     queue = queue_of(connection, channel, method.queue)
-    check_access(connection, "read", "queue", queue.name)
+    check_access(connection, "read", "queue", queue.access_name)
     tag = method.destination
     consumers = channel.consumers
     if consumers is None:
@@ -160,7 +160,7 @@ def get(connection: Any, channel: Channel, method: MessageGet) -> None:
     """Transfer one message to the destination that the client names."""
     side = side_of(connection, channel)
     queue = queue_of(connection, channel, method.queue)
-    check_access(connection, "read", "queue", queue.name)
+    check_access(connection, "read", "queue", queue.access_name)
     check_exclusive(queue, asked=False)
     refuse_stream(queue, method)
     queue.used_ms = connection.tally.now_ms

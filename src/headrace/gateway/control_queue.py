@@ -37,7 +37,8 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
     if is_reply_name(name):
         return None if method.no_wait else declared(connection, name)
     if method.passive:
-        check_any_access(connection, "queue", name)
+        known = vhost.queues.get(name)
+        check_any_access(connection, "queue", name if known is None else known.access_name)
     elif name:
         check_access(connection, "configure", "queue", name)
     if not method.passive and name not in vhost.queues:

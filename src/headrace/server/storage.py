@@ -177,7 +177,7 @@ class Storage:
         max_age_ms = age_ms(arguments.get("x-max-age", "")) or -1
         store = self.stores[host]
         if ARGUMENT in arguments:
-            return self.make_lease(host, name, store, **options)
+            return self.make_lease(host, name, **options)
         if self.data is None or not isinstance(store, Journal):
             return Stream(name, StreamLog(max_length_bytes, max_age_ms), **options)
         home = self.data.vhost(self.vhost_ids[host]) / "streams" / str(options["id"])
@@ -191,8 +191,9 @@ class Storage:
         )
         return Stream(name, log, **options)
 
-    def make_lease(self, host: str, name: str, store: Store, **options: Any) -> Queue:
+    def make_lease(self, host: str, name: str, **options: Any) -> Queue:
         """Make the hidden stream of a lease."""
+        store = self.stores[host]
         if self.data is None or not isinstance(store, Journal):
             return Lease(name, LeaseLog(), **options)
         home = self.data.vhost(self.vhost_ids[host]) / "streams" / str(options["id"])

@@ -10,10 +10,11 @@ from typing import Any
 
 import cython
 
+from headrace.model.lease_log import as_it_is
 from headrace.store.stream_log import Removal
 
 if not cython.compiled:
-    from headrace.model.lease_log import as_it_is, shown
+    from headrace.model.lease_log import shown
     from headrace.store.journal import Journal
     from headrace.store.stream_log import DiskStreamLog
 

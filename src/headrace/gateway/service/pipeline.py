@@ -7,7 +7,7 @@ them all. Users need permissions on what a request speaks of, none on this queue
 
 from typing import Any
 
-from headrace.gateway.service import streams
+from headrace.gateway.service import leases, streams
 from headrace.gateway.service.requests import Handler, Service
 
 QUEUE = "amq.headrace.pipeline"
@@ -15,6 +15,7 @@ REQUEST_OCTETS_MAX = 1 << 20
 
 HANDLERS: dict[str, Handler] = {
     **streams.HANDLERS,
+    **leases.HANDLERS,
 }
 
 
@@ -23,3 +24,4 @@ class Pipeline(Service):
 
     def __init__(self, context: Any, vhost: Any) -> None:
         Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
+        vhost.leases.is_open = context.connections.__contains__

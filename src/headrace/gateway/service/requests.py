@@ -135,7 +135,8 @@ class Call:
     def queue(self, field: str = "queue", permission: str = "read") -> Queue:
         """Return the queue that a field names; the user needs the permission on it."""
         name = self.text(field)
-        self.allow(permission, name)
+        known = self.vhost.queues.get(name)
+        self.allow(permission, name if known is None else known.access_name)
         found: Queue = self.vhost.find_queue(name, self.connection)
         return found
 
