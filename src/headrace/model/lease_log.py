@@ -101,3 +101,7 @@ class LeaseLog(StreamLog):
         self.octets -= octets
         self.held -= octets + gone * C_MESSAGE_OVERHEAD
         self.first_offset = offset
+        for mark in list(self.marks):
+            if mark >= offset:
+                break
+            del self.marks[mark]
