@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.offsets import Offset, OffsetError, Range, limited, ranges, split
+from headrace.spark.offsets import Offset, OffsetError, Range, first_of, ranges, split
 
 POSITIONS = st.dictionaries(st.text(min_size=1, max_size=5), st.integers(0, 10_000), max_size=4)
 
@@ -18,14 +18,19 @@ POSITIONS = st.dictionaries(st.text(min_size=1, max_size=5), st.integers(0, 10_0
 def test_an_offset_is_the_same_text_whatever_the_order_of_the_streams() -> None:
     one = json.dumps(Offset({"b": 2, "a": 1}).to_json())
     assert one == json.dumps(Offset({"a": 1, "b": 2}).to_json())
-    assert one == '{"v": 1, "epoch": 0, "pos": {"a": 1, "b": 2}}'
+    assert one == '{"v": 2, "broker": "", "epoch": 0, "pos": {"a": 1, "b": 2}}'
+    full = Offset({"a": 5}, {"a": 3}, 4, "b", {"a": 7}, {"a": 2})
+    assert json.dumps(full.to_json()) == (
+        '{"v": 2, "broker": "b", "epoch": 4, "from": {"a": 3}, "ids": {"a": 7}, "lost": {"a": 2}, '
+        '"pos": {"a": 5}}'
+    )
 
 
 @given(POSITIONS, POSITIONS)
 def test_an_offset_survives_the_checkpoint(
     positions: dict[str, int], origin: dict[str, int]
 ) -> None:
-    offset = Offset(positions, origin)
+    offset = Offset(positions, origin, 3, "broker", positions, origin)
     assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
@@ -33,7 +38,10 @@ def test_an_offset_survives_the_checkpoint(
     "text",
     [
         "{}",
-        '{"v": 2, "pos": {"s": 1}}',
+        '{"v": 3, "pos": {"s": 1}}',
+        '{"v": 2, "broker": 7, "pos": {"s": 1}}',
+        '{"v": 2, "epoch": "x", "pos": {"s": 1}}',
+        '{"v": 2, "ids": [], "pos": {"s": 1}}',
         '{"v": 1}',
         '{"v": 1, "pos": [1]}',
         '{"v": 1, "pos": {"s": -1}}',
@@ -43,6 +51,21 @@ def test_an_offset_survives_the_checkpoint(
 def test_an_offset_of_another_source_is_refused(text: str) -> None:
     with pytest.raises(OffsetError):
         Offset.from_json(json.loads(text))
+
+
+def test_a_checkpoint_of_format_1_can_be_read() -> None:
+    text = '{"v": 1, "epoch": 0, "from": {"s": 3}, "pos": {"s": 10}}'
+    offset = Offset.from_json(json.loads(text))
+    assert offset == Offset({"s": 10}, {"s": 3}, broker=None)
+
+
+def test_a_batch_begins_where_its_end_says_or_else_where_the_last_one_ended() -> None:
+    start = Offset({"a": 5, "b": 6})
+    assert first_of(start, Offset({"a": 9, "b": 9, "c": 9}, {"b": 8, "c": 2})) == {
+        "a": 5,
+        "b": 8,
+        "c": 2,
+    }
 
 
 def test_a_stream_that_ends_before_the_checkpoint_was_made_again() -> None:
@@ -67,25 +90,8 @@ def test_a_split_covers_every_record_once(sizes: list[int], count: int, size_min
     assert split(found, count, size_min) == pieces
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from("abcd"), st.tuples(st.integers(0, 100), st.integers(0, 1000)), min_size=1
-    ),
-    st.integers(1, 500),
-)
-def test_a_limit_is_used_up_and_not_exceeded(
-    backlog: dict[str, tuple[int, int]], records_max: int
-) -> None:
-    start = {stream: first for stream, (first, _) in backlog.items()}
-    end = {stream: first + size for stream, (first, size) in backlog.items()}
-    reached = limited(start, end, records_max)
-    steps = {stream: reached[stream] - start[stream] for stream in backlog}
-    waiting = {stream: size for stream, (_, size) in backlog.items()}
-    assert sum(steps.values()) == min(records_max, sum(waiting.values()))
-    assert all(0 <= steps[stream] <= waiting[stream] for stream in backlog)
-
-
-def test_no_stream_starves_under_a_limit() -> None:
-    start = {"busy": 0, "quiet": 0}
-    reached = limited(start, {"busy": 1_000_000, "quiet": 1}, 10)
-    assert reached == {"busy": 9, "quiet": 1}
+@given(st.integers(1, 5000), st.integers(1, 20), st.integers(1, 700))
+def test_no_piece_is_larger_than_allowed(size: int, count: int, size_max: int) -> None:
+    pieces = split([Range("s", 3, 3 + size)], count, 1000, size_max)
+    assert max(map(len, pieces)) <= size_max
+    assert sum(map(len, pieces)) == size

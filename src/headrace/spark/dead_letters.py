@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.message import Message, read_message
-from headrace.spark import records
 from headrace.spark.arrow import HEADER
 from headrace.spark.columns import ARRIVAL_HEADER, OFFSET_HEADER
+from headrace.spark.links import Purpose, patiently
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.client import blocking
     from headrace.client.url import Secret
     from headrace.spark.decode_options import DecodeOptions
     from headrace.wire.table import Value
@@ -85,6 +86,7 @@ def publish(
 ) -> None:
     """Publish bad rows and wait until all are confirmed; DeadLetterError when one is not."""
     from headrace.client.errors import ClientError
+    from headrace.spark.options import RECONNECT_TIMEOUT_S
 
     by_key: dict[str, list[Message]] = {}
     for row, reason in zip(rows.to_pylist(), reasons, strict=True):
@@ -99,10 +101,14 @@ def publish(
         )
         fixed = options.dead_routing_key
         by_key.setdefault(row["routing_key"] if fixed is None else fixed, []).append(message)
-    try:
-        with records.connection(uri).channel() as channel:
+
+    def publish_all(connection: blocking.Connection) -> None:
+        with connection.channel() as channel:
             for routing_key, messages in by_key.items():
                 channel.publish_many(messages, routing_key, options.dead_exchange, mandatory=True)
+
+    try:
+        patiently(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, known=True)
     except ClientError as error:
         raise DeadLetterError(
             f"{len(reasons)} bad rows of {source!r} could not be published to exchange "

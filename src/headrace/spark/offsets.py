@@ -3,16 +3,22 @@
 
 Spark keeps it as JSON in the checkpoint and compares it as text, so the keys have one order::
 
-    {"v": 1, "epoch": 0, "pos": {"orders": 1200}}
-    {"v": 1, "epoch": 0, "from": {"orders": 1000}, "pos": {"orders": 1200}}
+    {"v": 2, "broker": "5f…", "epoch": 0, "ids": {"orders": 7}, "pos": {"orders": 1200}}
+    {"v": 2, "broker": "5f…", "epoch": 0, "from": {"orders": 1000}, "ids": {"orders": 7},
+     "lost": {"orders": 40}, "pos": {"orders": 1200}}
 
-`pos` has an exclusive end: 1200 means that 0 to 1199 were read. `epoch` is 0; it leaves room for
-sources whose acknowledgement needs a batch without records. Nothing else is in it, no address and
-no secret.
+`pos` has an exclusive end: 1200 means that 0 to 1199 were read. `broker` is the broker's identity
+and `ids` are those of the streams: under the same names others would have other records. `epoch`
+counts the batches without records that were made so that Spark commits the batch before them: only
+then is that one acknowledged. Nothing else is in it, no address and no secret.
 
-`from` is in the end of the first batch with a stream: where reading it began. Spark does not log
-the initial offset, and asks for it again when it replays that batch after a crash. By then "latest"
-is somewhere else; the end of the batch, which is logged, remembers what it was.
+`from` is where a batch begins when that is not where the one before it ended. So it is in the end
+of the first batch with a stream: Spark does not log the initial offset, and asks for it again when
+it replays that batch after a crash. By then "latest" is somewhere else; the end of the batch, which
+is logged, remembers what it was. And so it is when retention dropped records before they were
+read: `lost` counts them over the whole life of the query.
+
+Format 1 had neither `broker`, `ids` nor `lost`; it is read, and the next batch is of format 2.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 class OffsetError(ValueError):
@@ -43,10 +49,18 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The next offset to be read of each stream, and where reading began of those just begun."""
+    """The next offset to be read of each stream, and where reading began of those just begun.
+
+    `broker` is "" for a broker that does not tell who it is, None in a checkpoint of format 1;
+    `ids` is empty then.
+    """
 
     positions: Mapping[str, int]
     origin: Mapping[str, int] = field(default_factory=dict)
+    epoch: int = 0
+    broker: str | None = None
+    ids: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
 
     def begun(self) -> dict[str, int]:
         """The streams of which nothing has been read, and where each begins."""
@@ -58,24 +72,41 @@ class Offset:
 
     def to_json(self) -> dict[str, Any]:
         """The offset as Spark keeps it."""
-        offset: dict[str, Any] = {"v": FORMAT, "epoch": 0}
-        if self.origin:
-            offset["from"] = dict(sorted(self.origin.items()))
+        offset: dict[str, Any] = {"v": FORMAT}
+        offset["broker"] = self.broker or ""
+        offset["epoch"] = self.epoch
+        for key, values in (("from", self.origin), ("ids", self.ids), ("lost", self.lost)):
+            if values:
+                offset[key] = dict(sorted(values.items()))
         offset["pos"] = dict(sorted(self.positions.items()))
         return offset
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Offset:
         """The offset as it was in the checkpoint."""
-        if offset.get("v") != FORMAT:
+        version = offset.get("v")
+        if version not in (1, FORMAT):
             raise OffsetError(
-                f"the checkpoint has offsets of format {offset.get('v')!r}, not {FORMAT}: it was "
+                f"the checkpoint has offsets of format {version!r}, not {FORMAT}: it was "
                 "written by another version, or by another source"
             )
-        return cls(_positions(offset.get("pos")), _positions(offset.get("from", {})))
+        epoch, broker = offset.get("epoch", 0), offset.get("broker")
+        if not isinstance(epoch, int) or not isinstance(broker, str | None):
+            raise OffsetError("the checkpoint has an offset without epoch or broker")
+        positions, *others = (
+            _numbers(offset.get(key, missing))
+            for key, missing in (("pos", None), ("from", {}), ("ids", {}), ("lost", {}))
+        )
+        origin, ids, lost = others
+        return cls(positions, origin, epoch, broker, ids, lost)
 
 
-def _positions(value: object) -> dict[str, int]:
+def first_of(start: Offset, end: Offset) -> dict[str, int]:
+    """Where the batch between two offsets begins in each stream."""
+    return {**start.positions, **end.origin}
+
+
+def _numbers(value: object) -> dict[str, int]:
     if not isinstance(value, dict) or not all(
         isinstance(position, int) and position >= 0 for position in value.values()
     ):
@@ -98,10 +129,13 @@ def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
     return found
 
 
-def split(found: Iterable[Range], count: int, size_min: int = 1) -> list[Range]:
+def split(
+    found: Iterable[Range], count: int, size_min: int = 1, size_max: int | None = None
+) -> list[Range]:
     """Cut ranges into about `count` pieces of nearly equal size, none below `size_min` for it.
 
-    Every range gives at least one piece; a pure function, so that a replay plans the same tasks.
+    Every range gives at least one piece, and as many as it takes for none to be above `size_max`.
+    A pure function, so that a replay plans the same tasks.
     """
     whole = list(found)
     total = sum(map(len, whole))
@@ -109,28 +143,8 @@ def split(found: Iterable[Range], count: int, size_min: int = 1) -> list[Range]:
     for one in whole:
         share = max(1, round(count * len(one) / total))
         share = min(share, max(1, len(one) // size_min))
+        if size_max is not None:
+            share = max(share, -(-len(one) // size_max))
         cuts = [one.first + len(one) * i // share for i in range(share + 1)]
         pieces += [Range(one.stream, a, b) for a, b in pairwise(cuts)]
     return pieces
-
-
-def limited(start: Mapping[str, int], end: Mapping[str, int], records_max: int) -> dict[str, int]:
-    """Move from `start` towards `end` by at most `records_max` records, shared by backlog.
-
-    Every stream with a backlog advances while there are records to give, so that none starves.
-    """
-    found = ranges(start, end)
-    total = sum(map(len, found))
-    if total <= records_max:
-        return dict(end)
-    limits = {one.stream: records_max * len(one) // total for one in found}
-    spare = records_max - sum(limits.values())
-    for one in sorted(found, key=lambda one: limits[one.stream]):
-        if spare == 0:
-            break
-        limits[one.stream] += 1
-        spare -= 1
-    return {
-        stream: start[stream] + limits[stream] if stream in limits else position
-        for stream, position in end.items()
-    }

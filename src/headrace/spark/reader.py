@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -13,13 +13,12 @@ from headrace.spark.options import (
     OptionError,
     ReadOptions,
     partitions_default,
-    read_options,
 )
-from headrace.spark.schema import Wanted, wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+
+    from headrace.spark.schema import Wanted
 
 PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brings.
 
@@ -35,20 +34,22 @@ class RangePartition(InputPartition):
 class StreamBatchReader(DataSourceReader):
     """Reads what the streams hold when the query is planned."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.options = read_options(options, streaming=False)
-        self.wanted = wanted(schema, self.options.decoding)
+    def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
+        self.options = options
+        self.wanted = wanted
 
     def partitions(self) -> list[InputPartition]:
         """The ranges to read, cut into partitions."""
-        from headrace.spark import records
+        from headrace.spark.planner import positions
+        from headrace.spark.survey import Survey
 
         options = self.options
-        streams = records.streams(options.streams)
-        start = records.positions(options.uri, options.starting, streams)
-        end = records.positions(options.uri, options.ending, streams)
+        broker = Survey(options)
+        places = broker.places()
+        start = positions(broker, options.starting, places)
+        end = positions(broker, options.ending, places)
         found = []
-        for stream in streams:
+        for stream in sorted(places):
             if end[stream] < start[stream]:
                 raise OptionError(
                     f"option {options.ending.option!r} gives offset {end[stream]} for stream "
@@ -66,10 +67,11 @@ class StreamBatchReader(DataSourceReader):
 
 def plan(options: ReadOptions, found: list[Range]) -> list[InputPartition]:
     """The partitions of some ranges; the same for the same ranges."""
+    most = options.partition_records_max
     if options.partitions_min is not None:
-        pieces = split(found, options.partitions_min)
+        pieces = split(found, options.partitions_min, size_max=most)
     else:
-        pieces = split(found, partitions_default(), PARTITION_RECORDS_MIN)
+        pieces = split(found, partitions_default(), PARTITION_RECORDS_MIN, most)
     return [RangePartition(piece) for piece in pieces]
 
 
@@ -82,10 +84,17 @@ def read_partition(
     assert isinstance(partition, RangePartition), partition
     if partition.piece is None:
         return iter(())
-    piece, loss = partition.piece, options.fail_on_data_loss
+    reading = records.Reading(
+        uri=options.uri,
+        fail_on_data_loss=options.fail_on_data_loss,
+        filters=options.filters,
+        match_unfiltered=options.match_unfiltered,
+        reconnect_timeout_s=options.reconnect_timeout_s,
+    )
+    piece = partition.piece
     if options.decoding is None:
-        return records.read(options.uri, piece, columns.names, fail_on_data_loss=loss)
+        return records.read(reading, piece, columns.names)
     from headrace.spark.decode import Decoding
 
     decoding = Decoding(options.decoding, columns, piece.stream, options.uri)
-    return decoding.run(records.read(options.uri, piece, decoding.raw, fail_on_data_loss=loss))
+    return decoding.run(records.read(reading, piece, decoding.raw))

@@ -1,171 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker as a query sees it: where streams begin and end, and ranges of them as Arrow batches.
-
-One connection per process and URL is kept, because Spark uses its Python workers again. All that
-is asked here goes through the blocking client; nothing that is raised repeats the URL.
-"""
+"""Ranges of streams as Arrow batches, read in the process of a task."""
 
 from __future__ import annotations
 
 import logging
-import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from headrace.client import Reconnect, blocking
 from headrace.client.errors import (
-    AuthenticationFailed,
-    ClientError,
-    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
     NotFound,
     OffsetGone,
 )
 from headrace.spark.arrow import Record, batches
-from headrace.spark.options import Bound, Edge, OptionError, Position, Streams
-from headrace.spark.uri import urls
+from headrace.spark.links import patiently
+from headrace.spark.planner import DataLossError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.client import blocking
     from headrace.client.url import Secret
     from headrace.spark.offsets import Range
 
 log = logging.getLogger(__name__)
 
-RECONNECT = Reconnect(delay_s=0.2, delay_max_s=5.0, attempts=8)  # About 20 seconds.
 
-_connections: dict[tuple[int, str], blocking.Connection] = {}
-_known: set[tuple[int, str]] = set()  # Where this process has been connected before.
+BREAKS_MAX: Final = 5  # Times that a connection may break before another record came.
 
-
-class DataLossError(RuntimeError):
-    """Records that the query should read next are no longer in the stream."""
+Rest = Iterator[Sequence[Record]]
 
 
 class StreamMissingError(RuntimeError):
     """There is no such stream."""
 
 
-def connection(uri: Secret) -> blocking.Connection:
-    """The connection of this process to the broker, made at the first call and after a loss.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How ranges are read, whatever they are."""
 
-    A broker that was there before gets the time of `RECONNECT` to come back; one that was never
-    reached fails the query at once.
-    """
-    key = (os.getpid(), str(uri))
-    kept = _connections.get(key)
-    if kept is not None and not kept.is_closed:
-        return kept
-    delays = RECONNECT.delays() if key in _known else iter(())
-    while True:
-        try:
-            kept = blocking.connect(urls(uri), reconnect=RECONNECT, name="headrace-spark")
-        except AuthenticationFailed:
-            raise
-        except ConnectFailed:
-            delay_s = next(delays, None)
-            if delay_s is None:
-                raise
-            time.sleep(delay_s)
-        else:
-            _connections[key] = kept
-            _known.add(key)
-            return kept
+    uri: Secret
+    fail_on_data_loss: bool = True
+    filters: tuple[str, ...] = ()
+    match_unfiltered: bool = False
+    reconnect_timeout_s: float = 60.0
 
 
-def forget(uri: Secret) -> None:
-    """Close the connection of this process; the next call makes a new one."""
-    kept = _connections.pop((os.getpid(), str(uri)), None)
-    if kept is not None:
-        kept.close()
-
-
-def streams(wanted: Streams | None) -> tuple[str, ...]:
-    """The names of the streams that `wanted` means now."""
-    if wanted is None or not wanted.names:
-        option = "queue" if wanted is None else wanted.option
-        raise OptionError(f"option {option!r}: the broker cannot serve this")
-    return wanted.names
-
-
-def positions(uri: Secret, bound: Bound, streams: tuple[str, ...]) -> dict[str, int]:
-    """The offsets that `bound` means now. A number outside of a stream is refused."""
-    return {
-        stream: _position(uri, stream, at, bound.option) for stream, at in bound.of(streams).items()
-    }
-
-
-def ends(uri: Secret, streams: Iterable[str]) -> dict[str, int]:
-    """The end of what is committed in each stream: the offset of the record that comes next."""
-    return {stream: _ask(uri, stream, Edge.LATEST) for stream in streams}
-
-
-def read(
-    uri: Secret, piece: Range, names: tuple[str, ...], *, fail_on_data_loss: bool
-) -> Iterator[pa.RecordBatch]:
+def read(reading: Reading, piece: Range, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """A range of a stream as Arrow batches."""
-    records = _records(uri, piece, fail_on_data_loss=fail_on_data_loss)
-    return batches(piece.stream, names, records)
+    return batches(piece.stream, names, records(reading, piece))
 
 
-def _records(uri: Secret, piece: Range, *, fail_on_data_loss: bool) -> Iterator[Sequence[Record]]:
+def records(reading: Reading, piece: Range) -> Iterator[Sequence[Record]]:
+    """A range of a stream as it was on the wire, in order, each record once.
+
+    A connection that breaks is made again, and reading goes on behind what was handed out.
+    """
     at = piece.first
+    breaks = 0
     while at < piece.last:
         try:
-            for batch in connection(uri).stream(piece.stream).read(at, piece.last):
+            for batch in _begun(reading, piece, at):
                 yield batch
-                at = batch[-1][0] + 1
+                at, breaks = batch[-1][0] + 1, 0
             return
+        except _Broken as broken:
+            breaks += 1
+            if breaks > BREAKS_MAX:
+                raise broken.error from None
+            log.info("stream %r is read on at offset %d: %s", piece.stream, at, broken.error)
         except OffsetGone:
-            first = min(_ask(uri, piece.stream, Edge.EARLIEST), piece.last)
-            lost = (
-                f"stream {piece.stream!r} no longer has the records from offset {at} to {first - 1}"
-                f": they were dropped by its retention before the query read them"
-            )
-            if fail_on_data_loss or first <= at:
-                raise DataLossError(
-                    f"{lost}; set option 'failOnDataLoss' to 'false' to go on without them"
-                ) from None
-            log.warning("%s; going on without %d records", lost, first - at)
-            at = first
+            at = _skip(reading, piece, at)
         except NotFound:
-            raise _missing(piece.stream) from None
+            raise missing(piece.stream) from None
 
 
-def _position(uri: Secret, stream: str, at: Position, option: str) -> int:
-    if not isinstance(at, int):
-        return _ask(uri, stream, at)
-    end = _ask(uri, stream, Edge.LATEST)
-    if at > end:
-        raise OptionError(
-            f"option {option!r} gives offset {at} for stream {stream!r}, which ends at {end}"
-        )
-    return at
+class _Broken(Exception):
+    """The connection broke while records came."""
+
+    def __init__(self, error: ConnectionLost | ConnectionClosed) -> None:
+        super().__init__(error)
+        self.error = error
 
 
-def _ask(uri: Secret, stream: str, at: Edge | datetime) -> int:
-    """The offset of a place in a stream. Asked again once when the connection was lost."""
-    for attempt in (1, 2):
+def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Sequence[Record]]:
+    """The records from `at` on, over one connection, once the first of them came."""
+
+    def begin(connection: blocking.Connection) -> tuple[Sequence[Record], Rest]:
+        following = iter(connection.stream(piece.stream).read(at, piece.last))
+        return next(following, ()), following
+
+    batch, following = patiently(reading.uri, reading.reconnect_timeout_s, begin, known=True)
+    while batch:
+        yield batch
         try:
-            asked = connection(uri).stream(stream)
-            if at is Edge.EARLIEST:
-                return asked.first_offset()
-            if at is Edge.LATEST:
-                return asked.last_offset()
-            assert isinstance(at, datetime)
-            return asked.offset_at(at)
-        except NotFound:
-            raise _missing(stream) from None
-        except ClientError:
-            forget(uri)
-            if attempt == 2:
-                raise
-    raise AssertionError
+            batch = next(following, ())
+        except (ConnectionLost, ConnectionClosed) as error:
+            raise _Broken(error) from None
 
 
-def _missing(stream: str) -> StreamMissingError:
+def _skip(reading: Reading, piece: Range, at: int) -> int:
+    """Where to go on when the record `at` is gone, if that is allowed."""
+    first = patiently(
+        reading.uri,
+        reading.reconnect_timeout_s,
+        lambda connection: connection.stream(piece.stream).first_offset(),
+        known=True,
+    )
+    first = min(first, piece.last)
+    lost = (
+        f"stream {piece.stream!r} no longer has the records from offset {at} to {first - 1}"
+        f": they were dropped by its retention before the query read them"
+    )
+    if reading.fail_on_data_loss or first <= at:
+        raise DataLossError(
+            f"{lost}; set option 'failOnDataLoss' to 'false' to go on without them"
+        ) from None
+    log.warning("%s; going on without %d records", lost, first - at)
+    return first
+
+
+def missing(stream: str) -> StreamMissingError:
+    """The error for a stream that is not there."""
     return StreamMissingError(
         f"option 'stream': the broker has no stream {stream!r} in this virtual host; a stream is a "
         "queue declared with x-queue-type=stream"

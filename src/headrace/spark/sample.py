@@ -97,24 +97,26 @@ def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
 
 def sample(options: ReadOptions, count: int) -> Iterable[bytes]:
     """Some bodies: of each stream the oldest and the newest."""
-    from headrace.spark import records
     from headrace.spark.offsets import Range
-    from headrace.spark.options import Bound, Edge
+    from headrace.spark.records import Reading, read
+    from headrace.spark.survey import Survey
 
     if options.streams is None:
         raise OptionError("option 'valueSchema' is needed: no schema is inferred from a queue")
-    names = records.streams(options.streams)[:STREAMS_MAX]
+    broker = Survey(options)
+    places = broker.places()
+    names = sorted(places)[:STREAMS_MAX]
     share = max(1, count // len(names)) if names else 0
-    first = records.positions(options.uri, Bound(option="stream", everywhere=Edge.EARLIEST), names)
-    end = records.ends(options.uri, names)
+    reading = Reading(uri=options.uri, fail_on_data_loss=False)
     size = 0
     for name in names:
-        oldest = min(first[name] + (share + 1) // 2, end[name])
-        newest = max(oldest, end[name] - share // 2)
-        for piece in (Range(name, first[name], oldest), Range(name, newest, end[name])):
+        first, end = broker.first_offset(name), places[name].next
+        oldest = min(first + (share + 1) // 2, end)
+        newest = max(oldest, end - share // 2)
+        for piece in (Range(name, first, oldest), Range(name, newest, end)):
             if len(piece) == 0:
                 continue
-            for batch in records.read(options.uri, piece, ("body",), fail_on_data_loss=False):
+            for batch in read(reading, piece, ("body",)):
                 for body in batch.column("body").to_pylist():
                     size += len(body)
                     if size > SAMPLE_BYTES_MAX:

@@ -28,14 +28,20 @@ class AmqpSource(DataSource):
         return read_schema(self.options)
 
     def reader(self, schema: StructType) -> StreamBatchReader:
+        from headrace.spark.options import read_options
         from headrace.spark.reader import StreamBatchReader
+        from headrace.spark.schema import wanted
 
-        return StreamBatchReader(self.options, schema)
+        options = read_options(self.options, streaming=False)
+        return StreamBatchReader(options, wanted(schema, options.decoding))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name.
+        from headrace.spark.options import read_options
+        from headrace.spark.schema import wanted
         from headrace.spark.stream import StreamReader
 
-        return StreamReader(self.options, schema)
+        options = read_options(self.options, streaming=True)
+        return StreamReader(options, wanted(schema, options.decoding))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from headrace.spark.writer import BatchWriter
