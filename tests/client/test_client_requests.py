@@ -99,3 +99,36 @@ def test_the_blocking_twin(headrace_broker: LocalBroker) -> None:
         assert asks.send({"do": "broker.info"})["vhost"] == "/"
         with pytest.raises(RequestRefused, match=r"^dance: there is no request 'dance'$"):
             asks.ask("dance")
+
+
+async def test_streams_are_listed(headrace_broker: TestBroker, name: Callable[..., str]) -> None:
+    async with connect(headrace_broker.url) as connection, Requests(connection) as requests:
+        streams = [name(f"stream-{index}") for index in range(5)]
+        async with connection.channel() as channel:
+            for stream in streams:
+                await channel.declare_queue(stream, arguments={"x-queue-type": "stream"})
+            await channel.declare_queue(name("queue"))
+        asked = [streams[3], name("queue"), streams[1], "nowhere"]
+        answer = await requests.ask("stream.list", streams=asked)
+        assert [one["stream"] for one in answer["streams"]] == [streams[3], streams[1]]
+        assert answer["missing"] == [name("queue"), "nowhere"]
+        assert answer["streams"][0] == {
+            key: value
+            for key, value in (await requests.ask("stream.info", stream=streams[3])).items()
+            if key != "broker"
+        }
+        listed: list[str] = []
+        after = ""
+        while True:
+            answer = await requests.ask("stream.list", after=after, most=2)
+            assert len(answer["streams"]) <= 2
+            listed += [one["stream"] for one in answer["streams"]]
+            after = answer["after"]
+            if not after:
+                break
+        assert listed == sorted(listed)
+        assert set(streams) <= set(listed)
+        assert name("queue") not in listed
+        for bad in ("x", [1], ["x"] * 1001):
+            with pytest.raises(RequestRefused, match="'streams'"):
+                await requests.ask("stream.list", streams=bad)

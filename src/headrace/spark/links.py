@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.client import Reconnect, blocking
+from headrace.client.blocking_pipeline import Requests
 from headrace.client.errors import (
     AuthenticationFailed,
     ConfirmLost,
@@ -48,6 +49,7 @@ class Purpose(Enum):
 
 Key = tuple[int, str, Purpose]
 _links: dict[Key, blocking.Connection] = {}
+_requests: dict[Key, Requests] = {}
 _known: set[tuple[int, str]] = set()  # Where this process has been connected before.
 _lock = threading.Lock()
 
@@ -62,10 +64,23 @@ def link(uri: Secret, purpose: Purpose = Purpose.READ) -> blocking.Connection:
         kept = blocking.connect(urls(uri), reconnect=None, name=f"headrace-spark-{purpose.value}")
         _links.pop(key, None)
         while len(_links) >= LINKS_MAX * len(Purpose):
-            _links.pop(next(iter(_links))).close()
+            oldest = next(iter(_links))
+            _requests.pop(oldest, None)
+            _links.pop(oldest).close()
         _links[key] = kept
         _known.add(key[:2])
         return kept
+
+
+def requests(connection: blocking.Connection) -> Requests:
+    """Where to ask the broker of a connection that `link` gave for Purpose.ASK."""
+    for key, kept in _links.items():
+        if kept is connection:
+            asked = _requests.get(key)
+            if asked is None or asked.source.connection is not connection.source:
+                asked = _requests[key] = Requests(connection)
+            return asked
+    raise AssertionError("a connection of somebody else")
 
 
 def patiently(

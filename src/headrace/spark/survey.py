@@ -1,23 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a planner asks about streams, answered by a broker."""
+"""What a planner asks about streams, answered by a broker.
+
+Headrace is asked for all streams at once. Any other broker is asked by what AMQP has: there the end
+of a stream is found by consuming, a stream has no identity, and nothing can be measured or listed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.client.errors import NotFound
-from headrace.spark.kinds import OptionError
-from headrace.spark.links import patiently
+from headrace.client.requests import RequestRefused
+from headrace.spark.kinds import NAMES_MAX, OptionError
+from headrace.spark.limits import Measured
+from headrace.spark.links import Purpose, patiently, requests
 from headrace.spark.planner import Place
 from headrace.spark.records import missing
 
 if TYPE_CHECKING:
     from headrace.client import blocking
-    from headrace.spark.limits import Measured
     from headrace.spark.offsets import Range
     from headrace.spark.options import ReadOptions
+
+LISTED_MAX: Final = 1000  # Streams of one request.
+NAMES_S: Final = 1.0  # How old the names may be that a pattern or a super stream stands for.
 
 T = TypeVar("T")
 
@@ -25,19 +35,36 @@ T = TypeVar("T")
 class Survey:
     """The streams of one read, at their broker."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         assert options.streams is not None
         self.options = options
         self.streams = options.streams
+        self._clock = clock
+        self._identity = ""
+        self._names: tuple[str, ...] = options.streams.names
+        self._names_at: float | None = None
 
     def identity(self) -> str:
-        """Which broker it is; "" when it does not tell."""
-        found = self._do(lambda connection: connection.server_properties.get("headrace_id", ""))
-        return found if isinstance(found, str) else ""
+        """Which broker it is, or was when last asked; "" when it does not tell."""
+        if not self._identity:
+            found = self._do(lambda connection: connection.server_properties.get("headrace_id"))
+            self._identity = found if isinstance(found, str) else ""
+        return self._identity
 
     def places(self) -> dict[str, Place]:
         """The streams that are to be read now, and where they are."""
-        return {stream: Place(0, self._of(stream, _last)) for stream in self.streams.names}
+        names = self._current()
+        if not self.identity():
+            return {name: Place(0, self._of(name, _last)) for name in names}
+        found: dict[str, Place] = {}
+        for some in _chunks(names):
+            answer = self.ask("stream.list", streams=some)
+            self._identity = answer["broker"]
+            if answer["missing"] and self.streams.names:
+                raise missing(answer["missing"][0])
+            for one in answer["streams"]:
+                found[one["stream"]] = Place(one["first"], one["next"], one["id"])
+        return found
 
     def offset_at(self, stream: str, moment: datetime) -> int:
         """The offset of the first record that arrived at `moment` or later; the end if none did."""
@@ -49,7 +76,66 @@ class Survey:
 
     def measure(self, piece: Range, octets_max: int | None) -> Measured:
         """The records of a range; the first of them that have no more octets than so, or one."""
-        raise OptionError("option 'maxBytesPerTrigger' needs a broker that can measure streams")
+        if not self.identity():
+            raise OptionError("option 'maxBytesPerTrigger' needs Headrace as the broker")
+        limit = {} if octets_max is None else {"octets_max": octets_max}
+        answer = self.ask(
+            "stream.measure",
+            stream=piece.stream,
+            **{"from": piece.first, "to": piece.last},
+            **limit,
+        )
+        return Measured(answer["octets"], max(answer["next"], piece.first + 1))
+
+    def ask(self, what: str, **fields: Any) -> dict[str, Any]:
+        """Send a request to the broker; RequestRefused when it refuses."""
+        return patiently(
+            self.options.uri,
+            self.options.reconnect_timeout_s,
+            lambda connection: requests(connection).ask(what, **fields),
+            Purpose.ASK,
+        )
+
+    def _current(self) -> tuple[str, ...]:
+        """The names of the streams that are meant now."""
+        streams = self.streams
+        if streams.names:
+            return streams.names
+        now = self._clock()
+        if self._names_at is None or now - self._names_at >= NAMES_S:
+            if not self.identity():
+                raise OptionError(
+                    f"option {streams.option!r} needs Headrace as the broker; give 'streams'"
+                )
+            self._names = tuple(self._matching() if streams.pattern else self._partitions())
+            self._names_at = now
+        if len(self._names) > NAMES_MAX:
+            raise OptionError(
+                f"option {streams.option!r} means {len(self._names)} streams; a query may read "
+                f"{NAMES_MAX} at most"
+            )
+        return self._names
+
+    def _matching(self) -> Iterator[str]:
+        pattern = re.compile(self.streams.pattern)
+        after = ""
+        while True:
+            answer = self.ask("stream.list", after=after)
+            for one in answer["streams"]:
+                if pattern.fullmatch(one["stream"]):
+                    yield one["stream"]
+            after = answer["after"]
+            if not after:
+                return
+
+    def _partitions(self) -> Iterator[str]:
+        exchange = self.streams.super_stream
+        try:
+            answer = self.ask("superstream.info", exchange=exchange)
+        except RequestRefused as refused:
+            raise OptionError(f"option 'superStream': {refused.text}") from None
+        for one in answer["partitions"]:
+            yield one["stream"]
 
     def _of(self, stream: str, ask: Callable[[blocking.Stream], T]) -> T:
         try:
@@ -63,3 +149,14 @@ class Survey:
 
 def _last(stream: blocking.Stream) -> int:
     return stream.last_offset()
+
+
+def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+    some: list[str] = []
+    for name in names:
+        some.append(name)
+        if len(some) == LISTED_MAX:
+            yield some
+            some = []
+    if some:
+        yield some
