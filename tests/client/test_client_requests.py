@@ -101,7 +101,7 @@ def test_the_blocking_twin(headrace_broker: LocalBroker) -> None:
             asks.ask("dance")
 
 
-async def test_streams_are_listed(headrace_broker: TestBroker, name: Callable[..., str]) -> None:
+async def test_streams_are_listed(headrace_broker: LocalBroker, name: Callable[..., str]) -> None:
     async with connect(headrace_broker.url) as connection, Requests(connection) as requests:
         streams = [name(f"stream-{index}") for index in range(5)]
         async with connection.channel() as channel:
@@ -132,3 +132,27 @@ async def test_streams_are_listed(headrace_broker: TestBroker, name: Callable[..
         for bad in ("x", [1], ["x"] * 1001):
             with pytest.raises(RequestRefused, match="'streams'"):
                 await requests.ask("stream.list", streams=bad)
+
+
+async def test_ranges_are_measured(headrace_broker: LocalBroker, name: Callable[..., str]) -> None:
+    async with connect(headrace_broker.url) as connection, Requests(connection) as requests:
+        stream = name("stream")
+        async with connection.channel() as channel:
+            await channel.declare_queue(stream, arguments={"x-queue-type": "stream"})
+            await channel.publish_many([b"x" * 1000] * 20, stream)
+
+        async def measure(first: int, **fields: int) -> tuple[int, int, int]:
+            answer = await requests.ask(
+                "stream.measure", stream=stream, **{"from": first}, **fields
+            )
+            return answer["count"], answer["octets"], answer["next"]
+
+        count, octets, following = await measure(0)
+        assert (count, following) == (20, 20)
+        assert 20_000 < octets < 24_000
+        assert (await measure(5, to=10))[::2] == (5, 10)
+        assert (await measure(5, records_max=3))[::2] == (3, 8)
+        assert (await measure(5, octets_max=3300))[::2] == (3, 8)
+        assert (await measure(5, octets_max=1))[::2] == (1, 6)
+        assert await measure(20) == (0, 0, 20)
+        assert await measure(30) == (0, 0, 30)

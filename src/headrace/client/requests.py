@@ -204,6 +204,10 @@ class _Answers:
         """The queue is gone."""
         self.fail(ConnectionLost("the queue for answers is gone"))
 
+    def ended(self) -> None:
+        """As `cancelled`: the queue went away."""
+        self.cancelled()
+
     def lost(self) -> None:
         """The connection broke."""
         self.fail(ConnectionLost("the connection was lost before the answer came"))

@@ -89,7 +89,11 @@ def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Sequence[Record]
     """The records from `at` on, over one connection, once the first of them came."""
 
     def begin(connection: blocking.Connection) -> tuple[Sequence[Record], Rest]:
-        following = iter(connection.stream(piece.stream).read(at, piece.last))
+        stream = connection.stream(piece.stream)
+        chosen = reading.filters or None
+        following = iter(
+            stream.read(at, piece.last, filter=chosen, match_unfiltered=reading.match_unfiltered)
+        )
         return next(following, ()), following
 
     batch, following = patiently(reading.uri, reading.reconnect_timeout_s, begin, known=True)

@@ -67,6 +67,23 @@ def is_shown(call: Call, queue: object) -> bool:
     return allowed
 
 
+def stream_measure(call: Call) -> Answered:
+    """How many octets the records of a range have, and how far a number of octets goes."""
+    stream = call.stream()
+    log = stream.log
+    first, end = call.number("from"), log.committed_offset
+    last = min(call.number("to", end), end)
+    if first < log.first_offset:
+        call.refuse("gone", f"offset {first} is gone; the first is {log.first_offset}")
+    if "records_max" in call.request:
+        last = min(last, first + call.number("records_max", least=1))
+    if "octets_max" in call.request and first < last:
+        last = log.within(first, last, call.number("octets_max", least=1))
+    count = max(0, last - first)
+    octets = log.measure(first, last) if count else 0
+    return {"count": count, "octets": octets, "next": first + count}
+
+
 def describe(stream: Stream) -> Answered:
     """Return what is told of a stream."""
     log = stream.log
@@ -83,4 +100,5 @@ HANDLERS: dict[str, Handler] = {
     "broker.info": broker_info,
     "stream.info": stream_info,
     "stream.list": stream_list,
+    "stream.measure": stream_measure,
 }
