@@ -1,0 +1,582 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leases of a virtual host: who holds which, and the work on them, slice by slice.
+
+A lease is of one queue and one group. Its hidden stream is made when the group first claims it, and
+goes with the queue or when the lease is released for good. What has to be known beside the stream
+is the fact ``lease/<queue id>/<group>``: how far it is settled, and on which terms it is held.
+
+Owner. One owner at a time works on a lease. It is a word of the client's choice. As long as the
+connection that it was last named on is open, or a timeout after that has not passed, anybody else
+is refused. So there are never two who settle. Reading needs no ownership.
+
+Work. Taking, settling and giving back are generators: each slice is one transaction of the store,
+after which others go on. Every slice leaves the lease whole: what a broken off one did not do is
+done when it is asked for again, and what it did is not done twice. One work on a lease at a time;
+others wait.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.errors import (
+    IllegalState,
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceError,
+)
+from headrace.model.lease import Lease
+from headrace.model.lease_log import TAIL
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
+    from headrace.model.vhost import VirtualHost
+
+log = logging.getLogger(__name__)
+
+PREFIX = "amq.headrace.lease."  # Of the names of hidden streams.
+GROUP_OCTETS_MAX = 128
+OWNER_OCTETS_MAX = 255
+NAME_OCTETS_MAX = 255
+LEASES_MAX = 10_000  # Of one virtual host.
+TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
+TIMEOUT_S_MAX = 7 * 86400
+MESSAGES_MAX = 1 << 20  # Of one take.
+OCTETS_MAX = 1 << 30
+REJECTS_MAX = 1 << 17  # Of one settle.
+SLICE_MESSAGES = 1000
+SLICE_OCTETS = 1 << 20
+SLICE_REJECTS = 200
+UNSYNCED_MAX = 32 << 20  # Octets that a take may be ahead of the disk.
+ARGUMENT = "x-lease-of"  # Of a hidden stream: the id of the queue,
+ARGUMENT_GROUP = "x-lease-group"  # and the group.
+
+KEEP = "keep"
+RELEASE = "release"
+ON_TIMEOUT = (KEEP, RELEASE)
+
+Steps = Generator[None, None, Any]
+
+
+class Taken(NamedTuple):
+    """The answer to a take: the numbers ``[first, last)`` and what they hold."""
+
+    first: int
+    last: int
+    octets: int
+
+
+class Settled(NamedTuple):
+    """The answer to a settle."""
+
+    settled: int
+    next: int
+    rejected: int  # How many became dead letters now.
+
+
+@dataclass
+class Tenure:
+    """On which terms a lease is held."""
+
+    owner: str = ""
+    timeout_s: int = TIMEOUT_S
+    on_timeout: str = KEEP
+    connection: int = field(default=0, compare=False)  # Its number; 0 is none.
+    seen_ms: int = field(default=0, compare=False)  # When it was last known to be open.
+
+
+class Leases:
+    """The leases of one virtual host."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self.is_open: Callable[[int], object] = _NO_CONNECTION.count  # Tells of a number.
+        self._known: dict[tuple[int, str], Lease] = {}  # By queue id and group.
+        self._of: dict[int, dict[str, Lease]] = {}  # By queue id.
+        self._tenures: dict[Lease, Tenure] = {}
+        self._busy: set[Lease] = set()
+        self._jobs = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._known.values())
+
+    # --- Finding --------------------------------------------------------------------------------
+
+    def find(self, queue: Queue, group: str) -> Lease:
+        """Return the lease of a group.
+
+        Raises:
+            NotFound: it has none.
+        """
+        lease = self._known.get((queue.id, group))
+        if lease is None or lease.deleted:
+            raise NotFound(f"group '{group}' has no lease of queue '{queue.name}'")
+        return lease
+
+    def of(self, queue: Queue) -> list[Lease]:
+        """Return the leases of a queue."""
+        return list(self._of.get(queue.id, {}).values())
+
+    def tenure(self, lease: Lease) -> Tenure:
+        """Return the terms on which a lease is held."""
+        return self._tenures[lease]
+
+    def in_use(self, queue: Queue) -> bool:
+        """Tell whether anything is leased from a queue, or about to be."""
+        return any(lease.count() or self._holds(lease) for lease in self.of(queue))
+
+    # --- Owners ---------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        queue: Queue,
+        group: str,
+        owner: str,
+        connection: int,
+        *,
+        timeout_s: int = TIMEOUT_S,
+        on_timeout: str = KEEP,
+        force: bool = False,
+    ) -> Lease:
+        """Become the owner of a lease, which is made unless it is there.
+
+        Raises:
+            IllegalState: another owner is alive, and ``force`` is not set.
+            InvalidArgument, PreconditionFailed: there can be no such lease.
+            ResourceError: there are too many.
+        """
+        if not 0 < timeout_s <= TIMEOUT_S_MAX:
+            raise PreconditionFailed(f"a timeout is 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")
+        if on_timeout not in ON_TIMEOUT:
+            raise PreconditionFailed(f"on_timeout is one of {', '.join(ON_TIMEOUT)}")
+        lease = self._known.get((queue.id, group))
+        if lease is None:
+            lease = self._make(queue, group)
+        self._own(lease, owner, connection, force)
+        tenure = self._tenures[lease]
+        tenure.timeout_s = timeout_s
+        tenure.on_timeout = on_timeout
+        self._note(lease)
+        self._watch(lease)
+        return lease
+
+    def idle(self, lease: Lease) -> Steps:
+        """Wait until nobody works on a lease: before its owner changes."""
+        while lease in self._busy:
+            yield
+
+    def own(self, lease: Lease, owner: str, connection: int) -> None:
+        """See that whoever asks is the owner; a lease without a live one is claimed by that.
+
+        Raises:
+            IllegalState: another owner is alive.
+        """
+        if self._own(lease, owner, connection, False):
+            self._note(lease)
+        self._watch(lease)
+
+    def leave(self, lease: Lease, owner: str) -> None:
+        """An owner gives up the lease; what is leased stays so, for the next owner."""
+        tenure = self._tenures[lease]
+        if tenure.owner == owner:
+            tenure.owner = ""
+            tenure.connection = 0
+            self._note(lease)
+
+    def owner_of(self, lease: Lease) -> str:
+        """Return the owner of a lease that is alive; empty when there is none."""
+        return self._tenures[lease].owner if self._holds(lease) else ""
+
+    # --- Work -----------------------------------------------------------------------------------
+
+    def take(
+        self,
+        lease: Lease,
+        first: int | None = None,
+        messages: int = MESSAGES_MAX,
+        octets: int = OCTETS_MAX,
+    ) -> Generator[None, None, Taken]:
+        """Take messages as the numbers from ``first`` on, at least one if there is one.
+
+        ``first`` is what the caller knows as ``next``. If that was taken before, by a call whose
+        answer was lost, the answer is what is there, within the same limits, and nothing more is
+        taken.
+
+        Raises:
+            PreconditionFailed: ``first`` is settled or beyond ``next``.
+            ResourceError: the disk is full.
+            IllegalState: another consumer has the queue for itself.
+        """
+        yield from self._begin(lease)
+        try:
+            start = lease.log.next_offset if first is None else first
+            if not lease.settled <= start <= lease.log.next_offset:
+                raise PreconditionFailed(
+                    f"{start} is not within what is leased, {lease.settled} to "
+                    f"{lease.log.next_offset}"
+                )
+            if start < lease.log.next_offset:
+                return (yield from self._taken_before(lease, start, messages, octets))
+            return (yield from self._take(lease, messages, octets))
+        finally:
+            self._busy.discard(lease)
+
+    def settle(
+        self, lease: Lease, upto: int, rejects: Iterable[int] = ()
+    ) -> Generator[None, None, Settled]:
+        """Settle every number below ``upto``; those in ``rejects`` become dead letters.
+
+        What is settled already is passed over, so asking again changes nothing.
+
+        Raises:
+            PreconditionFailed: ``upto`` was not taken yet, or a reject is not below it.
+        """
+        yield from self._begin(lease)
+        try:
+            numbers = sorted({number for number in rejects if number >= lease.settled})
+            if upto > lease.log.next_offset:
+                raise PreconditionFailed(
+                    f"{upto} is beyond what is leased, which ends with {lease.log.next_offset}"
+                )
+            if numbers and numbers[-1] >= upto:
+                raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
+            done = 0
+            while done < len(numbers):
+                while lease.log.committed_offset <= numbers[done]:
+                    yield
+                some = numbers[done : done + SLICE_REJECTS]
+                with self._transaction():
+                    count = lease.reject_some(some, "rejected")
+                    done += count
+                    self._move(lease, some[count - 1] + 1)
+                self._tidy(lease)
+                yield
+                self._check(lease)
+            if upto > lease.settled:
+                self._move(lease, upto)
+                self._tidy(lease)
+            return Settled(lease.settled, lease.log.next_offset, done)
+        finally:
+            self._busy.discard(lease)
+
+    def release(self, lease: Lease, *, forget: bool = False) -> Generator[None, None, int]:
+        """Give back all that is leased and not settled; return how many messages.
+
+        They return to their places, marked redelivered. With ``forget`` the lease is no more.
+        """
+        yield from self._begin(lease)
+        try:
+            count = 0
+            upto = lease.log.next_offset
+            while lease.settled < upto:
+                while lease.log.committed_offset <= lease.settled:
+                    yield
+                self._check(lease)
+                with self._transaction():
+                    some = lease.return_some(upto)
+                    if not some:
+                        log.error(
+                            "%r: what is left cannot be read: %d to %d", lease, lease.settled, upto
+                        )
+                        lease.move(upto)
+                    self._note(lease)
+                count += some
+                self._tidy(lease)
+                lease.source.drain()
+                yield
+            if forget and not lease.deleted:
+                self._remove(lease)
+            return count
+        finally:
+            self._busy.discard(lease)
+
+    # --- Life of queues and of the broker ---------------------------------------------------------
+
+    def adopt(self, lease: Lease) -> None:
+        """A hidden stream was found among the definitions."""
+        queue_id = lease.arguments.get(ARGUMENT, 0)
+        group = lease.arguments.get(ARGUMENT_GROUP, "")
+        self._known[queue_id, group] = lease
+        self._of.setdefault(queue_id, {})[group] = lease
+        self._tenures[lease] = Tenure()
+
+    def restore(self) -> None:
+        """Take up what the store kept; after its facts, before any client."""
+        queues = {queue.id: queue for queue in self.vhost.queues.values() if queue.durable}
+        for (queue_id, group), lease in list(self._known.items()):
+            source = queues.get(queue_id)
+            if source is None:
+                log.warning("%r: its queue is no more", lease)
+                self._remove(lease)
+                continue
+            lease.follow(source, group)
+            raw = self.vhost.facts.get(_key(lease))
+            known = {} if raw is None else json.loads(raw)
+            lease.move(min(known.pop("settled", 0), lease.log.next_offset))
+            self._tidy(lease)
+            tenure = Tenure(**{k: v for k, v in known.items() if k in _DURABLE})
+            tenure.seen_ms = self.vhost.tally.now_ms
+            self._tenures[lease] = tenure
+            self._watch(lease)
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A queue was deleted: what is leased from it goes where its ready messages go."""
+        for lease in self.of(queue):
+            if queue.alternate_exchange is not None and lease.count():
+                self._forget(lease)
+                self._run(self._orphan(lease))
+            else:
+                self._remove(lease)
+
+    # --- Inside: taking ---------------------------------------------------------------------------
+
+    def _take(self, lease: Lease, messages: int, octets: int) -> Generator[None, None, Taken]:
+        store, source = self.vhost.store, lease.source
+        first = lease.log.next_offset
+        if store.full:
+            raise ResourceError("the disk is full; nothing was taken")
+        if source.exclusive_consumer is not None:
+            raise IllegalState(f"queue '{source.name}' is in exclusive use")
+        if source.single and (source.consumers or self._others(lease)):
+            raise IllegalState(f"queue '{source.name}' has a single active consumer")
+        taken = 0
+        while lease.log.next_offset - first < messages and taken < octets:
+            if source.deleted or not source.ready_count or store.full:
+                break
+            with self._transaction():
+                count, size, full = lease.take_some(
+                    min(SLICE_MESSAGES, messages - (lease.log.next_offset - first)),
+                    octets - taken,
+                    lease.log.next_offset == first,
+                )
+            taken += size
+            source.release_waiters()
+            if full:
+                break
+            if not count:
+                if source.ready_count:
+                    yield  # They expired, or could not be said; there may be others.
+                    continue
+                break
+            if taken < octets and lease.log.next_offset - first < messages:
+                yield
+                while store.appended - store.synced > UNSYNCED_MAX and not store.full:
+                    yield
+        return Taken(first, lease.log.next_offset, taken)
+
+    def _taken_before(
+        self, lease: Lease, first: int, messages: int, octets: int
+    ) -> Generator[None, None, Taken]:
+        """Measure what was taken by a call whose answer was lost."""
+        last = min(lease.log.next_offset, first + messages)
+        at, size = first, 0
+        while at < last:
+            while lease.log.committed_offset <= at:
+                yield
+            entries = lease.kept.read_raw(at, SLICE_OCTETS)
+            if not entries:
+                return Taken(first, last, size)
+            for offset, raw, *_ in entries:
+                if offset >= last:
+                    break
+                if size + len(raw) - TAIL > octets and offset > first:
+                    return Taken(first, offset, size)
+                size += len(raw) - TAIL
+                at = offset + 1
+            yield
+        return Taken(first, last, size)
+
+    def _others(self, lease: Lease) -> bool:
+        """Tell whether another group has something of a lease's queue."""
+        return any(other.count() for other in self.of(lease.source) if other is not lease)
+
+    # --- Inside: owners ---------------------------------------------------------------------------
+
+    def _own(self, lease: Lease, owner: str, connection: int, force: bool) -> bool:
+        """Make somebody the owner; tell whether that is news."""
+        if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
+            raise PreconditionFailed(f"an owner is a word of 1 to {OWNER_OCTETS_MAX} octets")
+        tenure = self._tenures[lease]
+        now_ms = self.vhost.tally.now_ms
+        if tenure.owner and tenure.owner != owner and not force and self._holds(lease):
+            left_s = max(0, tenure.seen_ms + tenure.timeout_s * 1000 - now_ms) / 1000
+            alive = tenure.connection and self.is_open(tenure.connection)
+            raise IllegalState(
+                f"the lease of queue '{lease.source.name}' for group '{lease.group}' has an owner, "
+                f"'{tenure.owner}', "
+                + ("whose connection is open" if alive else f"for another {left_s:.1f} s")
+            )
+        news = tenure.owner != owner
+        if news and tenure.owner:
+            log.warning("%r: '%s' takes it over from '%s'", lease, owner, tenure.owner)
+        tenure.owner = owner
+        tenure.connection = connection
+        tenure.seen_ms = now_ms
+        return news
+
+    def _holds(self, lease: Lease) -> bool:
+        """Tell whether a lease has an owner that is alive."""
+        tenure = self._tenures[lease]
+        if not tenure.owner:
+            return False
+        if tenure.connection and self.is_open(tenure.connection):
+            tenure.seen_ms = self.vhost.tally.now_ms
+            return True
+        return self.vhost.tally.now_ms < tenure.seen_ms + tenure.timeout_s * 1000
+
+    def _watch(self, lease: Lease) -> None:
+        """Look whether the owner is alive from time to time."""
+        key: Hashable = ("owner", lease)
+        if self._tenures[lease].owner:
+            due_ms = self.vhost.tally.now_ms + self._pause_ms(lease)
+            self.vhost.agenda.put(key, due_ms, lambda now_ms: self._look(lease, now_ms))
+
+    def _pause_ms(self, lease: Lease) -> int:
+        return max(100, self._tenures[lease].timeout_s * 1000 // 4)
+
+    def _look(self, lease: Lease, now_ms: int) -> int:
+        """Let an owner go whose time is over; return when to look again."""
+        tenure = self._tenures.get(lease)
+        if tenure is None or lease.deleted or not tenure.owner:
+            return 0
+        if self._holds(lease):
+            return now_ms + self._pause_ms(lease)
+        log.warning("%r: its owner '%s' is gone", lease, tenure.owner)
+        self.leave(lease, tenure.owner)
+        if tenure.on_timeout == RELEASE and lease.count():
+            self._run(self.release(lease))
+        return 0
+
+    # --- Inside: making and removing --------------------------------------------------------------
+
+    def _make(self, queue: Queue, group: str) -> Lease:
+        vhost = self.vhost
+        what = f"queue '{queue.name}' in vhost '{vhost.name}'"
+        if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_OCTETS_MAX:
+            raise PreconditionFailed(f"a group is a word of 1 to {GROUP_OCTETS_MAX} octets")
+        if queue.is_stream:
+            raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
+        if not queue.durable or queue.is_hidden:
+            raise InvalidArgument(f"{what} is not durable, as a lease is")
+        if len(self._known) >= LEASES_MAX:
+            raise ResourceError(f"a virtual host has {LEASES_MAX} leases at most")
+        name = f"{PREFIX}{queue.name}.{group}"
+        if len(name.encode()) > NAME_OCTETS_MAX or name in vhost.queues:
+            name = f"{PREFIX}{queue.id}#.{group}"
+        arguments = {"x-queue-type": "stream", ARGUMENT: queue.id, ARGUMENT_GROUP: group}
+        lease = vhost.make_hidden(name, arguments)
+        assert isinstance(lease, Lease)
+        self.adopt(lease)
+        lease.follow(queue, group)
+        return lease
+
+    def _remove(self, lease: Lease) -> None:
+        """A lease is no more."""
+        self._forget(lease)
+        if not lease.deleted:
+            self.vhost.remove_hidden(lease)
+
+    def _forget(self, lease: Lease) -> None:
+        """Nobody finds a lease any more."""
+        queue_id, group = lease.arguments[ARGUMENT], lease.arguments[ARGUMENT_GROUP]
+        self.vhost.facts.put(_key(lease), None)
+        self._known.pop((queue_id, group), None)
+        of = self._of.get(queue_id, {})
+        of.pop(group, None)
+        if not of:
+            self._of.pop(queue_id, None)
+        self._tenures.pop(lease, None)
+        self.vhost.agenda.remove(("owner", lease))
+
+    def _orphan(self, lease: Lease) -> Steps:
+        """Pass what is leased from a deleted queue on to its alternate exchange."""
+        try:
+            yield from self._begin(lease)
+            while lease.count():
+                while lease.log.committed_offset <= lease.settled:
+                    yield
+                end = min(lease.settled + SLICE_REJECTS, lease.log.committed_offset)
+                numbers = list(range(lease.settled, end))
+                with self._transaction():
+                    done = lease.reject_some(numbers, "orphaned")
+                    lease.move(numbers[done - 1] + 1)
+                yield
+        finally:
+            self._busy.discard(lease)
+            if not lease.deleted:
+                self.vhost.remove_hidden(lease)
+
+    # --- Inside: slices ---------------------------------------------------------------------------
+
+    def _begin(self, lease: Lease) -> Steps:
+        """Wait until nobody else works on a lease."""
+        while lease in self._busy:
+            yield
+        self._check(lease)
+        self._busy.add(lease)
+
+    def _check(self, lease: Lease) -> None:
+        if lease.deleted:
+            raise NotFound(f"the lease of queue '{lease.source.name}' was deleted")
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self.vhost)
+
+    def _move(self, lease: Lease, settled: int) -> None:
+        lease.move(settled)
+        self._note(lease)
+
+    def _tidy(self, lease: Lease) -> None:
+        """Let go of what is settled, in memory now and on the disk when that is durable."""
+        before = lease.log.held
+        lease.kept.forget_below(lease.settled, self.vhost.store.appended)
+        lease.memory(before)
+
+    def _note(self, lease: Lease) -> None:
+        """Write down what must be known of a lease."""
+        tenure = asdict(self._tenures[lease])
+        known = {"settled": lease.settled, **{name: tenure[name] for name in _DURABLE}}
+        self.vhost.facts.put(_key(lease), json.dumps(known, separators=(",", ":")).encode())
+
+    def _run(self, steps: Steps) -> None:
+        """Do a work that nobody waits for, slice by slice."""
+
+        def go_on(now_ms: int) -> int:
+            try:
+                return now_ms if next(steps, _DONE) is None else 0
+            except NotFound:
+                return 0  # The lease was deleted meanwhile.
+
+        self._jobs += 1
+        self.vhost.agenda.put(("lease", self, self._jobs), self.vhost.tally.now_ms, go_on)
+
+
+class _Transaction:
+    """A transaction of the store."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.store = vhost.store
+
+    def __enter__(self) -> None:
+        self.store.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.store.commit()
+
+
+_DONE = object()
+_NO_CONNECTION: tuple[int, ...] = ()
+_DURABLE = ("owner", "timeout_s", "on_timeout")
+
+
+def _key(lease: Lease) -> bytes:
+    """The key of the fact about a lease."""
+    return f"lease/{lease.arguments[ARGUMENT]}/{lease.arguments[ARGUMENT_GROUP]}".encode()
