@@ -14,6 +14,7 @@ COMMANDS = {
     "conformance": ("headrace.conformance.command", "conformance"),
     "consume": ("headrace.cli.messages", "consume"),
     "get": ("headrace.cli.messages", "get"),
+    "leases": ("headrace.cli.leases", "leases"),
     "pipeline": ("headrace.cli.pipelines", "pipeline"),
     "permission": ("headrace.cli.accounts", "permission"),
     "publish": ("headrace.cli.messages", "publish"),

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace leases``: what groups have taken from queues, and giving it back by hand."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from headrace.cli.messages import broker_option
+from headrace.client import ClientError
+from headrace.client.blocking import connect
+from headrace.client.blocking_pipeline import Requests, list_leases
+
+ANSWER_S = 30.0
+LISTED = ("queue", "group", "settled", "next", "leased", "ready", "owner")
+OWNER = "headrace cli"
+
+
+@contextlib.contextmanager
+def open_requests(url: str) -> Iterator[Requests]:
+    """Requests to a broker; what goes wrong ends the command with one sentence."""
+    try:
+        with (
+            connect(url, timeout_s=ANSWER_S, reconnect=None, name=OWNER) as connection,
+            Requests(connection) as requests,
+        ):
+            yield requests
+    except (ClientError, TimeoutError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.group()
+def leases() -> None:
+    """Leases: what groups have taken from queues and not settled."""
+
+
+@leases.command("list")
+@broker_option
+@click.option("--queue", default="", help="Only the leases of this queue.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_all(url: str, queue: str, as_json: bool) -> None:
+    """Print queue, group, settled, next, messages leased and still ready, and the owner."""
+    with open_requests(url) as requests:
+        for state in list_leases(requests, queue):
+            if as_json:
+                click.echo(json.dumps(asdict(state)))
+            else:
+                click.echo("\t".join(str(getattr(state, name)) for name in LISTED))
+
+
+@leases.command()
+@broker_option
+@click.argument("queue")
+@click.argument("group")
+def show(url: str, queue: str, group: str) -> None:
+    """Print all that is known of the lease of QUEUE for GROUP."""
+    with open_requests(url) as requests:
+        known = requests.ask("lease.info", queue=queue, group=group)
+    for name, value in known.items():
+        click.echo(f"{name}\t{'-' if value == '' else value}")
+
+
+@leases.command()
+@broker_option
+@click.option("--force", is_flag=True, help="Even if an owner works on it.")
+@click.option("--forget", is_flag=True, help="End the lease, too; the next one starts with 0.")
+@click.argument("queue")
+@click.argument("group")
+def release(url: str, force: bool, forget: bool, queue: str, group: str) -> None:
+    """Return what GROUP took from QUEUE, and has not settled, to its places in the queue."""
+    with open_requests(url) as requests:
+        names = {"queue": queue, "group": group, "owner": OWNER}
+        answer = requests.ask("lease.release", **names, force=force, forget=forget)
+        if not force and not forget:
+            requests.ask("lease.leave", **names)
+    click.echo(f"{answer['released']} messages returned")
