@@ -3,33 +3,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from headrace.cli.lake import archive, console, dead_letters, replay, told
+
 if TYPE_CHECKING:
     from headrace.pipeline.settings import Pipeline
+    from headrace.pipeline.state import State
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STOP_POLL_S: Final = 0.1
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """What goes wrong ends the command with a sentence, or one for each line of the file."""
-    from headrace.pipeline.errors import PipelineError
-
-    try:
-        yield
-    except PipelineError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _load(file: str, parameters: tuple[str, ...]) -> Pipeline:
@@ -52,6 +43,13 @@ def file_argument(function: Function) -> Function:
     return click.argument("file", metavar="FILE")(with_set)
 
 
+def _state(file: str, parameters: tuple[str, ...]) -> State:
+    """The state of the pipeline of a file; FILE may be the state's directory itself."""
+    from headrace.pipeline.state import State
+
+    return State(Path(file) if Path(file).is_dir() else _load(file, parameters).state)
+
+
 @click.group()
 def pipeline() -> None:
     """Pipelines on Spark, without code. FILE is a TOML file, or ready:NAME."""
@@ -61,7 +59,7 @@ def pipeline() -> None:
 @file_argument
 def check(file: str, parameters: tuple[str, ...]) -> None:
     """Check FILE without starting Spark; every problem with its line."""
-    with _told():
+    with told():
         made = _load(file, parameters)
     sinks = ", ".join(made.sinks)
     click.echo(f"{file}: right. {len(made.sources)} sources, {len(made.steps)} steps to {sinks}")
@@ -74,7 +72,7 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     """Show what FILE reads, makes and writes, and Spark's plan of each sink."""
     from headrace.pipeline.explain import described, plans
 
-    with _told():
+    with told():
         made = _load(file, parameters)
         for line in described(made):
             click.echo(line)
@@ -92,13 +90,11 @@ def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
 
     SIGTERM, ^C and `headrace pipeline stop` let the running batches end.
     """
-    with _told():
-        _run(_load(file, parameters), trigger)
+    with told():
+        run_pipeline(_load(file, parameters), trigger)
 
 
-def _run(made: Pipeline, trigger: str | None = None) -> None:
-    from rich.console import Console
-
+def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
     from headrace.pipeline.display import showing
     from headrace.pipeline.run import Run
     from headrace.pipeline.session import session
@@ -111,31 +107,31 @@ def _run(made: Pipeline, trigger: str | None = None) -> None:
         except ValueError as error:
             raise click.UsageError(str(error)) from None
     state = State(made.state)
-    console = Console()
+    screen = console()
     with state.held():
-        console.print(f"{made.head.name}: Spark starts; its log is {state.home / 'spark.log'}")
+        screen.print(f"{made.head.name}: Spark starts; its log is {state.home / 'spark.log'}")
         spark = session(made, state.home)
         try:
             running = Run(spark, made, state)
-            with running.signals(), showing(console) as show:
+            with running.signals(), showing(screen) as show:
                 status = running.run(show)
         finally:
             spark.stop()
-    console.print(f"{made.head.name}: {status.state}")
+    screen.print(f"{made.head.name}: {status.state}")
 
 
 @pipeline.command()
 @file_argument
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
-    """Show how the pipeline of FILE stands. The exit status is 0 when it runs, 3 otherwise."""
-    from rich.console import Console
+    """Show how the pipeline of FILE, or of a directory of state, stands.
 
+    The exit status is 0 when it runs, 3 otherwise.
+    """
     from headrace.pipeline.display import table
-    from headrace.pipeline.state import State
 
-    with _told():
-        state = State(_load(file, parameters).state)
+    with told():
+        state = _state(file, parameters)
     found = state.status()
     if found is None:
         raise click.ClickException(f"it has never run: {state.home} has no status")
@@ -145,7 +141,7 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
-        Console().print(table(found))
+        console().print(table(found))
     raise SystemExit(0 if runs else 3)
 
 
@@ -153,11 +149,12 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
 @file_argument
 @click.option("--timeout-s", type=click.FloatRange(0), default=120.0, show_default=True)
 def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
-    """Stop the pipeline of FILE after its running batches, and wait until it has stopped."""
-    from headrace.pipeline.state import State
+    """Stop the pipeline of FILE, or of a directory of state, and wait until it has stopped.
 
-    with _told():
-        state = State(_load(file, parameters).state)
+    The batches that are running come to their end.
+    """
+    with told():
+        state = _state(file, parameters)
         found = state.status()
         if found is None or not state.is_held():
             raise click.ClickException("it does not run")
@@ -200,7 +197,7 @@ def reset(
         raise click.UsageError("give one of --to, --position and --all")
     if query is None and (batch is not None or position):
         raise click.UsageError("--to and --position need --query")
-    with _told():
+    with told():
         made = _load(file, parameters)
         state = State(made.state)
         if batch is None and not position and not whole:
@@ -229,7 +226,7 @@ def example(name: str | None) -> None:
     """Print the ready-made pipeline NAME, to be changed; without a name, list them."""
     from headrace.pipeline.load import ready_names, ready_path
 
-    with _told():
+    with told():
         if name is not None:
             click.echo(ready_path(name).read_text("utf-8"), nl=False)
             return
@@ -258,7 +255,7 @@ def compact(
     from headrace.pipeline import compact as parquet
     from headrace.pipeline import delta
 
-    with _told():
+    with told():
         if (path / "_delta_log").is_dir():
             outcome = delta.compact(str(path), target_mb << 20, keep_hours)
             click.echo(f"{outcome['numFilesRemoved']} files became {outcome['numFilesAdded']}")
@@ -268,3 +265,7 @@ def compact(
     click.echo(
         f"{done.partitions} partitions: {done.files_before} files {would} {done.files_after}"
     )
+
+
+for one in (archive, replay, dead_letters):
+    pipeline.add_command(one)

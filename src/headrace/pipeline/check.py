@@ -249,6 +249,7 @@ class _Checking:
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if isinstance(source, AmqpSource):
+                self._columns(name, source)
                 try:
                     read_options(amqp_source_options(pipeline, source), streaming=True)
                 except OptionError as error:
@@ -261,6 +262,23 @@ class _Checking:
                     write_options(amqp_sink_options(pipeline, sink), streaming=True)
                 except OptionError as error:
                     self._problem(self._option_place(("sinks", name), str(error)), str(error))
+
+    def _columns(self, name: str, source: AmqpSource) -> None:
+        """A source has columns of a message, each once."""
+        if source.columns is None:
+            return
+        from headrace.spark.schema import COLUMNS
+
+        for at, column in enumerate(source.columns):
+            path = ("sources", name, "columns", at)
+            if column not in COLUMNS.names:
+                known = ", ".join(COLUMNS.names)
+                self._problem(path, f"a message has no column {column!r}; it has {known}")
+            elif column in source.columns[:at]:
+                self._problem(path, f"the column {column!r} is named twice")
+        if "value" in source.options:
+            text = "'columns' and the option 'value' do not go together"
+            self._problem(("sources", name, "columns"), text)
 
     def _option_place(self, path: Place, text: str) -> Place:
         """The key that an error of the data source is about, where the file has it."""

@@ -24,6 +24,7 @@ from headrace.pipeline.settings import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 # What of a message is kept when one of its rows is a dead letter.
 MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
@@ -154,7 +155,10 @@ def _letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: boo
 def _source(spark: SparkSession, pipeline: Pipeline, source: AnySource) -> DataFrame:
     if isinstance(source, AmqpSource):
         options = amqp_source_options(pipeline, source)
-        return spark.readStream.format("amqp").options(**options).load()
+        reader = spark.readStream.format("amqp").options(**options)
+        if source.columns is not None:
+            reader = reader.schema(_columns(source.columns))
+        return reader.load()
     path = pipeline.located(source.path)
     options = spark_options(source.options)
     schema: Any = source.ddl
@@ -162,6 +166,17 @@ def _source(spark: SparkSession, pipeline: Pipeline, source: AnySource) -> DataF
         schema = spark.read.format(source.type).options(**options).load(path).schema
     reader = spark.readStream.format(source.type).options(**options)
     return reader.schema(schema).load(path)
+
+
+def _columns(names: list[str]) -> StructType:
+    """The columns of a message that a source is to have, in the order of their names."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from headrace.spark.schema import CONTENT_HEADER, read_schema
+
+    fields = {field.name: field for field in read_schema({}).fields}
+    fields[CONTENT_HEADER] = StructField(CONTENT_HEADER, BinaryType())
+    return StructType([fields[name] for name in names])
 
 
 def _static(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> DataFrame:

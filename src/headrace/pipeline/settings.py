@@ -71,6 +71,7 @@ class AmqpSource(Table):
     names: list[Text] | None = None
     pattern: Text | None = None
     group: Text | None = None
+    columns: list[Text] | None = None
     uri: Text | None = None
     options: Options = Field(default_factory=dict)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.spark.columns import Columns
 from headrace.spark.schema import (
     COLUMNS,
+    CONTENT_HEADER,
     HEADERS,
     MOMENT,
     OCTETS,
@@ -22,10 +23,6 @@ BATCH_RECORDS_MAX: Final = 10_000
 BATCH_BYTES_MAX: Final = 16 << 20  # Bodies; a larger one is a batch of its own.
 MOMENT_MS: Final = pa.timestamp("ms", tz="UTC")
 SECONDS_MAX: Final = 253_402_300_799  # The last second of the year 9999: the calendar ends there.
-
-# The payloads of header frames, for those who need all of them; never a column of a DataFrame.
-HEADER: Final = "_header"
-_RAW: Final = COLUMNS.append(pa.field(HEADER, pa.binary()))
 
 # Offset, payload of the header frame, body, exchange, routing key.
 Record = tuple[int, bytes, bytes, str, str]
@@ -43,7 +40,7 @@ class Batch:
         self.names = names
         self.size = 0
         self._headers = Columns() if {"properties", "headers", "timestamp"} & set(names) else None
-        self._raw_headers: list[bytes] | None = [] if HEADER in names else None
+        self._raw_headers: list[bytes] | None = [] if CONTENT_HEADER in names else None
         self._bodies: list[bytes] = []
         self._exchanges: list[str] = []
         self._routing_keys: list[str] = []
@@ -69,7 +66,7 @@ class Batch:
 
     def to_arrow(self) -> pa.RecordBatch:
         """The columns that were asked for."""
-        schema = pa.schema([_RAW.field(name) for name in self.names])
+        schema = pa.schema([COLUMNS.field(name) for name in self.names])
         return pa.RecordBatch.from_arrays(
             [self._column(name) for name in self.names], schema=schema
         )
@@ -78,7 +75,7 @@ class Batch:
         count = len(self)
         if name == "body":
             return pa.array(self._bodies, pa.binary())
-        if name == HEADER:
+        if name == CONTENT_HEADER:
             return pa.array(self._raw_headers, pa.binary())
         if name == "exchange":
             return pa.array(self._exchanges, pa.string())

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.message import Message, read_message
-from headrace.spark.arrow import HEADER
 from headrace.spark.columns import ARRIVAL_HEADER, OFFSET_HEADER
 from headrace.spark.links import Purpose, patiently
+from headrace.spark.schema import CONTENT_HEADER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +91,7 @@ def publish(
     by_key: dict[str, list[Message]] = {}
     for row, reason in zip(rows.to_pylist(), reasons, strict=True):
         message = letter(
-            row[HEADER],
+            row[CONTENT_HEADER],
             row["body"],
             source=source,
             offset=row["offset"],

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import DataType, StructType
 
-from headrace.spark.arrow import HEADER
 from headrace.spark.codec import BinaryCodec, Codec, Decoded, TextCodec
 from headrace.spark.decode_csv import CsvCodec
 from headrace.spark.decode_json import JsonCodec
@@ -26,6 +25,7 @@ from headrace.spark.decode_options import (
     DecodeOptions,
     Evolution,
 )
+from headrace.spark.schema import CONTENT_HEADER
 from headrace.spark.schema_log import SchemaLog
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LETTER_COLUMNS: Final = ("body", HEADER, "exchange", "routing_key", "offset")
+LETTER_COLUMNS: Final = ("body", CONTENT_HEADER, "exchange", "routing_key", "offset")
 SHOWN_MAX: Final = 3  # Bad rows that an error or a warning tells about.
 
 

@@ -89,8 +89,11 @@ COLUMNS: Final = pa.schema(
         ("stream", pa.string()),
         ("offset", pa.int64()),
         ("timestamp", MOMENT),
+        ("content_header", pa.binary()),
     ]
 )
+# Made only for those who ask by a schema: the content header's octets, which keep every type.
+CONTENT_HEADER: Final = "content_header"
 
 
 # What decoding adds, but for `value` itself and the column for rescued data.
@@ -130,7 +133,7 @@ class Wanted:
 
 def wanted(schema: StructType, decoding: DecodeOptions | None = None) -> Wanted:
     """The columns of a schema that the user gave, or that `read_schema` made."""
-    ours = dict(_columns())
+    ours = {**dict(_columns()), CONTENT_HEADER: "binary"}
     value = None
     if decoding is not None:
         ours |= {decoding.rescued: "string"} if decoding.rescued else {}

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Archived messages come again as they were: in order, each once, with all that they say."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.cli.lake import replay as command
+from headrace.client import Message
+from headrace.client.message import encode_header
+from headrace.pipeline import replay as module
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.lake import Choice, messages
+from headrace.pipeline.replay import Order, look, replay
+
+if TYPE_CHECKING:
+    from headrace.client import blocking
+
+START = datetime(2026, 1, 1, 23, 59, 0, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("exchange", pa.string()),
+        ("routing_key", pa.string()),
+        ("stream", pa.string()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("content_header", pa.binary()),
+        ("headers", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+
+def row(stream: str, offset: int, message: Message | None = None, key: str = "") -> dict[str, Any]:
+    """A message as an archive has it; one arrives every second."""
+    message = message or Message(f"{stream} {offset}".encode())
+    message.headers = {**message.headers, "x-stream-offset": offset}
+    return {
+        "body": message.body,
+        "exchange": "",
+        "routing_key": key or stream,
+        "stream": stream,
+        "offset": offset,
+        "timestamp": START + timedelta(seconds=offset),
+        "content_header": encode_header(message),
+        "headers": [],
+    }
+
+
+def put(lake: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    path = lake / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Two streams over two days; files overlap, one is not sorted, some messages are twice."""
+    lake = tmp_path / "lake"
+    put(lake, "date=2026-01-01/b.parquet", [row("s", at) for at in range(40)])
+    put(lake, "date=2026-01-01/a.parquet", [row("s", at) for at in range(20, 60)])
+    put(lake, "date=2026-01-02/c.parquet", [row("s", at) for at in reversed(range(60, 100))])
+    put(lake, "date=2026-01-02/d.parquet", [row("t", at) for at in range(50, 70)])
+    put(lake, "_headrace/staging/x.parquet", [row("s", 1000)])
+    return lake
+
+
+def test_each_message_is_there_once_in_the_order_of_its_stream(lake: Path) -> None:
+    found = [(one["stream"], one["offset"]) for one in messages(lake, Choice())]
+    assert [at for stream, at in found if stream == "s"] == list(range(100))
+    assert [at for stream, at in found if stream == "t"] == list(range(50, 70))
+    assert found.index(("t", 50)) in (50, 51)  # Between those that arrived before and after.
+
+
+def test_a_span_of_time_and_a_stream_are_chosen(lake: Path) -> None:
+    span = Choice(frozenset({"s"}), START + timedelta(seconds=58), START + timedelta(seconds=62))
+    assert [one["offset"] for one in messages(lake, span)] == [58, 59, 60, 61]
+    assert [one["offset"] for one in messages(lake, Choice(), {"s": 98, "t": 70})] == [98, 99]
+
+
+def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="has no Parquet files and is no Delta table"):
+        look(Order(lake=tmp_path))
+    pq.write_table(pa.table({"body": [b""], "offset": [1]}), tmp_path / "x.parquet")
+    with pytest.raises(PipelineError, match="no column exchange, routing_key, stream, timestamp"):
+        look(Order(lake=tmp_path))
+
+
+def test_a_dry_run_counts_and_publishes_nothing(lake: Path) -> None:
+    tally = look(Order(lake=lake, routing_key="x"))
+    assert (tally.messages, tally.addresses) == (120, {("", "x"): 120})
+    assert (tally.first, tally.last) == (START, START + timedelta(seconds=99))
+
+
+def test_properties_and_headers_come_again_as_they_were(
+    connection: blocking.Connection, uri: str, name: str, tmp_path: Path
+) -> None:
+    sent = Message(
+        b"\x00body",
+        headers={"n": 5, "f": 1.5, "b": b"\xff", "t": START, "l": [1, "a"], "d": {"x": None}},
+        content_type="text/plain",
+        priority=3,
+        correlation_id="c",
+        reply_to="r",
+        expiration=timedelta(hours=1),
+        message_id="m",
+        timestamp=START,
+        type="t",
+        app_id="a",
+    )
+    plain = Message(b"", persistent=False, headers={"x-publisher-name": "p", "x-publishing-id": 7})
+    put(tmp_path / "lake", "a.parquet", [row(name, 0, sent), row(name, 1, plain)])
+    with connection.channel() as channel:
+        channel.declare_queue(name)
+        tally = replay(uri, Order(lake=tmp_path / "lake", headers={"x-replayed": "yes"}))
+        assert tally.messages == 2
+        got, second = channel.get(name, no_ack=True), channel.get(name, no_ack=True)
+        channel.delete_queue(name)
+    assert got is not None
+    for field in ("body", "content_type", "priority", "correlation_id", "reply_to", "expiration",
+                  "message_id", "timestamp", "type", "app_id", "persistent"):  # fmt: skip
+        assert getattr(got, field) == getattr(sent, field), field
+    sent.headers = {key: one for key, one in sent.headers.items() if key != "x-stream-offset"}
+    assert got.headers == {**sent.headers, "x-replayed": "yes"}
+    assert second is not None
+    assert (second.persistent, second.headers) == (False, {"x-replayed": "yes"})
+
+
+def test_a_replay_that_was_cut_off_goes_on(
+    connection: blocking.Connection, uri: str, name: str, lake: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    order = Order(lake=lake, routing_key=name, progress=tmp_path / "progress.json")
+    whole = messages(lake, Choice())
+    monkeypatch.setattr(module, "messages", lambda *_: (next(whole) for _ in range(30)))
+    with connection.channel() as channel:
+        channel.declare_queue(name)
+        assert replay(uri, order).messages == 30
+        monkeypatch.undo()
+        assert look(order).messages == 90
+        assert replay(uri, order).messages == 90
+        bodies = [channel.get(name, no_ack=True) for _ in range(120)]
+        channel.delete_queue(name)
+    assert len({one.body for one in bodies if one is not None}) == 120
+    assert replay(uri, order).messages == 0
+
+
+def test_a_rate_is_kept(connection: blocking.Connection, uri: str, name: str, lake: Path) -> None:
+    with connection.channel() as channel:
+        channel.declare_queue(name)
+        started = time.monotonic()
+        replay(uri, Order(lake=lake, routing_key=name, rate=400.0))
+        assert time.monotonic() - started >= 119 / 400
+        assert channel.delete_queue(name) == 120
+
+
+def test_what_reaches_no_queue_is_an_error(uri: str, lake: Path) -> None:
+    with pytest.raises(PipelineError, match="312 NO_ROUTE"):
+        replay(uri, Order(lake=lake, routing_key="nobody"))
+
+
+def test_the_command_refuses_what_it_does_not_know(lake: Path) -> None:
+    from click.testing import CliRunner
+
+    result = CliRunner().invoke(command, [str(lake), "--without", "body"])
+    assert result.exit_code == 2
+    assert "it is none of content_type" in result.output
+    result = CliRunner().invoke(command, [str(lake), "--dry-run"])
+    assert "120 messages" in result.output
