@@ -33,6 +33,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/stream.py",
     "headrace/model/lease_log.py",
     "headrace/model/lease.py",
+    "headrace/model/view.py",
     "headrace/protocol/output.py",
     "headrace/protocol/endpoint.py",
     "headrace/protocol/content.py",

@@ -7,12 +7,13 @@ Each class is the blocking twin of the one of the same name in the asyncio clien
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client import lease as _lease
 from headrace.client import requests as _requests
+from headrace.client import snapshot as _snapshot
 from headrace.client.background import LOOP
 from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
 from headrace.client.requests import ANSWER_S, PIPELINE
@@ -20,6 +21,7 @@ from headrace.client.stream import BATCH_MAX, CREDIT, Record
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
+    from headrace.client.snapshot import Snapshot
 
 
 class Requests:
@@ -123,22 +125,7 @@ class Lease:
         self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
     ) -> Iterator[list[Record]]:
         """The messages `[first, last)`, which were taken, in batches; as often as you like."""
-        reading = self._source.read(first, last, batch_max=batch_max, credit=credit)
-        turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
-
-        async def following() -> list[Record]:
-            async with turn:
-                return await anext(reading, [])
-
-        async def close() -> None:
-            async with turn:
-                await reading.aclose()
-
-        try:
-            while batch := LOOP.run(following()):
-                yield batch
-        finally:
-            LOOP.run(close())
+        return _batches(self._source.read(first, last, batch_max=batch_max, credit=credit))
 
     def settle(self, upto: int, rejects: Iterable[int | tuple[int, int]] = ()) -> LeaseSettled:
         """Settle every number below `upto`; those in `rejects` become dead letters."""
@@ -164,3 +151,42 @@ class Lease:
 def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
     """All leases of queues that the user may read, or those of one queue."""
     return LOOP.run(_lease.list_leases(requests.source, queue))
+
+
+def take_snapshot(requests: Requests, queue: str, parts: int = 1) -> Snapshot:
+    """Ask where a queue reaches now; cut it into up to so many parts."""
+    return LOOP.run(_snapshot.take_snapshot(requests.source, queue, parts))
+
+
+def browse(
+    connection: Connection,
+    queue: str,
+    first: int,
+    last: int,
+    *,
+    batch_max: int = BATCH_MAX,
+    credit: int = CREDIT,
+) -> Iterator[list[Record]]:
+    """The messages that are ready at the positions [first, last), in order of these."""
+    return _batches(
+        _snapshot.browse(connection.source, queue, first, last, batch_max=batch_max, credit=credit)
+    )
+
+
+def _batches(reading: AsyncGenerator[list[Record], None]) -> Iterator[list[Record]]:
+    """What an asynchronous generator of batches gives."""
+    turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
+
+    async def following() -> list[Record]:
+        async with turn:
+            return await anext(reading, [])
+
+    async def close() -> None:
+        async with turn:
+            await reading.aclose()
+
+    try:
+        while batch := LOOP.run(following()):
+            yield batch
+    finally:
+        LOOP.run(close())

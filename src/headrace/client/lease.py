@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -187,8 +188,10 @@ class Lease:
         if not self._stream:
             self._stream = (await self.info()).stream
         stream = self._connection.stream(self._stream)
-        async for batch in stream.read(first, last, batch_max=batch_max, credit=credit):
-            yield batch
+        reading = stream.read(first, last, batch_max=batch_max, credit=credit)
+        async with aclosing(reading):
+            async for batch in reading:
+                yield batch
 
     async def settle(
         self, upto: int, rejects: Iterable[int | tuple[int, int]] = ()

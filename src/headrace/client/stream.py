@@ -103,6 +103,7 @@ class Stream:
         credit: int = CREDIT,
         filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
         match_unfiltered: bool = False,
+        browse: bool = False,
     ) -> AsyncGenerator[list[Record], None]:
         """The records of [first, last) in order, in batches of up to `batch_max`.
 
@@ -112,13 +113,16 @@ class Stream:
 
         OffsetGone when `first` is no longer kept. Waits for records that are not yet there. It goes
         on where it was after a reconnection.
+
+        With `browse` this is no stream but an ordinary queue of Headrace, which is looked at: see
+        `headrace.client.snapshot`.
         """
         if first < 0:
             raise ValueError(f"an offset cannot be negative: {first}")
         wanted = _wanted(filter, match_unfiltered)
         at = first
         while at < last:
-            reading = self._read_once(at, last, batch_max, credit, wanted)
+            reading = self._read_once(at, last, batch_max, credit, wanted, browse)
             try:
                 async with aclosing(reading):
                     async for batch in reading:
@@ -131,7 +135,7 @@ class Stream:
                     raise
 
     async def _read_once(
-        self, first: int, last: int, batch_max: int, credit: int, wanted: Wanted
+        self, first: int, last: int, batch_max: int, credit: int, wanted: Wanted, browse: bool
     ) -> AsyncGenerator[list[Record], None]:
         """As `read`, on one channel."""
         exact = self._can("stream_offset_query")
@@ -139,9 +143,11 @@ class Stream:
         async with self._connection.channel(confirm=False) as channel:
             reader = _Reader(channel, self.name, first, last)
             arguments: dict[str, Value] = {"x-stream-offset": first}
-            if exact:
+            if browse:
+                arguments |= {"x-browse": True, "x-stream-last": last}
+            elif exact:
                 arguments["x-stream-offset-error"] = True
-            if ranges:
+            if ranges and not browse:
                 arguments["x-stream-last"] = last
                 if wanted is not None:
                     arguments["x-stream-filter"] = [*sorted(wanted - {None}, key=str)]

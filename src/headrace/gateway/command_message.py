@@ -14,6 +14,8 @@ from headrace.gateway.outcome import (
 )
 from headrace.gateway.subscription import Subscription, serial_distance
 from headrace.model.errors import ModelError
+from headrace.model.view import ARGUMENT as BROWSE
+from headrace.model.view import view_of
 from headrace.protocol.codec_0_10 import (
     Acquired,
     MessageAccept,
@@ -89,6 +91,11 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         raise fault(
             ExecutionCode.INVALID_ARGUMENT, "x-priority is an integer", command, "arguments"
         )
+    try:
+        if arguments.get(BROWSE):
+            queue = view_of(queue)
+    except ModelError as error:
+        raise translate(error, command, "queue") from None
     subscription = Subscription(session, queue, destination, accept_mode, acquire_mode)
     subscription.number = session.command_id
     subscription.publisher = session.number

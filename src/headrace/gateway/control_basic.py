@@ -12,6 +12,8 @@ from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.lanes import home_of
 from headrace.model.message import KIND_MASK, Message
 from headrace.model.queue import Consumer
+from headrace.model.view import ARGUMENT as BROWSE
+from headrace.model.view import view_of
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -119,6 +121,8 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
             f"invalid arg 'x-priority' for queue '{queue.name}' in vhost '{vhost}': "
             "expected integer"
         )
+    if arguments.get(BROWSE):
+        queue = view_of(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local

@@ -102,6 +102,7 @@ cdef class Queue:
     cdef public dict waiters
     cdef public object on_deadline
     cdef public dict lanes
+    cdef public object view
 
     cpdef Consumer taker(self)
     cpdef bint refuses(self, unsigned int body_size) except -1
@@ -169,6 +170,17 @@ cdef class Queue:
                    at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
                    ready=cython.bint)
     cdef Message following(self, Cursor cursor)
+    @cython.locals(found=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,
+                   octets=cython.longlong, at=Py_ssize_t, message=Message)
+    cpdef list peek(
+        self, unsigned long long first, unsigned long long last, long long octets_max,
+        list returned,
+    )
+    cpdef list returned_within(self, unsigned long long first, unsigned long long last)
+    @cython.locals(first=cython.ulonglong, ring=Ring, seq=cython.ulonglong)
+    cpdef unsigned long long position_of_first(self) except? 0
+    @cython.locals(ring=Ring, step=Py_ssize_t, at=Py_ssize_t)
+    cpdef list positions(self, Py_ssize_t parts)
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
     @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
     cdef bint is_shell(self, Message message) except -1

@@ -46,6 +46,7 @@ RESERVATION = 65536  # How far ahead of the deliveries the journal says "may hav
 EXPIRE_MAX = 16384  # Messages that expire in one go,
 DEAD_LETTERS_MAX = 256  # and those that become dead letters, which takes longer.
 SHELLS_MIN = 1024  # Below this many shells a ring is not swept.
+SAMPLES = 64  # Looks at each ring, for each part that a queue is to be cut into.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
 
 OVERFLOW_DROP_HEAD = 0
@@ -192,6 +193,7 @@ class Queue:
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
         self.waiters: Any = None  # Paced publishers.
         self.on_deadline: Callable[[Queue, int], None] | None = None
+        self.view: Any = None  # A View, once somebody looked; see model.view.
         self.lanes: Any = None  # {kind: Queue}: file and stream content, see model.lanes.
 
     def __repr__(self) -> str:
@@ -774,6 +776,86 @@ class Queue:
             cursor.seen[level] = seen
         return None
 
+    def peek(
+        self, first: int, last: int, octets_max: int, returned: list[Message]
+    ) -> list[Message]:
+        """Return ready messages at the positions ``[first, last)``, in order of these.
+
+        At least one, if there is one, and about ``octets_max`` octets at most. ``returned`` are
+        those of the messages that came back, in order, which are looked at as well.
+        """
+        found: list[Message] = []
+        limit = last
+        level = 0
+        while (self.rings is not None and level < len(self.rings)) or level == 0:
+            ring = self.ring if level == 0 else self.rings[level]
+            level += 1
+            if ring is None or not ring.count:
+                continue
+            octets = 0
+            at = ring.after(first - 1) if first else 0
+            while at < ring.count:
+                message = ring.at(at)
+                at += 1
+                if message.seq >= limit:
+                    break
+                if message.flags & C_GONE or message.consumer is not None:
+                    continue
+                if octets >= octets_max:
+                    limit = message.seq
+                    break
+                octets += message.body_size + C_MESSAGE_OVERHEAD
+                found.append(message)
+        for message in returned:
+            if message.seq >= limit:
+                break
+            if message.seq >= first and not message.flags & C_GONE and message.consumer is None:
+                found.append(message)
+        if level == 1 and not returned:
+            return found
+        by_seq = {message.seq: message for message in found if message.seq < limit}
+        return [by_seq[seq] for seq in sorted(by_seq)]
+
+    def returned_within(self, first: int, last: int) -> list[Message]:
+        """Return the messages that came back and wait at ``[first, last)``, in order."""
+        returned = [entry for entry in self.returned or () if first <= entry[1] < last]
+        by_seq = {entry[1]: entry[2] for entry in returned}  # Some are listed twice.
+        return [by_seq[seq] for seq in sorted(by_seq)]
+
+    def position_of_first(self) -> int:
+        """Return the lowest position at which a message may be ready; the next one of all when
+        there is none.
+        """
+        first = self.tally.next_seq
+        for ring in [self.ring, *(self.rings or ())]:
+            if ring is not None and ring.count and ring.at(0).seq < first:
+                first = ring.at(0).seq
+        for _, seq, _ in self.returned or ():
+            if seq < first:
+                first = seq
+        return first
+
+    def positions(self, parts: int) -> list[int]:
+        """Return positions that cut what is ready into about equal parts: the inner bounds."""
+        samples: list[tuple[int, int]] = []
+        for ring in [self.ring, *(self.rings or ())]:
+            if ring is None or not ring.count:
+                continue
+            step = max(1, ring.count // (parts * SAMPLES))
+            samples += [(ring.at(at).seq, step) for at in range(0, ring.count, step)]
+        samples += [(entry[1], 1) for entry in self.returned or ()]
+        samples.sort()
+        total = sum([weight for _, weight in samples])
+        bounds: list[int] = []
+        passed = 0
+        for seq, weight in samples:
+            if passed * parts >= total * (len(bounds) + 1):
+                bounds.append(seq)
+                if len(bounds) == parts - 1:
+                    break
+            passed += weight
+        return bounds
+
     def acquire(self, message: Message, consumer: Consumer) -> bool:
         """Take a ready message from wherever it stands; False when another was faster."""
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
@@ -1058,6 +1140,8 @@ class Queue:
             for lane in self.lanes.values():
                 lane.destroy()
         self.forget_ready(True)
+        if self.view is not None:
+            self.view.destroy()
         consumers = self.consumers or []
         if self.browsers is not None:
             consumers = consumers + [cursor.consumer for cursor in self.browsers]

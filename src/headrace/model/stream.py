@@ -213,9 +213,7 @@ class Stream(Queue):
             PreconditionFailed: no prefetch is set, or an argument makes no sense.
             NotFound: the offset is gone, and the consumer asked to be told.
         """
-        channel = getattr(consumer, "channel", None)  # In 0-8 and 0-9 the limit is the channel's.
-        limited = getattr(consumer, "prefetch", 1) or getattr(channel, "prefetch", 0)
-        if not consumer.no_ack and not limited:
+        if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for stream '{self.name}' in vhost "
                 f"'{self.vhost.name}'"

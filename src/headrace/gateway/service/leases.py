@@ -20,6 +20,8 @@ from headrace.model.leases import (
     TIMEOUT_S_MAX,
 )
 
+PARTS_MAX = 1000  # Of a snapshot.
+
 
 def group_of(call: Call) -> str:
     """Return the group that a request names."""
@@ -135,6 +137,24 @@ def list_leases(call: Call) -> Answered:
     return {"leases": sorted(found, key=lambda lease: (lease["queue"], lease["group"]))}
 
 
+def snapshot(call: Call) -> Answered:
+    """Where a queue begins and ends just now, and positions that cut it into equal parts."""
+    queue = call.queue()
+    if queue.is_stream:
+        call.refuse("precondition", f"queue '{queue.name}' is a stream, which is read as it is")
+    parts = call.number("parts", 1, least=1, most=PARTS_MAX)
+    return {
+        "broker": call.context.identity,
+        "queue": queue.name,
+        "id": queue.id,
+        "first": queue.position_of_first(),
+        "last": call.vhost.tally.next_seq,
+        "bounds": queue.positions(parts),
+        "messages": queue.ready_count,
+        "octets": queue.ready_bytes,
+    }
+
+
 def describe(call: Call, lease: Lease) -> Answered:
     """Return what is told of a lease."""
     leases = call.vhost.leases
@@ -163,4 +183,5 @@ HANDLERS: dict[str, Handler] = {
     "lease.leave": leave,
     "lease.info": info,
     "lease.list": list_leases,
+    "queue.snapshot": snapshot,
 }

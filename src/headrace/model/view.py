@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at a queue as if it were a stream: what is ready, by position, without taking it.
+
+A message's position is its place in the queue's virtual host, which never changes and is never used
+again. A reader of a view asks for a range of positions and is shown what is ready there, each
+message once, in order of position, whatever its priority. Then the broker ends the reader. Any
+number of readers look at any ranges; nothing is marked, held or moved. A message that somebody
+takes before its turn is not shown, and one that comes back behind a reader is not either.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message
+    from headrace.model.queue import Consumer, Queue
+    from headrace.model.stream import Stream, StreamLog
+
+from headrace.model.deadletter import UnreadableError
+from headrace.model.errors import PreconditionFailed
+
+ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
+READ_OCTETS = 262144  # What is prepared for a reader at a time.
+
+Entry = tuple[int, bytes, int, int, int]
+
+
+class View(Stream):
+    """A queue, as those see it who only look."""
+
+    def __init__(self, source: Queue) -> None:
+        Stream.__init__(
+            self,
+            source.name,
+            StreamLog(),
+            store=source.store,
+            tally=source.tally,
+            vhost=source.vhost,
+        )
+        self.source = source
+        self.ends: dict[Consumer, int] = {}  # Where each reader's range ends.
+        self.ahead: dict[Consumer, Any] = {}  # What had been returned to the queue by then.
+
+    def message_count(self) -> int:
+        return self.source.ready_count
+
+    def check_consumer(self, consumer: Consumer) -> None:
+        """Give a reader its range: from x-stream-offset to before x-stream-last, or all there is.
+
+        Raises:
+            PreconditionFailed: these are no positions, or no prefetch is set.
+        """
+        if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
+            raise PreconditionFailed(
+                f"consumer prefetch count is not set for browsing queue '{self.name}' in vhost "
+                f"'{self.vhost.name}'"
+            )
+        first = self.position(consumer, "x-stream-offset", 0)
+        end = self.tally.next_seq
+        last = self.position(consumer, "x-stream-last", end)
+        self.cursors[consumer] = first
+        self.ends[consumer] = min(end, last)
+        self.ahead[consumer] = self.source.returned_within(first, last)
+
+    def position(self, consumer: Consumer, argument: str, default: int) -> int:
+        """Return what an argument says; "first" is the beginning."""
+        value = consumer.arguments.get(argument, default)
+        if value == "first":
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise PreconditionFailed(
+                f"invalid arg '{argument}' for queue '{self.name}' in vhost "
+                f"'{self.vhost.name}': {value!r} is no position"
+            )
+        return value
+
+    def drain(self) -> None:
+        """Show every reader that has room what is next for it."""
+        self.waking = False
+        if self.active is not None:
+            for consumer in list(self.active):
+                if consumer in self.ends:
+                    self.show_some(consumer)
+
+    def show_some(self, consumer: Consumer) -> None:
+        """Show one reader what it has room for; end it when it has seen all."""
+        while True:
+            batch = self.fetched.get(consumer)
+            if not batch:
+                batch = self.prepare(consumer)
+                if not batch:
+                    self.remove_consumer(consumer)
+                    consumer.ended()
+                    return
+                batch.reverse()
+                self.fetched[consumer] = batch
+            if not consumer.can():
+                consumer.parked = True
+                self.active.remove(consumer)
+                return
+            self.hand_out(consumer, batch)
+
+    def prepare(self, consumer: Consumer) -> list[Entry]:
+        """Return what is next for a reader, as records of a stream."""
+        source = self.source
+        last = self.ends[consumer]
+        found: list[Entry] = []
+        while not found:
+            first = self.cursors[consumer]
+            messages = source.peek(first, last, READ_OCTETS, self.ahead[consumer])
+            if not messages:
+                break
+            for message in messages:
+                self.cursors[consumer] = message.seq + 1
+                entry = self.entry(message)
+                if entry is not None:
+                    found.append(entry)
+        return found
+
+    def entry(self, message: Message) -> Entry | None:
+        """Return a message as the record of a stream; None when it cannot be shown."""
+        if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+            return None
+        store = self.store
+        paged = message.flags & C_PAGED
+        try:
+            if paged:
+                store.load(message)
+            data = message.data
+            if message.parts is not None or message.flags & (C_KIND_MASK | C_REDELIVERED):
+                contents = self.vhost.contents
+                if contents is not None:
+                    data = contents.leased(message)
+            arrived_ms = store.arrival(message)
+        except (OSError, UnreadableError):
+            data = None
+            arrived_ms = 0
+        if paged and not message.flags & C_PAGED:
+            store.page_out(message)
+        if data is None:
+            return None
+        if arrived_ms <= 0:
+            arrived_ms = self.tally.now_ms
+        return (message.seq, data, message.address_len, message.body_size, arrived_ms)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        Stream.remove_consumer(self, consumer)
+        self.ends.pop(consumer, None)
+        self.ahead.pop(consumer, None)
+
+
+def view_of(queue: Queue) -> View:
+    """Return the view of a queue.
+
+    Raises:
+        PreconditionFailed: it is a stream, which is read as it is.
+    """
+    if queue.is_stream:
+        raise PreconditionFailed(
+            f"queue '{queue.name}' is a stream, which is read without browsing"
+        )
+    if queue.view is None:
+        queue.view = View(queue)
+    view: View = queue.view
+    return view
