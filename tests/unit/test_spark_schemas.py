@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas of bodies: inferred, versioned, of Avro, and what the options say about them."""
+
+from __future__ import annotations
+
+import io
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from headrace.spark import decode_avro
+from headrace.spark.infer import InferenceError, grow, infer
+from headrace.spark.options import OptionError, read_options
+from headrace.spark.sample import json_schema
+from headrace.spark.schema import read_schema
+from headrace.spark.schema_log import SchemaLog, SchemaLogError
+from headrace.spark.values import loads
+
+READ = {"uri": "amqp://h/", "stream": "s"}
+
+
+def inferred(*texts: str) -> str:
+    return infer(map(loads, texts)).simpleString()
+
+
+def test_types_are_inferred_and_widened() -> None:
+    assert inferred('{"b": 1, "a": "x", "c": null, "d": [1, null]}') == (
+        "struct<a:string,b:bigint,c:string,d:array<bigint>>"
+    )
+    assert inferred('{"a": 1}', '{"a": 1.0}') == "struct<a:double>"
+    assert inferred('{"a": 1}', '{"a": 99999999999999999999}') == "struct<a:decimal(38,0)>"
+    assert inferred('{"a": 1}', '{"a": true}') == "struct<a:string>"
+    assert inferred('{"a": {"x": 1}}', '{"a": {"y": [{}]}}') == (
+        "struct<a:struct<x:bigint,y:array<string>>>"
+    )
+    assert inferred('{"a": 1, "A": 2}') == "struct<A:bigint>"
+    with pytest.raises(InferenceError, match="no record of the sample has columns"):
+        json_schema([b"?", b"[1]", b"{}"])
+
+
+def test_a_schema_grows_at_its_end_and_changes_nothing() -> None:
+    before = infer([loads('{"b": 1, "r": {"x": 1}}')])
+    after = grow(before, infer([loads('{"a": 1, "b": "text", "r": {"y": 1}}')]))
+    assert after.simpleString() == "struct<b:bigint,r:struct<x:bigint,y:bigint>,a:bigint>"
+
+
+def test_versions_never_change_and_none_is_lost(tmp_path: Path) -> None:
+    """Many tasks find new columns at the same time."""
+
+    def add(name: str) -> None:
+        def change(newest: StructType | None) -> StructType:
+            return grow(newest or StructType([]), StructType([StructField(name, LongType())]))
+
+        SchemaLog(str(tmp_path / "schema")).put("json", change)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, [f"c{index % 10}" for index in range(40)]))
+    log = SchemaLog(str(tmp_path / "schema"))
+    assert log.versions() == list(range(10))
+    newest = log.latest()
+    assert newest is not None
+    assert sorted(newest.names) == [f"c{index}" for index in range(10)]
+    assert [path.name for path in log.path.iterdir() if path.suffix != ".json"] == []
+    (log.path / "10.json").write_text('{"v": 2}')
+    with pytest.raises(SchemaLogError, match=r"10\.json is no version of a schema"):
+        log.latest()
+
+
+def record(*fields: tuple[str, Any], name: str = "order") -> str:
+    """A schema of Avro."""
+    return json.dumps(
+        {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields]}
+    )
+
+
+def encoded(schema: str, value: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, decode_avro.read_schema(schema), value)
+    return stream.getvalue()
+
+
+ALL_OF_AVRO = record(
+    ("i", "int"),
+    ("l", ["null", "long"]),
+    ("b", "bytes"),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("here", {"type": "long", "logicalType": "local-timestamp-micros"}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}),
+    ("e", {"type": "enum", "name": "colour", "symbols": ["RED", "BLUE"]}),
+    ("e2", "colour"),
+    ("u", {"type": "string", "logicalType": "uuid"}),
+    ("t", {"type": "int", "logicalType": "time-millis"}),
+    ("x", {"type": "fixed", "name": "four", "size": 4}),
+    ("m", {"type": "map", "values": {"type": "array", "items": ["null", "float"]}}),
+    ("n", ["int", "long"]),
+    ("r", json.loads(record(("k", {"type": "map", "values": "int"}), name="inner"))),
+)
+ROW = {
+    "i": 1,
+    "l": None,
+    "b": b"\xff",
+    "day": date(2026, 1, 31),
+    "price": Decimal("-12.50"),
+    "at": datetime(2026, 1, 31, 12, tzinfo=UTC),
+    "here": datetime(2026, 1, 31),  # noqa: DTZ001
+    "e": "RED",
+    "e2": "BLUE",
+    "u": "u",
+    "t": 5,
+    "x": b"abcd",
+    "m": {"a": [1.5, None]},
+    "n": 2**40,
+    "r": {"k": {"z": 1}},
+}
+
+
+def test_avro_has_sparks_types() -> None:
+    codec = decode_avro.AvroCodec(decode_avro.read_schema(ALL_OF_AVRO))
+    assert codec.kind.simpleString() == (
+        "struct<i:int,l:bigint,b:binary,day:date,at:timestamp,here:timestamp_ntz,"
+        "price:decimal(6,2),e:string,e2:string,u:string,t:int,x:binary,m:map<string,array<float>>,"
+        "n:bigint,r:struct<k:map<string,int>>>"
+    )
+    decoded = codec.decode([encoded(ALL_OF_AVRO, ROW)])
+    assert decoded.faults == {}
+    expected = {**ROW, "m": [("a", [1.5, None])], "r": {"k": [("z", 1)]}}
+    assert decoded.values[0].as_py() == expected
+
+
+def test_bad_avro_is_bad_and_nothing_worse() -> None:
+    whole = encoded(ALL_OF_AVRO, ROW)
+    cuts = [whole[:at] for at in range(len(whole))]
+    codec = decode_avro.AvroCodec(decode_avro.read_schema(ALL_OF_AVRO))
+    decoded = codec.decode([*cuts, whole + b"\0", whole])
+    assert sorted(decoded.faults) == list(range(len(whole) + 1))
+    assert decoded.faults[len(whole)].endswith(f"octets are left over after {len(whole)}")
+    large = decode_avro.read_schema(
+        record(("d", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 0}))
+    )
+    decoded = decode_avro.AvroCodec(large).decode([b"\x04\x7f\xff", b"\x02\x05"])
+    assert list(decoded.faults) == [0]
+    assert decoded.values[1].as_py() == {"d": Decimal(5)}
+
+
+def test_a_single_object_names_its_writers_schema() -> None:
+    old, new = record(("id", "int")), record(("id", "long"), ("who", ["null", "string"]))
+    new = new.replace('["null", "string"]', '["null", "string"], "default": null')
+    schemas = [decode_avro.read_schema(text) for text in (old, new)]
+    codec = decode_avro.AvroCodec(schemas[1], "single-object", schemas[:1])
+    decoded = codec.decode(
+        [
+            decode_avro.frame(schemas[0]) + encoded(old, {"id": 1}),
+            decode_avro.frame(schemas[1]) + encoded(new, {"id": 2, "who": "x"}),
+            b"\xc3\x01" + bytes(8) + encoded(old, {"id": 1}),
+            encoded(old, {"id": 1}),
+        ]
+    )
+    assert decoded.values.to_pylist()[:2] == [{"id": 1, "who": None}, {"id": 2, "who": "x"}]
+    assert sorted(decoded.faults) == [2, 3]
+    framed = decode_avro.AvroCodec(schemas[0], "registry")
+    decoded = framed.decode([b"\0\0\0\0\x07" + encoded(old, {"id": 1}), encoded(old, {"id": 1})])
+    assert sorted(decoded.faults) == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("x", "is no Avro schema"),
+        ('"int"', "is no Avro schema of a record"),
+        (record(("a", ["int", "string"])), "has a union of several types"),
+        (record(("a", ["null", "order"])), "has the type 'order', which contains itself"),
+        (record(("a", "null")), "has a field that is always null"),
+        (record(("a", "int"), ("A", "int")), "that differ in case only"),
+        (record(), "has no fields"),
+    ],
+)
+def test_avro_without_a_counterpart_is_refused(text: str, error: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_options({**READ, "value": "avro", "valueSchema": text}, streaming=False)
+    assert str(caught.value).startswith("option 'valueSchema' ")
+    assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"valueSchema": "a INT"}, "'valueSchema' needs option 'value'"),
+        ({"value": "xml"}, "'value' must be 'json', 'csv', 'avro', 'string' or 'binary'"),
+        ({"value": "json", "valueSchema": "a INT, b"}, "'valueSchema' has its end after"),
+        ({"value": "json", "valueSchema": "{}"}, "which is for option 'value' being 'avro'"),
+        ({"value": "csv", "valueSchema": "a ARRAY<INT>"}, "'a' a type with parts"),
+        ({"value": "avro"}, "'valueSchema' is missing"),
+        ({"value": "string", "valueSchema": "a INT"}, "does not go with option 'value'"),
+        ({"value": "json", "csvNull": "x"}, "does not go with option 'value' being 'json'"),
+        ({"value": "json", "mode": "DEADLETTER"}, "'deadLetterExchange' is needed"),
+        (
+            {"value": "json", "mode": "FAILFAST", "deadLetterExchange": "x"},
+            "for mode 'DEADLETTER' only",
+        ),
+        ({"value": "json", "timeZone": "Mars"}, "'timeZone' must be a zone"),
+        ({"value": "json", "rescuedDataColumn": "offset"}, "the name of another column"),
+        (
+            {"value": "json", "rescuedDataColumn": "r", "schemaEvolutionMode": "none"},
+            "'rescuedDataColumn' contradicts",
+        ),
+        (
+            {"value": "json", "schemaEvolutionMode": "addNewColumns"},
+            "'schemaLocation' is needed",
+        ),
+        ({"value": "json", "schemaLocation": "s3://x/y"}, "a path or a file: URL"),
+    ],
+)
+def test_contradictions_name_the_option(options: dict[str, str], error: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_options({**READ, **options}, streaming=False)
+    assert error in str(caught.value)
+
+
+def test_a_stream_does_not_infer_its_schema_anew_at_every_start() -> None:
+    with pytest.raises(OptionError, match="needs option 'schemaLocation'"):
+        read_options({**READ, "value": "json"}, streaming=True)
+    read_options({**READ, "value": "json", "schemaLocation": "x"}, streaming=True)
+
+
+def test_columns_follow_from_the_options(tmp_path: Path) -> None:
+    def columns(**options: str) -> list[str]:
+        return read_schema({**READ, **options}).names
+
+    plain = columns()
+    assert plain[0] == "body"
+    assert columns(includeBody="false", includeHeaders="false") == [
+        name for name in plain if name not in ("body", "headers")
+    ]
+    decoded = columns(value="json", valueSchema="a INT")
+    assert decoded == ["value", "_corrupt_record", "_corrupt_reason", *plain[1:]]
+    decoded = columns(value="json", valueSchema="a INT", mode="FAILFAST", rescuedDataColumn="rest")
+    assert decoded == ["value", "rest", *plain[1:]]
+    assert columns(value="binary", includeBody="true") == ["value", *plain]
+    location = str(tmp_path / "schema")
+    SchemaLog(location).put("json", lambda _: StructType([StructField("kept", StringType())]))
+    schema = read_schema({**READ, "value": "json", "schemaLocation": location})
+    assert schema["value"].dataType.simpleString() == "struct<kept:string>"
+    # What is given corrects what was inferred; what was added since stays.
+    given = {"value": "json", "schemaLocation": location, "valueSchema": "a INT, kept BIGINT"}
+    assert read_schema({**READ, **given})["value"].dataType.names == ["a", "kept"]  # type: ignore[attr-defined]  # A struct.
+    assert SchemaLog(location).versions() == [0, 1]
