@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What streaming queries do, told while they run: rates, lag and durations of every micro-batch.
+
+    from headrace.spark.listener import QueryListener
+
+    spark.streams.addListener(QueryListener(json_lines="queries.jsonl"))
+
+Python data sources have no metrics of their own in Spark 4.3. But a source says in the progress of
+each batch where its records end (`latestOffset`) and where the batch ended (`endOffset`): the lag
+is what lies between.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        SourceProgress,
+        StreamingQueryProgress,
+    )
+
+log = logging.getLogger(__name__)
+
+JSON_LINES_BYTES_MAX: Final = 64 << 20  # Then the file is renamed, to begin another.
+ERROR_LENGTH_MAX: Final = 1000  # Characters of what a query ended with.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One thing that happened to one query.
+
+    `event` is `started`, `progress`, `idle` or `terminated`. `rows` were read in the batch;
+    `rows_per_s` is how many arrived, and `processed_per_s` how many were done in a second.
+    `durations_ms` are those that Spark tells, by the part of the work. `lag` is by stream: how many
+    records were there and not read when the batch was done. `watermark` is the query's, if any.
+    """
+
+    event: str
+    moment: str  # ISO 8601, as Spark gives it.
+    query: str  # The id that a checkpoint keeps.
+    run: str
+    name: str | None = None
+    batch: int | None = None
+    rows: int = 0
+    rows_per_s: float = 0.0
+    processed_per_s: float = 0.0
+    written: int | None = None
+    durations_ms: Mapping[str, int] = field(default_factory=dict)
+    lag: Mapping[str, int] = field(default_factory=dict)
+    watermark: str | None = None
+    error: str | None = None
+
+    @property
+    def lag_records(self) -> int:
+        """The lag of all streams together."""
+        return sum(self.lag.values())
+
+    def to_json(self) -> str:
+        """One line, with `lag_records`, and without what is empty."""
+        found = {key: value for key, value in asdict(self).items() if value not in (None, {})}
+        if self.lag:
+            found["lag_records"] = self.lag_records
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        label = self.name or self.query
+        if self.event == "progress":
+            busy = self.durations_ms.get("triggerExecution", 0)
+            return (
+                f"query {label}: batch {self.batch} of {self.rows} rows in {busy} ms, "
+                f"{self.processed_per_s:.0f} rows/s, lag {self.lag_records}"
+            )
+        return f"query {label}: {self.event}" + (f": {self.error}" if self.error else "")
+
+
+class QueryListener(StreamingQueryListener):
+    """Hands a `Report` of everything that happens to the log, a callback and a file.
+
+    The callback runs in Spark's own thread for listeners: it must be quick. What it raises is
+    logged and ends nothing. The file has a line of JSON for each report; beyond 64 MiB it is
+    renamed to end in `.1`, over the one before.
+    """
+
+    def __init__(
+        self,
+        callback: Callable[[Report], None] | None = None,
+        *,
+        json_lines: str | os.PathLike[str] | None = None,
+        log_level: int = logging.INFO,
+    ) -> None:
+        self._callback = callback
+        self._path = None if json_lines is None else Path(json_lines)
+        self._log_level = log_level
+        self._lock = threading.Lock()
+        self._latest: dict[str, Report] = {}
+        self._names: dict[str, str | None] = {}
+
+    @property
+    def latest(self) -> Mapping[str, Report]:
+        """The newest progress of each query that runs, by its run id."""
+        with self._lock:
+            return dict(self._latest)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's names.
+        """A query begins."""
+        run = str(event.runId)
+        self._names[run] = event.name
+        self._tell(
+            Report(
+                event="started",
+                moment=event.timestamp,
+                query=str(event.id),
+                run=run,
+                name=event.name,
+            )
+        )
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A batch is done."""
+        report = report_of(event.progress)
+        with self._lock:
+            self._latest[report.run] = report
+        self._tell(report)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """There was nothing to do for a while."""
+        run = str(event.runId)
+        self._tell(
+            Report(
+                event="idle",
+                moment=event.timestamp,
+                query=str(event.id),
+                run=run,
+                name=self._names.get(run),
+            )
+        )
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """A query ended, with an error or as it was told."""
+        run = str(event.runId)
+        with self._lock:
+            last = self._latest.pop(run, None)
+        error = event.exception
+        self._tell(
+            Report(
+                event="terminated",
+                moment="" if last is None else last.moment,
+                query=str(event.id),
+                run=run,
+                name=self._names.pop(run, None),
+                error=None if error is None else error.strip()[:ERROR_LENGTH_MAX],
+            )
+        )
+
+    def _tell(self, report: Report) -> None:
+        log.log(self._log_level, "%s", report)
+        if self._path is not None:
+            try:
+                self._append(self._path, report.to_json())
+            except OSError as error:
+                log.warning("%s cannot be written: %s", self._path, error)
+        if self._callback is not None:
+            try:
+                self._callback(report)
+            except Exception:  # A listener must not end what it listens to.
+                log.exception("the callback of a query listener failed")
+
+    def _append(self, path: Path, line: str) -> None:
+        with self._lock, path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            if file.tell() > JSON_LINES_BYTES_MAX:
+                path.replace(path.with_name(path.name + ".1"))
+
+
+def report_of(progress: StreamingQueryProgress) -> Report:
+    """What the progress of a batch says, with the lag of our sources in it."""
+    lag: dict[str, int] = {}
+    for source in progress.sources:
+        for stream, behind in lag_of(source).items():
+            lag[stream] = lag.get(stream, 0) + behind
+    written = progress.sink.numOutputRows
+    return Report(
+        event="progress",
+        moment=progress.timestamp,
+        query=str(progress.id),
+        run=str(progress.runId),
+        name=progress.name,
+        batch=progress.batchId,
+        rows=progress.numInputRows,
+        rows_per_s=_finite(progress.inputRowsPerSecond),
+        processed_per_s=_finite(progress.processedRowsPerSecond),
+        written=written if written >= 0 else None,
+        durations_ms=dict(progress.durationMs),
+        lag=lag,
+        watermark=progress.eventTime.get("watermark"),
+    )
+
+
+def lag_of(source: SourceProgress) -> dict[str, int]:
+    """By stream, how many records are there that were not read; empty for other sources."""
+    end, latest = _positions(source.endOffset), _positions(source.latestOffset)
+    begun = _positions(source.endOffset, "from")
+    return {
+        stream: max(0, position - end.get(stream, begun.get(stream, 0)))
+        for stream, position in latest.items()
+    }
+
+
+def _positions(offset: object, key: str = "pos") -> dict[str, int]:
+    """The positions in an offset of ours; none in anything else."""
+    try:
+        found: Any = json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return {}
+    positions = found.get(key) if isinstance(found, dict) and "v" in found else None
+    if not isinstance(positions, dict):
+        return {}
+    return {name: at for name, at in positions.items() if isinstance(at, int)}
+
+
+def _finite(rate: float | str) -> float:
+    """A rate; Spark gives NaN where there is none, in JSON as text."""
+    number = float(rate)
+    return number if 0 <= number < float("inf") else 0.0

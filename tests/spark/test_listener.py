@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a listener tells of queries, and that what it hands reports to may fail."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Condition
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.spark.listener import QueryListener, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+WAIT_S = 60.0
+
+
+class Reports:
+    """A callback that can be waited on."""
+
+    def __init__(self) -> None:
+        self.seen: list[Report] = []
+        self._changed = Condition()
+
+    def __call__(self, report: Report) -> None:
+        with self._changed:
+            self.seen.append(report)
+            self._changed.notify_all()
+        raise RuntimeError("what a callback raises ends nothing")
+
+    def wait(self, event: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: any(report.event == event for report in self.seen), WAIT_S
+            )
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
+
+
+@pytest.fixture
+def listener(spark: SparkSession, reports: Reports, tmp_path: Path) -> Iterator[QueryListener]:
+    listener = QueryListener(reports, json_lines=tmp_path / "reports.jsonl")
+    spark.streams.addListener(listener)
+    yield listener
+    spark.streams.removeListener(listener)
+
+
+def test_every_batch_is_told_with_its_lag(
+    spark: SparkSession,
+    follow: Callable[..., DataFrame],
+    publish: Callable[..., None],
+    listener: QueryListener,
+    reports: Reports,
+    name: str,
+    tmp_path: Path,
+) -> None:
+    publish(name, *(f"body {index}" for index in range(25)))
+    table = re.sub(r"\W", "_", name)
+    follow(name, maxRecordsPerTrigger=10).writeStream.format("memory").queryName(table).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    reports.wait("terminated")
+    told = [report for report in reports.seen if report.event == "progress" and report.rows]
+    assert [report.rows for report in told] == [10, 10, 5]
+    assert [report.lag for report in told] == [{name: 15}, {name: 5}, {name: 0}]
+    assert [report.batch for report in told] == [0, 1, 2]
+    assert {report.name for report in reports.seen} == {table}
+    assert all("triggerExecution" in report.durations_ms for report in told)
+    assert all(report.processed_per_s > 0 for report in told)
+    assert reports.seen[0].event == "started"
+    assert reports.seen[-1].error is None
+    assert listener.latest == {}
+    lines = [json.loads(line) for line in (tmp_path / "reports.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == [report.event for report in reports.seen]
+    assert [line["lag_records"] for line in lines if line.get("rows")] == [15, 5, 0]
+    assert "lag 15" in str(told[0])
+
+
+def test_the_error_of_a_query_is_told(
+    spark: SparkSession,
+    follow: Callable[..., DataFrame],
+    publish: Callable[..., None],
+    listener: QueryListener,
+    reports: Reports,
+    name: str,
+) -> None:
+    publish(name, "no json")
+    frame = follow(name, value="json", valueSchema="a INT", mode="FAILFAST")
+    query = frame.writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(Exception, match="FAILFAST"):
+        query.awaitTermination()
+    reports.wait("terminated")
+    assert "offset 0 of" in str(reports.seen[-1].error)
