@@ -14,12 +14,12 @@ from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spark.arrow import BATCH_BYTES_MAX, Record, RecordError, batches
 from headrace.spark.columns import ARRIVAL_HEADER
 from headrace.spark.ddl import parse_schema
-from headrace.spark.schema import COLUMNS, SchemaError, wanted
+from headrace.spark.schema import COLUMNS, CONTENT_HEADER, SchemaError, wanted
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import with_header_entry
 from headrace.wire.table import encode_entry
 
-ALL = tuple(COLUMNS.names)
+ALL = tuple(name for name in COLUMNS.names if name != CONTENT_HEADER)
 
 
 def record(offset: int, properties: BasicProperties | None = None, body: bytes = b"") -> Record:
@@ -172,3 +172,9 @@ def test_a_schema_of_the_user_takes_some_of_the_columns() -> None:
 def test_only_the_columns_asked_for_are_made() -> None:
     (batch,) = batches("s", ("offset", "stream"), [[record(1)]])
     assert batch.schema == pa.schema([("offset", pa.int64()), ("stream", pa.string())])
+
+
+def test_the_content_header_is_a_column_for_those_who_ask() -> None:
+    one = record(1, BasicProperties(message_id="m"))
+    (batch,) = batches("s", (CONTENT_HEADER,), [[one]])
+    assert batch.to_pylist() == [{CONTENT_HEADER: one[1]}]

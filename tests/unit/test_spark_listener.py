@@ -32,7 +32,7 @@ PROGRESS = {
         {
             "description": "amqp",
             "startOffset": {"v": 2, "pos": {"a": 0, "b": 0}},
-            "endOffset": {"v": 2, "pos": {"a": 60, "b": 40}},
+            "endOffset": {"v": 2, "lost": {"a": 7}, "pos": {"a": 60, "b": 40}},
             "latestOffset": {"v": 2, "pos": {"a": 100, "b": 40, "new": 5}},
             "numInputRows": 100,
             "inputRowsPerSecond": "NaN",
@@ -53,6 +53,7 @@ def test_the_lag_is_what_is_there_and_was_not_read(tmp_path: Path) -> None:
     listener.onQueryProgress(progress())
     (report,) = listener.latest.values()
     assert report.lag == {"a": 40, "b": 0, "new": 5}
+    assert report.lost == {"a": 7}
     assert report.rows_per_s == 0.0
     assert report.written is None
     line = json.loads((tmp_path / "lines").read_text())
@@ -90,4 +91,5 @@ def test_open_metrics_are_of_the_newest_batch() -> None:
     listener.onQueryProgress(progress())
     text = generate_latest(registry).decode()
     assert 'headrace_spark_lag_records{query="orders",stream="a"} 40.0' in text
+    assert 'headrace_spark_lost_records{query="orders",stream="a"} 7.0' in text
     assert 'headrace_spark_duration_seconds{part="addBatch",query="orders"} 0.12' in text

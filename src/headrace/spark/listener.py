@@ -46,7 +46,8 @@ class Report:
     `event` is `started`, `progress`, `idle` or `terminated`. `rows` were read in the batch;
     `rows_per_s` is how many arrived, and `processed_per_s` how many were done in a second.
     `durations_ms` are those that Spark tells, by the part of the work. `lag` is by stream: how many
-    records were there and not read when the batch was done. `watermark` is the query's, if any.
+    records were there and not read when the batch was done; `lost`: how many retention dropped
+    before they were read, over the life of the query. `watermark` is the query's, if any.
     """
 
     event: str
@@ -61,6 +62,7 @@ class Report:
     written: int | None = None
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
     watermark: str | None = None
     error: str | None = None
 
@@ -189,9 +191,11 @@ class QueryListener(StreamingQueryListener):
 def report_of(progress: StreamingQueryProgress) -> Report:
     """What the progress of a batch says, with the lag of our sources in it."""
     lag: dict[str, int] = {}
+    lost: dict[str, int] = {}
     for source in progress.sources:
-        for stream, behind in lag_of(source).items():
-            lag[stream] = lag.get(stream, 0) + behind
+        for found, total in ((lag_of(source), lag), (_positions(source.endOffset, "lost"), lost)):
+            for stream, records in found.items():
+                total[stream] = total.get(stream, 0) + records
     written = progress.sink.numOutputRows
     return Report(
         event="progress",
@@ -206,6 +210,7 @@ def report_of(progress: StreamingQueryProgress) -> Report:
         written=written if written >= 0 else None,
         durations_ms=dict(progress.durationMs),
         lag=lag,
+        lost=lost,
         watermark=progress.eventTime.get("watermark"),
     )
 

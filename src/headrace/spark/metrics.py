@@ -36,6 +36,11 @@ class QueryMetrics(Collector):
             "Records that are there and not read",
             labels=("query", "stream"),
         )
+        lost = GaugeMetricFamily(
+            "headrace_spark_lost_records",
+            "Records that retention dropped before they were read",
+            labels=("query", "stream"),
+        )
         batch = GaugeMetricFamily(
             "headrace_spark_batch", "Number of the newest batch", labels=_QUERY
         )
@@ -57,6 +62,8 @@ class QueryMetrics(Collector):
             rate.add_metric((name,), report.processed_per_s)
             for stream, records in report.lag.items():
                 lag.add_metric((name, stream), records)
+            for stream, records in report.lost.items():
+                lost.add_metric((name, stream), records)
             for part, ms in report.durations_ms.items():
                 busy.add_metric((name, part), ms / 1000)
-        return [lag, batch, rows, rate, busy]
+        return [lag, lost, batch, rows, rate, busy]
