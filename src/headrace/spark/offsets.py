@@ -18,6 +18,10 @@ it replays that batch after a crash. By then "latest" is somewhere else; the end
 is logged, remembers what it was. And so it is when retention dropped records before they were
 read: `lost` counts them over the whole life of the query.
 
+`owner` is the name under which the query has its group: whoever has the checkpoint is the query,
+and gets its group back after a restart. Of a queue, `pos` and `from` have numbers of leased
+messages under the queue's name, and `ids` the identity of the lease.
+
 Format 1 had neither `broker`, `ids` nor `lost`; it is read, and the next batch is of format 2.
 """
 
@@ -52,7 +56,7 @@ class Offset:
     """The next offset to be read of each stream, and where reading began of those just begun.
 
     `broker` is "" for a broker that does not tell who it is, None in a checkpoint of format 1;
-    `ids` is empty then.
+    `ids` is empty then. `owner` is "" for a query without a group.
     """
 
     positions: Mapping[str, int]
@@ -61,6 +65,7 @@ class Offset:
     broker: str | None = None
     ids: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    owner: str = ""
 
     def begun(self) -> dict[str, int]:
         """The streams of which nothing has been read, and where each begins."""
@@ -78,6 +83,8 @@ class Offset:
         for key, values in (("from", self.origin), ("ids", self.ids), ("lost", self.lost)):
             if values:
                 offset[key] = dict(sorted(values.items()))
+        if self.owner:
+            offset["owner"] = self.owner
         offset["pos"] = dict(sorted(self.positions.items()))
         return offset
 
@@ -91,14 +98,17 @@ class Offset:
                 "written by another version, or by another source"
             )
         epoch, broker = offset.get("epoch", 0), offset.get("broker")
-        if not isinstance(epoch, int) or not isinstance(broker, str | None):
-            raise OffsetError("the checkpoint has an offset without epoch or broker")
+        owner = offset.get("owner", "")
+        if not (
+            isinstance(epoch, int) and isinstance(broker, str | None) and isinstance(owner, str)
+        ):
+            raise OffsetError("the checkpoint has an offset with a malformed epoch or broker")
         positions, *others = (
             _numbers(offset.get(key, missing))
             for key, missing in (("pos", None), ("from", {}), ("ids", {}), ("lost", {}))
         )
         origin, ids, lost = others
-        return cls(positions, origin, epoch, broker, ids, lost)
+        return cls(positions, origin, epoch, broker, ids, lost, owner)
 
 
 def first_of(start: Offset, end: Offset) -> dict[str, int]:

@@ -150,6 +150,9 @@ class Planner:
         origin = {stream: at for stream, at in start.origin.items() if stream in end}
         return replace(start, positions=end, origin=origin, ids=_ids(places))
 
+    def commit(self, end: Offset) -> None:
+        """The batch that ends there is in the sink."""
+
     def _start(self, before: Offset, places: Mapping[str, Place]) -> Offset:
         """Where the batch begins: `origin` has the streams that do not go on where they stood."""
         origin = {stream: at for stream, at in before.begun().items() if stream in places}

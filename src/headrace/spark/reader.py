@@ -76,9 +76,9 @@ def plan(options: ReadOptions, found: list[Range]) -> list[InputPartition]:
 
 
 def read_partition(
-    options: ReadOptions, columns: Wanted, partition: InputPartition
+    options: ReadOptions, columns: Wanted, partition: InputPartition, source: str = ""
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a partition, read in the process of its task."""
+    """The records of a partition, read in the process of its task; `source` is their queue."""
     from headrace.spark import records
 
     assert isinstance(partition, RangePartition), partition
@@ -93,8 +93,8 @@ def read_partition(
     )
     piece = partition.piece
     if options.decoding is None:
-        return records.read(reading, piece, columns.names)
+        return records.read(reading, piece, columns.names, source)
     from headrace.spark.decode import Decoding
 
-    decoding = Decoding(options.decoding, columns, piece.stream, options.uri)
-    return decoding.run(records.read(reading, piece, decoding.raw))
+    decoding = Decoding(options.decoding, columns, source or piece.stream, options.uri)
+    return decoding.run(records.read(reading, piece, decoding.raw, source))

@@ -48,9 +48,11 @@ class Reading:
     reconnect_timeout_s: float = 60.0
 
 
-def read(reading: Reading, piece: Range, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """A range of a stream as Arrow batches."""
-    return batches(piece.stream, names, records(reading, piece))
+def read(
+    reading: Reading, piece: Range, names: tuple[str, ...], source: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """A range of a stream as Arrow batches; `source` is the queue whose leases it holds, if any."""
+    return batches(source or piece.stream, names, records(reading, piece))
 
 
 def records(reading: Reading, piece: Range) -> Iterator[Sequence[Record]]:

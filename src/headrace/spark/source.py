@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.spark.reader import StreamBatchReader
-    from headrace.spark.stream import StreamReader
+    from headrace.spark.stream import MicroBatchReader
     from headrace.spark.writer import BatchWriter, StreamWriter
 
 
@@ -35,13 +35,18 @@ class AmqpSource(DataSource):
         options = read_options(self.options, streaming=False)
         return StreamBatchReader(options, wanted(schema, options.decoding))
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name.
+    def streamReader(self, schema: StructType) -> MicroBatchReader:  # noqa: N802  # Spark's name.
         from headrace.spark.options import read_options
         from headrace.spark.schema import wanted
         from headrace.spark.stream import StreamReader
 
         options = read_options(self.options, streaming=True)
-        return StreamReader(options, wanted(schema, options.decoding))
+        columns = wanted(schema, options.decoding)
+        if options.queue:
+            from headrace.spark.queue import QueueReader
+
+            return QueueReader(options, columns)
+        return StreamReader(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from headrace.spark.writer import BatchWriter

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -32,23 +32,43 @@ if TYPE_CHECKING:
     from headrace.spark.schema import Wanted
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams from where the checkpoint stands; see docs/spark.md for what is guaranteed."""
+class Planning(Protocol):
+    """Who decides what each micro-batch covers."""
+
+    def initial(self) -> Offset:
+        """Where a query without checkpoint begins."""
+
+    def aim(self) -> None:
+        """From now on what is there now is all that there is to read."""
+
+    def latest(self) -> Offset | None:
+        """The end of what is there, if that can be told yet."""
+
+    def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
+        """The end of the batch after `before`; None when there is nothing to do."""
+
+    def commit(self, end: Offset) -> None:
+        """The batch that ends there is in the sink."""
+
+
+class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What reads of streams and of queues have in common: what Spark asks, a planner answers."""
 
     def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
         self.options = options
         self.wanted = wanted
         self._initial: Offset | None = None
-        self._planner: Planner | None = None  # Of the driver; a task has none.
+        self._planner: Planning | None = None  # Of the driver; a task has none.
+
+    def make_planner(self) -> Planning:
+        """What decides what each batch covers."""
+        raise NotImplementedError
 
     @property
-    def planner(self) -> Planner:
+    def planner(self) -> Planning:
         """What decides; made when first asked, in the process of the driver."""
         if self._planner is None:
-            from headrace.spark.planner import Planner
-            from headrace.spark.survey import Survey
-
-            self._planner = Planner(self.options, Survey(self.options), time.monotonic)
+            self._planner = self.make_planner()
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # The names of Spark's interface.
@@ -82,9 +102,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self.planner.following(Offset.from_json(start), unlimited=unlimited)
         return start if end is None else end.to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The ends of the streams, for the progress of the query: what is there to be read."""
-        return self.planner.latest().to_json()
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The end of what is there to be read, for the progress of the query."""
+        latest = self.planner.latest()
+        return None if latest is None else latest.to_json()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The batch that ends there is in the sink, and the next one is logged."""
+        self.planner.commit(Offset.from_json(end))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the tasks."""
+        return {**self.__dict__, "_planner": None}
+
+
+class StreamReader(MicroBatchReader):
+    """Reads streams from where the checkpoint stands; see docs/spark.md for what is guaranteed."""
+
+    def make_planner(self) -> Planner:
+        """What decides what each batch covers."""
+        from headrace.spark.planner import Planner
+        from headrace.spark.survey import Survey
+
+        return Planner(self.options, Survey(self.options), time.monotonic)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
@@ -95,7 +135,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches, in the process of its task."""
         return read_partition(self.options, self.wanted, partition)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What goes to the tasks."""
-        return {**self.__dict__, "_planner": None}
