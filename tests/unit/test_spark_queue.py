@@ -13,8 +13,7 @@ from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.spark.kinds import OptionError
 from headrace.spark.offsets import OffsetError
-from headrace.spark.planner import DataLossError
-from headrace.spark.queue_planner import GroupInUseError
+from headrace.spark.planner import DataLossError, GroupInUseError
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
 

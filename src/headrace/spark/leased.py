@@ -11,8 +11,8 @@ from headrace.client.requests import RequestRefused
 from headrace.spark.kinds import OptionError
 from headrace.spark.links import Purpose, patiently, requests
 from headrace.spark.offsets import OffsetError
-from headrace.spark.planner import DataLossError
-from headrace.spark.queue_planner import GroupInUseError, LeaseState
+from headrace.spark.planner import DataLossError, GroupInUseError
+from headrace.spark.queue_planner import LeaseState
 
 if TYPE_CHECKING:
     from headrace.client import blocking

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 RECONNECT_TIMEOUT_S: Final = 60.0
-GROUP_TIMEOUT_S: Final = 60.0
+GROUP_TIMEOUT_S: Final = 40.0  # Longer than a broker takes an owner for alive that is gone.
 TRIGGER_DELAY_S: Final = 15 * 60.0
 QUEUE_GROUP: Final = "spark"
 QUEUE_RECORDS_MAX: Final = 100_000
@@ -106,6 +106,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     group: str = ""
     group_timeout_s: float = GROUP_TIMEOUT_S
+    pin: bool = False
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
@@ -159,6 +160,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         fail_on_data_loss=given.get("failOnDataLoss", True),
         group=given.get("group", QUEUE_GROUP if queue else ""),
         group_timeout_s=given.get("groupTimeout", GROUP_TIMEOUT_S),
+        pin=given.get("pinRetention", False),
         filters=given.get("filter", ()),
         match_unfiltered=given.get("filterMatchUnfiltered", False),
         reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),

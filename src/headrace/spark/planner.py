@@ -9,6 +9,7 @@ its end alone.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -27,6 +28,10 @@ log = logging.getLogger(__name__)
 
 class DataLossError(RuntimeError):
     """Records that the query should read next are no longer in the stream."""
+
+
+class GroupInUseError(RuntimeError):
+    """Another live query has the group."""
 
 
 class Place(NamedTuple):
@@ -57,6 +62,24 @@ class Broker(Protocol):
 
     def measure(self, piece: Range, octets_max: int | None) -> Measured:
         """As `limits.Measure`."""
+
+
+class Keeper(Protocol):
+    """Who keeps, for operators to see, how far a group of readers is in each stream."""
+
+    def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
+        """Remember where the group begins in each stream; return where it began at first."""
+
+    def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
+        """Become the owner on some streams; return how far the group is in each.
+
+        Where it was never before it begins at `start`. GroupInUseError when another has it.
+        """
+
+    def commit(
+        self, owner: str, positions: Mapping[str, int], ids: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The query is done up to these positions; return how far the group is then."""
 
 
 def positions(broker: Broker, bound: Bound, places: Mapping[str, Place]) -> dict[str, int]:
@@ -96,19 +119,41 @@ def _position(
 class Planner:
     """Decides what each micro-batch of one query covers."""
 
-    def __init__(self, options: ReadOptions, broker: Broker, clock: Callable[[], float]) -> None:
-        """`clock` tells seconds and never goes back."""
+    def __init__(
+        self,
+        options: ReadOptions,
+        broker: Broker,
+        clock: Callable[[], float],
+        keeper: Keeper | None = None,
+    ) -> None:
+        """`clock` tells seconds and never goes back; a query without a group has no `keeper`."""
         self.options = options
         self._broker = broker
         self._clock = clock
+        self._keeper = keeper
+        self._owner = ""  # As which this process has the group,
+        self._kept: dict[str, int] = {}  # and how far that is, in each stream where it has it.
         self._target: dict[str, Place] | None = None
         self._waiting_since: float | None = None  # For records, as there are too few.
 
     def initial(self) -> Offset:
-        """Where a query without checkpoint begins if it begins now."""
+        """Where a query without checkpoint begins: with a group, where it began at first.
+
+        Nothing is claimed yet: Spark asks for this also when it replays the first batch of a query,
+        whose checkpoint names the owner.
+        """
         places = self._broker.places()
+        ids = _ids(places)
         start = positions(self._broker, self.options.starting, places)
-        return Offset(start, start, 0, self._broker.identity(), _ids(places))
+        if self._keeper is None:
+            return Offset(start, start, 0, self._broker.identity(), ids)
+        remembered = self._keeper.begin(start, ids) if start else {}
+        wanted = self.options.starting.of(tuple(places))
+        for stream, at in wanted.items():
+            if at is Edge.LATEST:
+                start[stream] = min(remembered[stream], start[stream])
+        owner = uuid.uuid4().hex
+        return Offset(start, start, 0, self._broker.identity(), ids, {}, owner)
 
     def aim(self) -> None:
         """From now on what is there now is all that there is to read."""
@@ -128,6 +173,44 @@ class Planner:
         """
         places = self._broker.places()
         self._check_identity(before, places)
+        if self._keeper is not None:
+            before = self._joined(before, places)
+        end = self._end(before, places, unlimited=unlimited)
+        if end is None and any(
+            self._kept.get(stream, at) < at for stream, at in before.positions.items()
+        ):
+            # The last batch is not committed to the group, and an empty one has Spark do that.
+            return replace(before, epoch=before.epoch + 1, origin=before.begun())
+        return end
+
+    def commit(self, end: Offset) -> None:
+        """The batch that ends there is in the sink."""
+        if self._keeper is not None:
+            places = self._broker.places()
+            joined = self._joined(end, places)
+            done = {stream: at for stream, at in end.positions.items() if stream in places}
+            if done:
+                self._kept.update(self._keeper.commit(joined.owner, done, _ids(places)))
+
+    def _joined(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+        """Have the group on all streams, under the name that the checkpoint has for the query."""
+        assert self._keeper is not None
+        owner = before.owner or self._owner or uuid.uuid4().hex
+        if owner != self._owner:
+            self._owner, self._kept = owner, {}
+        fresh = {
+            stream: before.positions.get(stream, place.first)
+            for stream, place in places.items()
+            if stream not in self._kept
+        }
+        if fresh:
+            self._kept.update(self._keeper.join(owner, fresh, _ids(places)))
+        return replace(before, owner=owner)
+
+    def _end(
+        self, before: Offset, places: Mapping[str, Place], *, unlimited: bool
+    ) -> Offset | None:
+        """The end of a batch with records; None when there are none, or too few yet."""
         start = self._start(before, places)
         first = first_of(before, start)
         if self._target is None:
@@ -149,9 +232,6 @@ class Planner:
         self._waiting_since = None
         origin = {stream: at for stream, at in start.origin.items() if stream in end}
         return replace(start, positions=end, origin=origin, ids=_ids(places))
-
-    def commit(self, end: Offset) -> None:
-        """The batch that ends there is in the sink."""
 
     def _start(self, before: Offset, places: Mapping[str, Place]) -> Offset:
         """Where the batch begins: `origin` has the streams that do not go on where they stood."""

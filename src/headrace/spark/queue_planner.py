@@ -62,10 +62,6 @@ class Lessor(Protocol):
         """Be done with all numbers below `upto`; return below which all are settled."""
 
 
-class GroupInUseError(RuntimeError):
-    """Another live query has the group."""
-
-
 class QueuePlanner:
     """Decides what each micro-batch of one query covers."""
 

@@ -124,7 +124,13 @@ class StreamReader(MicroBatchReader):
         from headrace.spark.planner import Planner
         from headrace.spark.survey import Survey
 
-        return Planner(self.options, Survey(self.options), time.monotonic)
+        survey = Survey(self.options)
+        keeper = None
+        if self.options.group:
+            from headrace.spark.group import StreamGroup
+
+            keeper = StreamGroup(self.options, survey)
+        return Planner(self.options, survey, time.monotonic, keeper)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""

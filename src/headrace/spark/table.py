@@ -172,9 +172,18 @@ SOURCE: Final = Section(
         Option(
             name="groupTimeout",
             kind=kinds.DURATION,
-            doc="how long a query may be silent before another may take its group over",
-            default="`60s`",
+            doc="how long to wait for a group that another query has, before that is an error",
+            default="`40s`",
             uses=STREAMING,
+        ),
+        Option(
+            name="pinRetention",
+            kind=kinds.BOOLEAN,
+            doc="whether retention leaves what the group has not read, up to a limit of the broker",
+            default="`false`",
+            uses=STREAMING,
+            sources=OF_STREAMS,
+            needs="group",
         ),
         Option(
             name="filter",
