@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.pipeline.load import load, ready_names
+from headrace.pipeline.letters import LetterRule
+from headrace.pipeline.load import keys_of, load, ready_names
+from headrace.pipeline.settings import Sink, Table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Complain, Make
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+MANUAL = DOCS / "pipelines.md"
+DEAD_LETTERS = DOCS / "dead-letters.md"
 
 RIGHT = """[pipeline]
 name = "orders"
@@ -122,11 +128,19 @@ WRONG = {
     ),
     "sql": (
         ("FROM orders o", "FROM orders o WHERE (1"),
-        ["18: steps[1].sql: Expecting ), at '1'"],
+        [
+            (
+                "18: steps[1].sql: Expecting ), at '1'; if Spark understands it, say which views "
+                "it 'reads'"
+            )
+        ],
     ),
     "no query": (
         ('sql = "SELECT p.*, c.name FROM', 'sql = "DROP TABLE x" # FROM'),
-        ["24: steps[2].sql: a step is one query, such as SELECT; this is DROP"],
+        [(
+                "24: steps[2].sql: a step is one query, such as SELECT; this is DROP; if Spark "
+                "understands it, say which views it 'reads'"
+            )],
     ),
     "condition": (
         ('"name IS NOT NULL"', '"name IS NOT NULL AND ("'),
@@ -234,3 +248,17 @@ def test_errors_do_not_repeat_the_password(complain: Complain) -> None:
 def test_what_comes_with_the_package_is_right(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = {"NAME": "orders", "PATH_TO": "lake", "FROM": "lake", "EXCHANGE": "orders"}
     assert load(f"ready:{ready}", parameters).sinks
+
+
+def test_the_example_in_the_manual_is_right(make: Make) -> None:
+    text = MANUAL.read_text("utf-8").split("```toml")[1].split("```")[0]
+    assert list(make(text, AMQP_URL="amqp://there/").sinks) == ["sums", "large", "bad"]
+
+
+@pytest.mark.parametrize("kind", Table.__subclasses__() + Sink.__subclasses__())
+def test_every_key_is_in_the_manual(kind: type[Table]) -> None:
+    manual = DEAD_LETTERS if kind is LetterRule else MANUAL
+    words = set(
+        re.findall(r"[a-z_]+", " ".join(re.findall(r"`[^`\n]+`", manual.read_text("utf-8"))))
+    )
+    assert set(keys_of(kind)) - words == set()

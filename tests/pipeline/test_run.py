@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from headrace.client import Message
 from headrace.pipeline import checkpoint
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.load import load
+from headrace.pipeline.replay import Order, replay
 from headrace.pipeline.state import State
 from serving import until
 from sparklog import forget_last
@@ -63,11 +66,17 @@ def bodies(first: int, last: int) -> list[str]:
 
 
 def archive(home: Path, uri: str, name: str, kind: str = "parquet", **more: str) -> Pipeline:
+    """The ready-made archive."""
     parameters = {"URL": uri, "NAME": name, "PATH_TO": "lake", "FORMAT": kind, **more}
+    return at(home, "archive", **parameters)
+
+
+def at(home: Path, ready: str, **parameters: str) -> Pipeline:
+    """A ready-made pipeline, in a directory."""
     before = Path.cwd()
     os.chdir(home)
     try:
-        return load("ready:archive", parameters)
+        return load(f"ready:{ready}", parameters)
     finally:
         os.chdir(before)
 
@@ -239,6 +248,49 @@ def test_messages_are_once_in_a_database(
     run(pipeline)
     found = spark.read.format("jdbc").option("url", url).option("dbtable", "messages").load()
     assert sorted(int(row["id"]) for row in found.collect()) == list(range(20))
+
+
+def test_windows_are_merged_into_a_table(
+    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    from deltalake import DeltaTable
+
+    def flight(day: int, delay: int | None) -> str:
+        said = {"year": 2026, "month": 1, "day": day, "hour": 5, "minute": 0, "origin": "JFK"}
+        return json.dumps({**said, "dep_delay": delay})
+
+    pipeline = at(tmp_path, "aggregate", URL=uri, STREAM=name, BATCH_RECORDS="2")
+    publish(name, flight(1, 5), flight(1, None), flight(1, 7), flight(2, 1), "no json")
+    run(pipeline)
+    commits = State(pipeline.state).checkpoints / "delays" / "commits"
+    forget_last(commits)
+    publish(name, flight(2, 2))
+    run(pipeline)
+    found = DeltaTable(tmp_path / "lake" / "delays").to_pyarrow_table().to_pylist()
+    assert sorted(
+        (one["day"].day, one["flights"], one["departed"], one["minutes"]) for one in found
+    ) == [(1, 3, 2, 12), (2, 2, 2, 3)]
+
+
+def test_an_archive_is_replayed_as_it_was(
+    run: RunIt, publish: Publish, connection: blocking.Connection, uri: str, name: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    sent = [
+        Message(b"a", headers={"n": 5, "deep": {"x": [1, "y"]}, "raw": b"\xff"}, priority=4),
+        Message(b"b", message_id="m", expiration=timedelta(hours=1), persistent=False),
+    ]
+    publish(name, *sent)
+    run(archive(tmp_path, uri, name))
+    with connection.channel() as channel:
+        channel.declare_queue(f"{name}.again")
+        order = Order(lake=tmp_path / "lake", exchange="", routing_key=f"{name}.again")
+        assert replay(uri, order).messages == 2
+        got = [channel.get(f"{name}.again", no_ack=True) for _ in sent]
+    for old, new in zip(sent, got, strict=True):
+        assert new is not None
+        for one in dataclasses.fields(Message):
+            assert getattr(new, one.name) == getattr(old, one.name), one.name
 
 
 def test_reset_shows_and_rewinds(

@@ -139,7 +139,8 @@ class _Checking:
             views = views_of(step.sql)
         except SqlError as error:
             line = self.lines.inside((*path, "sql"), error.line)
-            self._problem((*path, "sql"), error.text, line)
+            text = f"{error.text}; if Spark understands it, say which views it 'reads'"
+            self._problem((*path, "sql"), text, line)
             return []
         found = []
         for name, line in views:
@@ -198,6 +199,9 @@ class _Checking:
                     if column in sink.sort_by:
                         text = "sorts by a column that it is partitioned by"
                         self._problem((*path, "sort_by"), text)
+            if isinstance(sink, DeltaSink) and sink.mode != "append" and not sink.merge_by:
+                text = f"mode {sink.mode!r} needs 'merge_by': the columns that a row is known by"
+                self._problem((*path, "mode"), text)
         self._same_paths()
 
     def _same_paths(self) -> None:

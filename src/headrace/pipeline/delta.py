@@ -90,6 +90,31 @@ def commit(
     shutil.rmtree(root / HIDDEN / "staging" / writer, ignore_errors=True)
 
 
+def merge(
+    path: str, rows: pa.Table, partition_by: list[str], keys: list[str], writer: str, batch: int
+) -> None:
+    """Let the rows of a batch replace those with the same keys, and add the others; one commit.
+
+    The rows are in this process's memory: batches of windows are small.
+    """
+    from deltalake import CommitProperties, DeltaTable, Transaction
+
+    table = table_at(path)
+    if table is None:
+        table = DeltaTable.create(
+            path, rows.schema, mode="ignore", partition_by=partition_by or None
+        )
+    same = " AND ".join(f'old."{key}" IS NOT DISTINCT FROM new."{key}"' for key in keys)
+    merging = table.merge(
+        rows,
+        same,
+        source_alias="new",
+        target_alias="old",
+        commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
+    )
+    merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
 def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, Any]:
     """Make large files of small ones, in one commit; readers of the table before are not disturbed.
 

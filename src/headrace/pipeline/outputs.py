@@ -80,6 +80,12 @@ class DeltaOutput:
         if last is not None and last >= batch:
             pass_over(frame)
             return
+        keys = self.sink.merge_by
+        if keys:
+            rows = frame.toArrow()
+            if rows.num_rows:
+                delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
+            return
         folder = Ledger(Path(self.path)).staging(writer)
         staged = write_staged(frame, self.sink, folder, spark_options(self.sink.options))
         if not staged:

@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
+_WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
 FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
 
 
@@ -39,8 +40,8 @@ def views_of(sql: str) -> list[tuple[str, int]]:
         name = table.name
         if not name or name.lower() in local or table.db.lower() in FILE_FORMATS:
             continue
-        if isinstance(table.this, exp.Func):
-            continue  # A table function.
+        if isinstance(table.this, exp.Func) or table.find_ancestor(exp.Hint) is not None:
+            continue  # A table function, or a name in a hint.
         found.setdefault(name, _line_of(sql, name))
     return list(found.items())
 
@@ -51,8 +52,9 @@ def check_condition(text: str) -> None:
 
 
 def _parsed(sql: str, of: str | None = None) -> exp.Expression:
+    text = _WINDOW.sub("window_(", sql)  # A keyword to sqlglot, wherever it stands.
     try:
-        statements = [one for one in sqlglot.parse(sql, dialect="spark") if one is not None]
+        statements = [one for one in sqlglot.parse(text, dialect="spark") if one is not None]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         line = int(first.get("line") or 1)

@@ -229,6 +229,7 @@ class DeltaSink(Sink):
 
     type: Literal["delta"]
     path: Text
+    merge_by: list[Text] = Field(default_factory=list)
     partition_by: list[Text] = Field(default_factory=list)
     sort_by: list[Text] = Field(default_factory=list)
     files: Annotated[int, Field(ge=1)] | None = None
