@@ -41,8 +41,8 @@ class SchemaLog:
 
     def latest(self) -> StructType | None:
         """The newest schema; None when there is none."""
-        entry = self._newest()
-        return None if entry is None else StructType.fromJson(entry["schema"])
+        versions = self.versions()
+        return StructType.fromJson(self._read(versions[-1])["schema"]) if versions else None
 
     def avro_schemas(self) -> list[str]:
         """All of Avro's schemas that were in use, oldest first."""
@@ -52,28 +52,27 @@ class SchemaLog:
     def put(self, form: str, change: Callable[[StructType | None], StructType]) -> StructType:
         """Add what `change` makes of the newest schema, unless it is the same; the newest then."""
         for _ in range(ATTEMPTS_MAX):
-            before = self.latest()
+            versions = self.versions()
+            newest = self._read(versions[-1]) if versions else None
+            before = None if newest is None else StructType.fromJson(newest["schema"])
             after = change(before)
             if after == before:
                 return after
-            if self._add({"v": FORMAT, "format": form, "schema": after.jsonValue()}):
+            entry = {"v": FORMAT, "format": form, "schema": after.jsonValue()}
+            if self._add(entry, _next(versions)):
                 return after
         raise SchemaLogError(f"other writers were always faster in {self.path}")
 
     def put_avro(self, text: str, schema: StructType) -> None:
         """Add a schema of Avro unless it is the newest."""
         for _ in range(ATTEMPTS_MAX):
-            newest = self._newest()
-            if newest is not None and newest.get("avro") == text:
+            versions = self.versions()
+            if versions and self._read(versions[-1]).get("avro") == text:
                 return
             entry = {"v": FORMAT, "format": "avro", "schema": schema.jsonValue(), "avro": text}
-            if self._add(entry):
+            if self._add(entry, _next(versions)):
                 return
         raise SchemaLogError(f"other writers were always faster in {self.path}")
-
-    def _newest(self) -> dict[str, Any] | None:
-        versions = self.versions()
-        return self._read(versions[-1]) if versions else None
 
     def _read(self, version: int) -> dict[str, Any]:
         path = self.path / f"{version}.json"
@@ -85,10 +84,11 @@ class SchemaLog:
             raise SchemaLogError(f"{path} is no version of a schema: {error!r}") from None
         return dict(entry)
 
-    def _add(self, entry: dict[str, Any]) -> bool:
-        """Write the next version; False when another writer was faster."""
-        versions = self.versions()
-        version = versions[-1] + 1 if versions else 0
+    def _add(self, entry: dict[str, Any], version: int) -> bool:
+        """Write a version; False when another writer was faster.
+
+        It is the one after that from which the entry was made: so nothing is written over.
+        """
         if version >= VERSIONS_MAX:
             raise SchemaLogError(f"{self.path} holds {VERSIONS_MAX} versions: start another")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -105,3 +105,7 @@ class SchemaLog:
             return True
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _next(versions: list[int]) -> int:
+    return versions[-1] + 1 if versions else 0
