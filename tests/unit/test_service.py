@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.contents import Contents
+from headrace.gateway.service.pipeline import Pipeline
 from headrace.gateway.service.requests import REQUESTS_MAX, Call, Service, Steps
 from headrace.gateway.service.transactions import QUEUE, Coordinator
 from headrace.model.branch import Xid
 from headrace.model.message import KIND_FILE, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue import Consumer
+from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
@@ -31,6 +33,13 @@ class Session:
     work: Work | None = None
 
 
+class Connection:
+    """A client's; its user has its number."""
+
+    def __init__(self, number: int) -> None:
+        self.user = number
+
+
 class Broker:
     """One virtual host and its coordinator; user 1 may decide, user 2 may not."""
 
@@ -41,7 +50,7 @@ class Broker:
         )
         line = ConfirmLine(self.store)
         context = SimpleNamespace(
-            connections={n: SimpleNamespace(user=n) for n in (1, 2)},
+            connections={n: Connection(n) for n in (1, 2)},
             access=SimpleNamespace(allowed=lambda user, *_: user == 1),
             line=lambda _: line,
         )
@@ -166,6 +175,37 @@ def test_long_work_lets_others_go_on() -> None:
         {"error": "internal error", "code": "internal"},
         {"counted": 3},
     ]
+
+
+def test_groups_are_for_those_who_may_read_their_stream() -> None:
+    broker = Broker()
+    broker.context.access.allowed = lambda user, vhost, permission, name: (
+        user == 1 or (permission, name) == ("read", "open")
+    )
+    broker.vhost.make_stream = lambda name, **options: Stream(name, StreamLog(), **options)
+    for name in ("open", "closed"):
+        stream = broker.vhost.declare_queue(
+            name, durable=True, arguments={"x-queue-type": "stream"}
+        )
+        broker.vhost.groups.begin(stream, "g", 0)
+    Pipeline(broker.context, broker.vhost)
+    for publisher in (1, 2):
+        for stream in ("open", "closed"):
+            for what in ("get", "begin", "commit", "claim", "release", "delete", "list"):
+                request = {"do": f"group.{what}", "stream": stream, "group": "g", "position": 0}
+                broker.ask({"owner": "o", **request}, publisher, queue="amq.headrace.pipeline")
+        broker.turn()
+        for stream in ("open", "closed"):
+            broker.vhost.groups.begin(broker.vhost.queues[stream], "g", 0)
+        broker.ask({"do": "group.list"}, publisher, queue="amq.headrace.pipeline")
+        broker.turn()
+        answers = broker.answered()
+        codes = [answer.get("code") for answer in answers]
+        if publisher == 1:
+            assert codes.count(None) == 15
+        else:
+            assert codes.count("refused") == 7
+            assert [group["stream"] for group in answers[-1]["groups"]] == ["open"]
 
 
 def test_a_large_request_comes_in_several_frames() -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.client import groups as _groups
 from headrace.client import lease as _lease
 from headrace.client import requests as _requests
 from headrace.client import snapshot as _snapshot
@@ -21,6 +22,7 @@ from headrace.client.stream import BATCH_MAX, CREDIT, Record
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
+    from headrace.client.groups import GroupState, Position
     from headrace.client.snapshot import Snapshot
 
 
@@ -190,3 +192,63 @@ def _batches(reading: AsyncGenerator[list[Record], None]) -> Iterator[list[Recor
             yield batch
     finally:
         LOOP.run(close())
+
+
+class Groups:
+    """The groups of one name, on any streams. Every call raises RequestRefused."""
+
+    def __init__(self, requests: Requests, name: str) -> None:
+        self._source = _groups.Groups(requests.source, name)
+
+    @property
+    def name(self) -> str:
+        """The name of the groups."""
+        return self._source.name
+
+    def begin(
+        self,
+        positions: Mapping[str, Position],
+        *,
+        pin: bool | None = None,
+        ids: Mapping[str, int] | None = None,
+    ) -> dict[str, GroupState]:
+        """Remember where the group begins in each stream, unless it began there before."""
+        return LOOP.run(self._source.begin(positions, pin=pin, ids=ids))
+
+    def commit(
+        self,
+        positions: Mapping[str, Position],
+        *,
+        owner: str = "",
+        force: bool = False,
+        ids: Mapping[str, int] | None = None,
+    ) -> dict[str, GroupState]:
+        """Move the committed positions forward; `force` moves them anywhere, whoever owns them."""
+        return LOOP.run(self._source.commit(positions, owner=owner, force=force, ids=ids))
+
+    def get(self, streams: Iterable[str]) -> dict[str, GroupState]:
+        """Where the group stands; code `not-found` when it is not there for one of the streams."""
+        return LOOP.run(self._source.get(streams))
+
+    def delete(self, streams: Iterable[str], *, force: bool = False) -> None:
+        """Forget the group on these streams; with `force` even while somebody has it."""
+        LOOP.run(self._source.delete(streams, force=force))
+
+    def claim(
+        self, streams: Iterable[str], owner: str, *, force: bool = False
+    ) -> dict[str, GroupState]:
+        """Make `owner` the owner, for as long as this connection lasts and a while after."""
+        return LOOP.run(self._source.claim(streams, owner, force=force))
+
+    def release(self, streams: Iterable[str], owner: str) -> None:
+        """Give the claim up; nothing happens when it is another's."""
+        LOOP.run(self._source.release(streams, owner))
+
+
+def list_groups(requests: Requests, stream: str = "") -> list[GroupState]:
+    """All groups of a stream, or of all streams that the user may read."""
+
+    async def collect() -> list[GroupState]:
+        return [state async for state in _groups.list_groups(requests.source, stream)]
+
+    return LOOP.run(collect())

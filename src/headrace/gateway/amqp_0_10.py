@@ -334,4 +334,6 @@ class GatewayConnection(Connection):
         self.starving = None
         self.shared.forget_limits(self.number)
         self.context.connections.pop(self.number, None)
+        if self.vhost is not None:
+            self.vhost.connection_closed(self)
         self.context.introductions.pop(self.number, None)

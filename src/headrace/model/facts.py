@@ -80,6 +80,17 @@ class Facts:
                 f"the facts of a virtual host have {FACTS_OCTETS_MAX} octets at most"
             )
 
+    def require(self, count: int, octets: int) -> None:
+        """Make sure that so many more facts, of so many octets in all, have room.
+
+        Raises:
+            ResourceError: they have not.
+        """
+        if len(self._values) + count > FACTS_MAX or self._octets + octets > FACTS_OCTETS_MAX:
+            raise ResourceError(
+                f"a virtual host keeps {FACTS_MAX} facts of {FACTS_OCTETS_MAX} octets at most"
+            )
+
     def change(self, key: bytes, value: bytes | None) -> None:
         """As :meth:`put`, of what was checked before."""
         before = self._values.get(key)

@@ -16,6 +16,10 @@ cdef class StreamLog:
     cdef public unsigned long long committed_offset
     cdef public long long max_length_bytes
     cdef public long long max_age_ms
+    cdef public str name
+    cdef public long long pinned_offset
+    cdef public long long pin_octets_max
+    cdef public bint pin_failed
     cdef public long long octets
     cdef public long long held
     cdef list records
@@ -27,6 +31,9 @@ cdef class StreamLog:
         self, bytes data, Py_ssize_t address_len, Py_ssize_t body_size, long long arrived_ms
     ) except? 0
     cpdef trim(self, long long now_ms)
+    @cython.locals(limit=cython.longlong)
+    cpdef bint holds_back(self, long long following, long long octets) except -1
+    cpdef long long octets_from(self, unsigned long long offset) except -1
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
     cpdef long long measure(self, long long first, long long last) except -1
@@ -50,6 +57,8 @@ cdef class Stream(Queue):
     cpdef int offer(self, Message message) except -1
     @cython.locals(log=StreamLog, before=cython.longlong)
     cpdef long long trim(self, long long now_ms) except -1
+    @cython.locals(log=StreamLog, before=cython.longlong)
+    cpdef pin(self, long long offset, long long octets_max)
     cpdef admit(self, Message message)
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong)

@@ -7,6 +7,7 @@ Nothing is handed out before it is durable: a message that a crash could take ba
 offset given to another.
 """
 
+import logging
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,8 @@ if not cython.compiled:
 
 from headrace.model.errors import NotFound, PreconditionFailed
 from headrace.model.stream_reading import Blocks, Reading, read_arguments
+
+log = logging.getLogger(__name__)
 
 TRIM_MIN_MS = 1000  # Between two looks for what is too old.
 READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
@@ -46,6 +49,10 @@ class StreamLog:
         self.committed_offset = 0  # Messages below it are durable.
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
+        self.name = ""  # Of its stream, for log lines.
+        self.pinned_offset = -1  # From here on somebody still wants to read; -1: nobody says so.
+        self.pin_octets_max = 0  # What it may hold for that beyond ``max_length_bytes``.
+        self.pin_failed = False  # It could not hold it.
         self.octets = 0
         self.held = 0  # Octets of memory that it is counted with.
         self.records: list[tuple[bytes, int, int, int]] = []
@@ -73,10 +80,14 @@ class StreamLog:
         limit = self.max_length_bytes
         if limit >= 0 and octets > limit + (limit >> 3):
             while gone < len(self.records) - 1 and octets > limit:
+                if self.holds_back(self.first_offset + gone + 1, octets):
+                    break
                 octets -= len(self.records[gone][0])
                 gone += 1
         if self.max_age_ms >= 0:
             while gone < len(self.records) - 1 and self.records[gone][3] < now_ms - self.max_age_ms:
+                if self.holds_back(self.first_offset + gone + 1, octets):
+                    break
                 octets -= len(self.records[gone][0])
                 gone += 1
         if gone:
@@ -88,6 +99,32 @@ class StreamLog:
                 if mark >= self.first_offset:
                     break
                 del self.marks[mark]
+
+    def holds_back(self, following: int, octets: int) -> bool:
+        """Tell whether what is before ``following`` must stay because somebody wants to read it.
+
+        It must while the log holds no more than ``pin_octets_max`` beyond its limit; ``octets`` is
+        what it holds.
+        """
+        if self.pinned_offset < 0 or following <= self.pinned_offset:
+            return False
+        limit = self.max_length_bytes
+        if octets <= (max(0, limit)) + self.pin_octets_max:
+            return True
+        if not self.pin_failed:
+            self.pin_failed = True
+            log.warning(
+                "stream %r: it may hold back %d octets for groups; the oldest messages go unread",
+                self.name,
+                self.pin_octets_max,
+            )
+        return False
+
+    def octets_from(self, offset: int) -> int:
+        """Return roughly how many octets there are from an offset on; it costs little."""
+        count = len(self.records)
+        left = self.first_offset + count - max(offset, self.first_offset)
+        return self.octets * left // count if left > 0 else 0
 
     def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
         """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,
@@ -165,6 +202,7 @@ class Stream(Queue):
     def __init__(self, name: str, log: StreamLog, **options: Any) -> None:
         Queue.__init__(self, name, **options)
         self.log = log
+        log.name = name
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
@@ -205,6 +243,16 @@ class Stream(Queue):
         log.trim(now_ms)
         self.tally.memory_used += log.held - before
         return now_ms + max(TRIM_MIN_MS, log.max_age_ms // 8)
+
+    def pin(self, offset: int, octets_max: int) -> None:
+        """Retention is to leave what is behind an offset, -1 for nothing; see StreamLog."""
+        log = self.log
+        log.pinned_offset = offset
+        log.pin_octets_max = octets_max
+        log.pin_failed = False
+        before = log.held
+        log.trim(self.tally.now_ms)
+        self.tally.memory_used += log.held - before
 
     def check_consumer(self, consumer: Consumer) -> None:
         """Give a consumer its place in the stream.

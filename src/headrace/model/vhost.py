@@ -45,6 +45,7 @@ from headrace.model.errors import (
 )
 from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
 from headrace.model.facts import Facts
+from headrace.model.groups import Groups
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
@@ -126,6 +127,9 @@ class VirtualHost:
         self.branches = Branches(self)
         self.facts = Facts(store)
         self.leases = Leases(self)
+        self.groups = Groups(self.facts)
+        #: Called with each connection or session that is gone, and the time.
+        self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
@@ -395,6 +399,8 @@ class VirtualHost:
 
     def connection_closed(self, owner: object) -> None:
         """An owner is gone: its exclusive queues go, or are nobody's."""
+        for watcher in self.watchers:
+            watcher(owner, self.tally.now_ms)
         for queue in self._owned.pop(owner, ()):
             if queue in self._kept and not queue.auto_delete:
                 self._kept.discard(queue)
@@ -861,6 +867,9 @@ class VirtualHost:
         if queue.durable and not queue.is_hidden:
             self.leases.queue_gone(queue)
         return count
+        if isinstance(queue, Stream):
+            self.groups.forget(queue)
+        return queue.destroy()
 
     def _changed(self) -> None:
         self.tally.generation += 1

@@ -132,6 +132,21 @@ class Settings:
         high=30 * 86400,
     )
 
+    group_owner_timeout_s: float = setting(
+        30.0,
+        "How long a group of readers stays claimed by an owner whose connection is gone.",
+        unit="seconds",
+        low=0,
+        high=86400,
+    )
+    group_pin_size_max: int = setting(
+        1 * GIB,
+        "What a stream may hold beyond its own limits for groups that pin it.",
+        unit="octets",
+        low=0,
+        high=1 << 50,
+    )
+
     specification_qos: bool = setting(
         False,
         "Read basic.qos as the standard says (channel, or connection with global) instead of as "

@@ -50,6 +50,7 @@ cdef class DiskStreamLog(StreamLog):
     cpdef mark_group(self, bint goes_on)
     cpdef begin_transaction(self, u64 number)
     cpdef trim(self, long long now_ms)
+    cpdef long long octets_from(self, unsigned long long offset) except -1
     @cython.locals(found=list)
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
     @cython.locals(

@@ -368,6 +368,8 @@ class DiskStreamLog(StreamLog):
             too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
             if not too_long and not too_old:
                 break
+            if self.holds_back(following.first_offset, octets):
+                break
             octets -= segments[gone].end
             gone += 1
         if not gone:
@@ -397,6 +399,35 @@ class DiskStreamLog(StreamLog):
             else:
                 self.handles.append(segment)
                 return
+
+    def octets_from(self, offset: int) -> int:
+        """See :class:`StreamLog`; within about an index entry where there is an index."""
+        octets = 0
+        for k in range(len(self.segments) - 1, -1, -1):
+            segment = self.segments[k]
+            active = k + 1 == len(self.segments)
+            end = self.place if active else segment.end
+            if segment.first_offset >= offset:
+                octets += end
+                continue
+            last = self.next_offset if active else self.segments[k + 1].first_offset
+            if offset < last:
+                octets += self.rest_of(segment, offset, end, last)
+            break
+        return octets
+
+    def rest_of(self, segment: StreamSegment, offset: int, end: int, last: int) -> int:
+        """Return roughly what a segment holds from an offset on, without reading it."""
+        first, place = segment.first_offset, HEADER
+        after, stop = last, end
+        if segment.index:
+            k = bisect.bisect_right(segment.index, offset, key=first_in)
+            if k:
+                first, place = segment.index[k - 1][:2]
+            if k < len(segment.index):
+                after, stop = segment.index[k][:2]
+        part = (stop - place) * (after - offset) // (after - first) if after > first else 0
+        return end - stop + part
 
     # --- Reading ----------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ them all. Users need permissions on what a request speaks of, none on this queue
 
 from typing import Any
 
-from headrace.gateway.service import leases, streams
+from headrace.gateway.service import groups, leases, streams
 from headrace.gateway.service.requests import Handler, Service
 
 QUEUE = "amq.headrace.pipeline"
 REQUEST_OCTETS_MAX = 1 << 20
 
 HANDLERS: dict[str, Handler] = {
+    **groups.HANDLERS,
     **streams.HANDLERS,
     **leases.HANDLERS,
 }

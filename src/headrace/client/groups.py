@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of readers: where they stand in streams, kept by Headrace (docs/groups.md)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.client.requests import Requests
+
+Position = int | str | datetime  # An offset, `first`, `last` or `next`, or a moment.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """Where one group stands in one stream."""
+
+    stream: str
+    id: int  # Of the stream; one that is made again has another.
+    group: str
+    initial: int | None  # Where it first began; None when nobody said.
+    committed: int | None  # Up to here, exclusively, it is done; None: nothing was committed.
+    committed_ms: int  # When that changed last, in milliseconds since 1970.
+    position: int  # Where its readers go on.
+    pin: bool  # Whether retention leaves what it has not read.
+    owner: str  # Who claimed it last.
+    claimed: bool  # Whether that claim is live.
+    lag: int  # Messages that it has not read,
+    lag_octets: int  # and roughly their octets.
+    gone: int  # Messages that retention took before it read them.
+
+
+class Groups:
+    """The groups of one name, on any streams; `list_groups` tells of all there are.
+
+    Several streams in one call change together or not at all. Every call raises RequestRefused.
+    """
+
+    def __init__(self, requests: Requests, name: str) -> None:
+        self.name = name
+        self._requests = requests
+
+    async def begin(
+        self,
+        positions: Mapping[str, Position],
+        *,
+        pin: bool | None = None,
+        ids: Mapping[str, int] | None = None,
+    ) -> dict[str, GroupState]:
+        """Remember where the group begins in each stream, unless it began there before.
+
+        `pin` makes retention leave what it has not read (None: as it is). With `ids`, streams that
+        were made again are refused with code `gone`, here and in `commit`.
+        """
+        fields: dict[str, Any] = {} if pin is None else {"pin": pin}
+        return await self._ask("group.begin", positions=_said(positions), ids=ids, **fields)
+
+    async def commit(
+        self,
+        positions: Mapping[str, Position],
+        *,
+        owner: str = "",
+        force: bool = False,
+        ids: Mapping[str, int] | None = None,
+    ) -> dict[str, GroupState]:
+        """Move the committed positions forward; `force` moves them anywhere, whoever owns them."""
+        return await self._ask(
+            "group.commit", positions=_said(positions), owner=owner, force=force, ids=ids
+        )
+
+    async def get(self, streams: Iterable[str]) -> dict[str, GroupState]:
+        """Where the group stands; code `not-found` when it is not there for one of the streams."""
+        return await self._ask("group.get", streams=list(streams))
+
+    async def delete(self, streams: Iterable[str], *, force: bool = False) -> None:
+        """Forget the group on these streams; with `force` even while somebody has it."""
+        await self._ask("group.delete", streams=list(streams), force=force)
+
+    async def claim(
+        self, streams: Iterable[str], owner: str, *, force: bool = False
+    ) -> dict[str, GroupState]:
+        """Make `owner` the owner, for as long as this connection lasts and a while after.
+
+        Code `conflict` when another has a live claim, unless `force` takes it away.
+        """
+        return await self._ask("group.claim", streams=list(streams), owner=owner, force=force)
+
+    async def release(self, streams: Iterable[str], owner: str) -> None:
+        """Give the claim up; nothing happens when it is another's."""
+        await self._ask("group.release", streams=list(streams), owner=owner)
+
+    async def _ask(self, what: str, **fields: Any) -> dict[str, GroupState]:
+        if fields.get("ids", 0) is None:
+            del fields["ids"]
+        answer = await self._requests.ask(what, group=self.name, **fields)
+        return {told["stream"]: _state(told) for told in answer["groups"]}
+
+
+async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[GroupState]:
+    """All groups of a stream, or of all streams that the user may read."""
+    fields: dict[str, Any] = {"stream": stream} if stream else {}
+    while True:
+        answer = await requests.ask("group.list", **fields)
+        for told in answer["groups"]:
+            yield _state(told)
+        if "next" not in answer:
+            return
+        fields["after"] = answer["next"]
+
+
+def _said(positions: Mapping[str, Position]) -> dict[str, Any]:
+    """Positions as a request has them."""
+    said: dict[str, Any] = {}
+    for stream, position in positions.items():
+        if isinstance(position, datetime):
+            if position.tzinfo is None:
+                raise ValueError(f"a moment needs a time zone: {position!r}")
+            said[stream] = {"timestamp_ms": int(position.timestamp() * 1000)}
+        else:
+            said[stream] = position
+    return said
+
+
+def _state(told: dict[str, Any]) -> GroupState:
+    return GroupState(**{name: told[name] for name in GroupState.__slots__})
