@@ -33,11 +33,17 @@ class Session:
     work: Work | None = None
 
 
+class User(int):
+    """A user by number."""
+
+    name = "somebody"
+
+
 class Connection:
     """A client's; its user has its number."""
 
     def __init__(self, number: int) -> None:
-        self.user = number
+        self.user = User(number)
 
 
 class Broker:
