@@ -863,13 +863,12 @@ class VirtualHost:
             self.agenda.remove(lane)
         self._changed()
         self._leave_unused(sources)
+        if isinstance(queue, Stream):
+            self.groups.forget(queue)
         count = queue.destroy()
         if queue.durable and not queue.is_hidden:
             self.leases.queue_gone(queue)
         return count
-        if isinstance(queue, Stream):
-            self.groups.forget(queue)
-        return queue.destroy()
 
     def _changed(self) -> None:
         self.tally.generation += 1
