@@ -15,6 +15,7 @@ from headrace.client import groups as _groups
 from headrace.client import lease as _lease
 from headrace.client import requests as _requests
 from headrace.client import snapshot as _snapshot
+from headrace.client import super_streams as _super_streams
 from headrace.client.background import LOOP
 from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
 from headrace.client.requests import ANSWER_S, PIPELINE
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.client.blocking import Connection
     from headrace.client.groups import GroupState, Position
     from headrace.client.snapshot import Snapshot
+    from headrace.client.super_streams import SuperStream
 
 
 class Requests:
@@ -252,3 +254,18 @@ def list_groups(requests: Requests, stream: str = "") -> list[GroupState]:
         return [state async for state in _groups.list_groups(requests.source, stream)]
 
     return LOOP.run(collect())
+
+
+def super_stream(requests: Requests, exchange: str) -> SuperStream:
+    """The super stream behind an exchange, as it is now."""
+    return LOOP.run(_super_streams.super_stream(requests.source, exchange))
+
+
+def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperStream:
+    """Add one more partition, named `exchange-number` unless `stream` names it."""
+    return LOOP.run(_super_streams.add_partition(requests.source, exchange, stream))
+
+
+def list_super_streams(requests: Requests) -> dict[str, int]:
+    """The super streams that the user may read, with their numbers of partitions."""
+    return LOOP.run(_super_streams.list_super_streams(requests.source))

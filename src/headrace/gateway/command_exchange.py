@@ -8,9 +8,10 @@ from typing import Any
 
 from headrace.gateway.command_message import plain
 from headrace.gateway.fault_0_10 import fault, translate
+from headrace.model import super_stream
 from headrace.model.binding import QUEUE, Binding, canonical
 from headrace.model.errors import ModelError
-from headrace.model.exchange import TYPES, HeadersExchange
+from headrace.model.exchange import PARTITION_ORDER, TYPES, HeadersExchange
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeBound,
@@ -108,17 +109,24 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
             "exchange",
         )
     arguments = plain(command.arguments or {})
-    session.context.arguments.check_exchange(command, arguments)
+    known = super_stream.known_arguments(kind, arguments)
+    strange = {name: value for name, value in arguments.items() if name not in known}
+    session.context.arguments.check_exchange(command, strange)
     if exchange is not None:
         return  # Durable and auto-delete are ignored (0-10/s155, 0-10/s156).
     check_alternate(session, command, "exchange", "exchange")
+    if alternate:
+        known[ALTERNATE] = alternate
     try:
+        for stream in super_stream.names(name, kind, known):
+            session.check_access("configure", "queue", stream)
+            session.check_access("write", "queue", stream)
         vhost.declare_exchange(
             name,
             kind,
             durable=command.durable,
             auto_delete=command.auto_delete,
-            arguments={ALTERNATE: alternate} if alternate else {},
+            arguments=known,
         )
     except ModelError as error:
         raise translate(error, command, "exchange") from None
@@ -196,7 +204,9 @@ def bind(session: Any, command: ExchangeBind, header: bytes, parts: object) -> N
     key = command.binding_key or ""
     arguments = plain(command.arguments or {})
     if not isinstance(exchange, HeadersExchange):
-        session.context.arguments.check_binding(command, arguments)
+        ordered = super_stream.is_super_stream(exchange)
+        strange = {k: v for k, v in arguments.items() if not ordered or k != PARTITION_ORDER}
+        session.context.arguments.check_binding(command, strange)
     if bindings_of(session, exchange, queue, key):
         return
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.gateway import early
 from headrace.gateway.control_basic import check_access
+from headrace.model import super_stream
 from headrace.model.binding import EXCHANGE
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
@@ -49,6 +50,9 @@ def declare(connection: Any, channel: Any, method: ExchangeDeclare) -> MethodBas
         if isinstance(alternate, str) and name not in connection.vhost.exchanges:
             check_access(connection, "read", "exchange", name)
             check_access(connection, "write", "exchange", alternate)
+        for stream in super_stream.names(name, method.type, method.arguments):
+            check_access(connection, "configure", "queue", stream)
+            check_access(connection, "write", "queue", stream)
     connection.vhost.declare_exchange(
         name,
         method.type,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.model.arguments import type_name
+from headrace.model.arguments import EXCHANGE_ARGUMENTS, type_name
 from headrace.model.binding import (
     Binding,
     Destination,
@@ -20,19 +20,24 @@ from headrace.model.binding import (
     drop,
     hold,
 )
-from headrace.model.errors import CommandInvalid, InvalidArgument
+from headrace.model.errors import CommandInvalid, InvalidArgument, PreconditionFailed
+from headrace.model.murmur import murmur3_32
 from headrace.model.topic import TopicTrie
 
 Headers = Callable[[], Mapping[str, Any]]
 
 ALTERNATE = "alternate-exchange"
 X_MATCH = "x-match"
+PARTITION_BY = "x-partition-by"  # hash or key.
+PARTITION_ORDER = "x-stream-partition-order"  # The argument of a binding.
+_UNORDERED = 1 << 64
 
 
 class Exchange:
     """What all types have in common."""
 
     type = ""
+    compared = EXCHANGE_ARGUMENTS  # Arguments that a second declaration must repeat.
     cacheable = True  # A route depends on exchange and routing key alone.
 
     def __init__(
@@ -60,6 +65,9 @@ class Exchange:
 
     def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
         """Refuse a binding that this type cannot understand."""
+
+    def check_destination(self, destination: Destination) -> None:
+        """Refuse what this type cannot be bound to."""
 
     def bind(self, binding: Binding) -> bool:
         """Add a binding; False when it was there."""
@@ -220,6 +228,65 @@ def matches(binding: Binding, given: Mapping[str, Any]) -> bool:
     return all(held) if every else any(held)
 
 
+class SuperStreamExchange(Exchange):
+    """The routing key picks one of the streams that are bound: by its hash, or as their key.
+
+    See :mod:`headrace.model.super_stream`.
+    """
+
+    type = "x-super-stream"
+    compared = (
+        *EXCHANGE_ARGUMENTS,
+        "x-partitions",
+        PARTITION_BY,
+        "x-max-length-bytes",
+        "x-max-age",
+        "x-stream-max-segment-size-bytes",
+    )
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self.by_key = self.arguments.get(PARTITION_BY) == "key"
+        self._keys: dict[str, Held] = {}
+        self._order: list[Destination] = []
+
+    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+        order = arguments.get(PARTITION_ORDER, 0)
+        if not isinstance(order, int) or isinstance(order, bool) or not 0 <= order < _UNORDERED:
+            raise InvalidArgument(f"invalid binding arg '{PARTITION_ORDER}': {order!r}")
+
+    def check_destination(self, destination: Destination) -> None:
+        if not getattr(destination, "is_stream", False):
+            raise PreconditionFailed(
+                f"'{destination.name}' is no stream, and so no partition of super stream "
+                f"'{self.name}'"
+            )
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        if self.by_key:
+            destinations(self._keys.get(routing_key), into)
+        elif self._order:
+            into[self._order[murmur3_32(routing_key.encode()) % len(self._order)]] = None
+
+    def _index(self, binding: Binding) -> None:
+        hold(self._keys, binding.routing_key, binding)
+        self._sort()
+
+    def _forget(self, binding: Binding) -> None:
+        drop(self._keys, binding.routing_key, binding)
+        self._sort()
+
+    def _sort(self) -> None:
+        ordered = sorted(self.bindings, key=order_of)
+        self._order = list(dict.fromkeys(binding.destination for binding in ordered))
+
+
+def order_of(binding: Binding) -> tuple[int, str]:
+    """Return what the partitions of super streams are sorted by."""
+    order = (binding.arguments or {}).get(PARTITION_ORDER, _UNORDERED)
+    return (order if isinstance(order, int) else _UNORDERED), binding.destination.name
+
+
 class DefaultExchange(Exchange):
     """The exchange without a name: the routing key is the name of a queue."""
 
@@ -242,7 +309,14 @@ class DefaultExchange(Exchange):
 
 
 TYPES: dict[str, type[Exchange]] = {
-    kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
+    kind.type: kind
+    for kind in (
+        DirectExchange,
+        FanoutExchange,
+        TopicExchange,
+        HeadersExchange,
+        SuperStreamExchange,
+    )
 }
 
 

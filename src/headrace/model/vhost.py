@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.model import deadletter
+from headrace.model import deadletter, super_stream
 from headrace.model.agenda import Agenda
 from headrace.model.arguments import (
-    EXCHANGE_ARGUMENTS,
     QUEUE_ARGUMENTS,
     assert_same_arguments,
     assert_same_field,
@@ -43,7 +42,13 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
-from headrace.model.exchange import DefaultExchange, Exchange, Headers, new_exchange
+from headrace.model.exchange import (
+    DefaultExchange,
+    Exchange,
+    Headers,
+    SuperStreamExchange,
+    new_exchange,
+)
 from headrace.model.facts import Facts
 from headrace.model.groups import Groups
 from headrace.model.lanes import lane_of
@@ -227,11 +232,15 @@ class VirtualHost:
                 internal=internal,
                 arguments=arguments,
             )
+            if kind == SuperStreamExchange.type:
+                super_stream.check(self, name, durable, arguments)
             self._add_exchange(exchange)
             if durable:
                 self.definitions.save_exchange(
                     self.name, ExchangeRecord(name, kind, auto_delete, internal, arguments)
                 )
+            if kind == SuperStreamExchange.type:
+                super_stream.make_partitions(self, name, arguments)
             self._changed()
             return exchange
         new_exchange(kind, name)  # Refuses unknown types.
@@ -243,7 +252,7 @@ class VirtualHost:
         assert_same_field(existing.durable, durable, "durable", what)
         assert_same_field(existing.auto_delete, auto_delete, "auto_delete", what)
         assert_same_field(existing.internal, internal, "internal", what)
-        assert_same_arguments(existing.arguments, arguments, EXCHANGE_ARGUMENTS, what)
+        assert_same_arguments(existing.arguments, arguments, existing.compared, what)
         return existing
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
@@ -427,6 +436,7 @@ class VirtualHost:
             return
         binding = self._binding(source, destination, routing_key, arguments, owner)
         binding.source.check(routing_key, binding.arguments or NO_ARGUMENTS)
+        binding.source.check_destination(binding.destination)
         if self._tie(binding):
             if self._lasting(binding):
                 self.definitions.save_binding(self.name, self._record(binding))

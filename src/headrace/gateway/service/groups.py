@@ -20,7 +20,7 @@ GROUP_OCTETS = 1024  # Of the fact of a group, at most.
 def begin(call: Call) -> Answered:
     """Remember where groups begin, unless they began before."""
     name, groups = group_name(call), groups_of(call)
-    pin = call.flag("pin") if "pin" in call.request else None
+    pin = None if call.request.get("pin") is None else call.flag("pin")
 
     def step(stream: Stream, position: int) -> Group:
         return groups.begin(stream, name, position, pin=pin)
@@ -182,7 +182,7 @@ def streams_of(call: Call) -> list[Stream]:
         names: Any = [call.text("stream")]
         ids: Any = {names[0]: call.request["id"]} if "id" in call.request else {}
     else:
-        names, ids = call.request.get("streams"), call.request.get("ids", {})
+        names, ids = call.request.get("streams"), call.request.get("ids") or {}
         if names is None:
             positions = call.request.get("positions")
             names = list(positions) if isinstance(positions, dict) else None

@@ -7,7 +7,7 @@ them all. Users need permissions on what a request speaks of, none on this queue
 
 from typing import Any
 
-from headrace.gateway.service import groups, leases, streams
+from headrace.gateway.service import groups, leases, streams, super_streams
 from headrace.gateway.service.requests import Handler, Service
 
 QUEUE = "amq.headrace.pipeline"
@@ -17,6 +17,7 @@ HANDLERS: dict[str, Handler] = {
     **groups.HANDLERS,
     **streams.HANDLERS,
     **leases.HANDLERS,
+    **super_streams.HANDLERS,
 }
 
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace super-stream``: streams behind one exchange."""
+
+from typing import Any
+
+import click
+
+from headrace.cli.groups import open_requests
+from headrace.cli.messages import broker_option, open_channel
+from headrace.client.blocking_pipeline import add_partition, list_super_streams
+from headrace.client.blocking_pipeline import super_stream as ask_for
+from headrace.client.super_streams import SuperStream
+
+TYPE = "x-super-stream"
+
+
+@click.group("super-stream")
+def super_stream() -> None:
+    """Super streams: several streams behind one exchange."""
+
+
+@super_stream.command()
+@broker_option
+@click.option("--partitions", type=click.IntRange(1, 1000), default=3, show_default=True)
+@click.option(
+    "--by",
+    type=click.Choice(["hash", "key"]),
+    default="hash",
+    show_default=True,
+    help="What picks the partition: the hash of the routing key, or the key itself.",
+)
+@click.option("--max-length-bytes", type=click.IntRange(1), help="Of each partition.")
+@click.option("--max-age", help="Of each partition: 30s, 10m, 12h, 7D, 1M, 1Y.")
+@click.argument("name")
+def create(
+    url: str, partitions: int, by: str, max_length_bytes: int | None, max_age: str | None, name: str
+) -> None:
+    """Make the super stream NAME with partitions NAME-0, NAME-1 and so on."""
+    arguments: dict[str, Any] = {"x-partitions": partitions, "x-partition-by": by}
+    if max_length_bytes is not None:
+        arguments["x-max-length-bytes"] = max_length_bytes
+    if max_age is not None:
+        arguments["x-max-age"] = max_age
+    with open_channel(url) as channel:
+        channel.declare_exchange(name, TYPE, durable=True, arguments=arguments)
+
+
+@super_stream.command("list")
+@broker_option
+def list_all(url: str) -> None:
+    """Print the super streams and how many partitions each has."""
+    with open_requests(url) as requests:
+        for name, count in list_super_streams(requests).items():
+            click.echo(f"{name}\t{count}")
+
+
+@super_stream.command()
+@broker_option
+@click.argument("name")
+def show(url: str, name: str) -> None:
+    """Print number, stream, binding key, first and next offset, and octets of each partition."""
+    with open_requests(url) as requests:
+        tell(ask_for(requests, name))
+
+
+@super_stream.command()
+@broker_option
+@click.argument("name")
+@click.argument("stream", default="")
+def add(url: str, name: str, stream: str) -> None:
+    """Add a partition to the super stream NAME, called STREAM or NAME-number.
+
+    Where a hash picks the partition, many keys have another one from then on.
+    """
+    with open_requests(url) as requests:
+        tell(add_partition(requests, name, stream))
+
+
+@super_stream.command()
+@broker_option
+@click.confirmation_option(prompt="Delete all messages of its partitions?")
+@click.argument("name")
+def delete(url: str, name: str) -> None:
+    """Delete the super stream NAME and its partitions."""
+    with open_requests(url) as requests:
+        found = ask_for(requests, name)
+    with open_channel(url) as channel:
+        channel.delete_exchange(name)
+        for partition in found.partitions:
+            channel.delete_queue(partition.stream)
+
+
+def tell(found: SuperStream) -> None:
+    """Print a super stream."""
+    for one in found.partitions:
+        fields = (one.number, one.stream, one.key, one.first, one.next, one.octets)
+        click.echo("\t".join(map(str, fields)))

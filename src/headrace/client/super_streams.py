@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Super streams: the streams behind one exchange, as Headrace tells of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.client.requests import Requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One stream of a super stream."""
+
+    number: int  # Its place, from 0.
+    key: str  # Of its binding.
+    stream: str
+    id: int  # Of the stream; one that is made again has another.
+    first: int  # The offset of its oldest message,
+    next: int  # and that of the next to come.
+    octets: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuperStream:
+    """A super stream at some moment."""
+
+    exchange: str
+    type: str  # Of the exchange: x-super-stream, or direct in RabbitMQ's layout.
+    by: str  # What picks the partition: the `hash` of the routing key, or the `key` itself.
+    partitions: tuple[Partition, ...]  # In their order.
+
+
+async def super_stream(requests: Requests, exchange: str) -> SuperStream:
+    """The super stream behind an exchange, as it is now; RequestRefused when it is none."""
+    return _read(await requests.ask("superstream.info", exchange=exchange))
+
+
+async def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperStream:
+    """Add one more partition, named `exchange-number` unless `stream` names it.
+
+    It is declared as those were that came with the exchange. Asked again with the name of a stream
+    that is a partition, nothing is added.
+    """
+    fields = {"stream": stream} if stream else {}
+    return _read(await requests.ask("superstream.add", exchange=exchange, **fields))
+
+
+async def list_super_streams(requests: Requests) -> dict[str, int]:
+    """The super streams that the user may read, with their numbers of partitions."""
+    answer = await requests.ask("superstream.list")
+    return {one["exchange"]: one["partitions"] for one in answer["super_streams"]}
+
+
+def _read(answer: dict[str, Any]) -> SuperStream:
+    partitions = tuple(
+        Partition(**{name: told[name] for name in Partition.__slots__})
+        for told in answer["partitions"]
+    )
+    return SuperStream(
+        exchange=answer["exchange"], type=answer["type"], by=answer["by"], partitions=partitions
+    )
