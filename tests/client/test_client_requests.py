@@ -156,3 +156,7 @@ async def test_ranges_are_measured(headrace_broker: LocalBroker, name: Callable[
         assert (await measure(5, octets_max=1))[::2] == (1, 6)
         assert await measure(20) == (0, 0, 20)
         assert await measure(30) == (0, 0, 30)
+        answer = await requests.ask("stream.offset", stream=stream, timestamp_ms=0)
+        assert answer == {"offset": 0, "first": 0, "next": 20}
+        answer = await requests.ask("stream.offset", stream=stream, timestamp_ms=1 << 50)
+        assert answer["offset"] == 20

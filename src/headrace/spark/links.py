@@ -26,7 +26,9 @@ from headrace.client.errors import (
     ConnectionClosed,
     ConnectionLost,
 )
+from headrace.client.requests import ANSWER_S
 from headrace.spark.uri import urls
+from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
     from headrace.client.url import Secret
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 
 BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
 LINKS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
+ANSWER_UNTOLD_S: Final = 3600.0  # An alarm may take long; a dead broker shows by its heartbeats.
 FORCED: Final = 320  # connection.close: an operator's doing, or the end of the broker.
 
 T = TypeVar("T")
@@ -78,7 +81,9 @@ def requests(connection: blocking.Connection) -> Requests:
         if kept is connection:
             asked = _requests.get(key)
             if asked is None or asked.source.connection is not connection.source:
-                asked = _requests[key] = Requests(connection)
+                told = connection.version is V0_9_1  # When the broker blocks the connection.
+                timeout_s = ANSWER_S if told else ANSWER_UNTOLD_S
+                asked = _requests[key] = Requests(connection, timeout_s=timeout_s)
             return asked
     raise AssertionError("a connection of somebody else")
 

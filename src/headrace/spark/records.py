@@ -15,7 +15,7 @@ from headrace.client.errors import (
     OffsetGone,
 )
 from headrace.spark.arrow import Record, batches
-from headrace.spark.links import patiently
+from headrace.spark.links import Purpose, patiently, requests
 from headrace.spark.planner import DataLossError
 
 if TYPE_CHECKING:
@@ -109,13 +109,14 @@ def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Sequence[Record]
 
 def _skip(reading: Reading, piece: Range, at: int) -> int:
     """Where to go on when the record `at` is gone, if that is allowed."""
-    first = patiently(
-        reading.uri,
-        reading.reconnect_timeout_s,
-        lambda connection: connection.stream(piece.stream).first_offset(),
-        known=True,
-    )
-    first = min(first, piece.last)
+
+    def oldest(connection: blocking.Connection) -> int:
+        if isinstance(connection.server_properties.get("headrace_id"), str):
+            return int(requests(connection).ask("stream.info", stream=piece.stream)["first"])
+        return connection.stream(piece.stream).first_offset()
+
+    timeout_s = reading.reconnect_timeout_s
+    first = min(patiently(reading.uri, timeout_s, oldest, Purpose.ASK, known=True), piece.last)
     lost = (
         f"stream {piece.stream!r} no longer has the records from offset {at} to {first - 1}"
         f": they were dropped by its retention before the query read them"

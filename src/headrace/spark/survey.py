@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.client.errors import NotFound
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.spark.offsets import Range
     from headrace.spark.options import ReadOptions
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
 LISTED_MAX: Final = 1000  # Streams of one request.
 NAMES_S: Final = 1.0  # How old the names may be that a pattern or a super stream stands for.
 
@@ -58,7 +60,10 @@ class Survey:
             return {name: Place(0, self._of(name, _last)) for name in names}
         found: dict[str, Place] = {}
         for some in _chunks(names):
-            answer = self.ask("stream.list", streams=some)
+            try:
+                answer = self.ask("stream.list", streams=some)
+            except RequestRefused as refused:
+                raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
             self._identity = answer["broker"]
             if answer["missing"] and self.streams.names:
                 raise missing(answer["missing"][0])
@@ -68,11 +73,16 @@ class Survey:
 
     def offset_at(self, stream: str, moment: datetime) -> int:
         """The offset of the first record that arrived at `moment` or later; the end if none did."""
-        return self._of(stream, lambda asked: asked.offset_at(moment))
+        if not self.identity():
+            return self._of(stream, lambda asked: asked.offset_at(moment))
+        timestamp_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
+        return int(self._ask(stream, "stream.offset", timestamp_ms=max(0, timestamp_ms))["offset"])
 
     def first_offset(self, stream: str) -> int:
         """The offset of the oldest record."""
-        return self._of(stream, lambda asked: asked.first_offset())
+        if not self.identity():
+            return self._of(stream, lambda asked: asked.first_offset())
+        return int(self._ask(stream, "stream.info")["first"])
 
     def measure(self, piece: Range, octets_max: int | None) -> Measured:
         """The records of a range; the first of them that have no more octets than so, or one."""
@@ -95,6 +105,14 @@ class Survey:
             lambda connection: requests(connection).ask(what, **fields),
             Purpose.ASK,
         )
+
+    def _ask(self, stream: str, what: str, **fields: Any) -> dict[str, Any]:
+        try:
+            return self.ask(what, stream=stream, **fields)
+        except RequestRefused as refused:
+            if refused.code in ("not-found", "precondition"):
+                raise missing(stream) from None
+            raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
 
     def _current(self) -> tuple[str, ...]:
         """The names of the streams that are meant now."""

@@ -8,6 +8,7 @@ from headrace.gateway.service.requests import Answered, Call, Handler, Steps
 from headrace.model.stream import Stream
 
 LISTED_MAX = 1000  # Streams of one answer.
+MOMENT_MS_MAX = 1 << 60
 SLICE_QUEUES = 2000  # Looked at in one turn of the event loop.
 
 
@@ -67,6 +68,13 @@ def is_shown(call: Call, queue: object) -> bool:
     return allowed
 
 
+def stream_offset(call: Call) -> Answered:
+    """Where in a stream a moment is."""
+    log = call.stream().log
+    offset = log.offset_at(call.number("timestamp_ms", most=MOMENT_MS_MAX))
+    return {"offset": offset, "first": log.first_offset, "next": log.committed_offset}
+
+
 def stream_measure(call: Call) -> Answered:
     """How many octets the records of a range have, and how far a number of octets goes."""
     stream = call.stream()
@@ -101,4 +109,5 @@ HANDLERS: dict[str, Handler] = {
     "stream.info": stream_info,
     "stream.list": stream_list,
     "stream.measure": stream_measure,
+    "stream.offset": stream_offset,
 }
