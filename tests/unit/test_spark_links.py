@@ -80,6 +80,21 @@ def test_a_restart_of_the_broker_fails_nothing(tmp_path: Path, kind: str) -> Non
         assert bodies(rows) == list(range(50))
 
 
+def test_a_task_reads_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker:
+        fill(broker, "work", 0, 11_000, **STREAM)
+        running = query(broker, Checkpoint(), {}, stream="work", minPartitions="1")
+        reader = running.reader
+        start, end = ({"v": 1, "epoch": 0, "pos": {"work": at}} for at in (0, 11_000))
+        (partition,) = reader.partitions(start, end)
+        found: list[int] = []
+        for number, batch in enumerate(reader.read(partition)):
+            found += map(int, batch["body"].to_pylist())
+            if number == 0:
+                broker.restart()
+        assert found == list(range(11_000))
+
+
 def test_a_broker_that_stays_away_fails_the_query(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker:
         fill(broker, "work", 0, 5, **STREAM)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.client import Message, blocking
+from headrace.client.blocking_pipeline import Requests
+from headrace.spark.kinds import OptionError
 from headrace.spark.offsets import OffsetError
 from headrace.spark.planner import DataLossError
 from headrace.testing.broker import LocalBroker
@@ -71,9 +73,40 @@ def test_a_pattern_finds_streams_also_while_the_query_runs(
     query.run()
     assert run.read() == [("found-a", 0), ("found-a", 1)]
     publish("found-b", "1")
-    query.reader.planner._broker._names_at = None  # type: ignore[attr-defined]  # A second later.
+    a_second_later(query)
     query.run()
     assert run.read() == [("found-a", 0), ("found-a", 1), ("found-b", 0)]
+
+
+def test_a_partition_that_is_added_to_a_super_stream_is_read_from_its_beginning(
+    broker: LocalBroker, connection: blocking.Connection
+) -> None:
+    channel = connection.channel()
+    channel.declare_exchange("sales", "x-super-stream", arguments={"x-partitions": 2})
+
+    def publish(first: int, last: int) -> None:
+        for number in range(first, last):
+            channel.publish(str(number), f"key-{number}", "sales")
+
+    publish(0, 20)
+    run = Run(broker, superStream="sales")
+    query = run.query()
+    query.run()
+    assert {stream for stream, _ in run.read()} == {"sales-0", "sales-1"}
+    Requests(connection).ask("superstream.add", exchange="sales")
+    publish(20, 60)
+    a_second_later(query)
+    query.run()
+    assert {stream for stream, _ in run.read()} == {"sales-0", "sales-1", "sales-2"}
+    bodies = sorted(int(row["body"]) for rows in run.rows.values() for row in rows)
+    assert bodies == list(range(60))
+    with pytest.raises(OptionError, match=r"option 'superStream': .*nowhere"):
+        Run(broker, superStream="nowhere").query().run()
+
+
+def a_second_later(query: Query) -> None:
+    """Let the names be old enough to be asked for again."""
+    query.reader.planner._broker._names_at = None  # type: ignore[attr-defined]
 
 
 def test_limits_of_octets_make_batches(broker: LocalBroker, publish: Callable[..., None]) -> None:
