@@ -55,6 +55,8 @@ EXPECTED = {
     ("docs/client.md", 6): "['first', 'second', 'third']\n2 left\n",
     ("docs/client.md", 7): "<Connection to URL, open> None\n",
     ("README.md", 0): "one coffee\n",
+    ("docs/groups.md", 0): "0 and on: 3 messages\n3 and on: 0 messages\n",
+    ("docs/super-streams.md", 0): "events-0 has customer-17\n",
 }
 
 

@@ -238,3 +238,40 @@ def test_the_command(headrace_broker: LocalBroker, name: Callable[..., str]) -> 
         assert "no group 'g'" in run("show", stream, "g", fails=True)
         assert "no offset" in run("set", stream, "g", "here", fails=True)
         assert "give POSITION" in run("set", stream, "g", fails=True)
+
+
+def test_a_commit_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
+    """Commits go on while the broker is killed; each life begins with what was answered before."""
+    answered = 0
+
+    async def commit_until_killed(broker: ChildBroker, kill_after: int) -> int:
+        sent = answered
+        async with connect(broker.url, reconnect=None) as connection:
+            requests = Requests(connection)
+            groups = Groups(requests, "g")
+            state = (await groups.begin({"s": "first", "t": "first"}))["s"]
+            assert answered <= (state.committed or 0) <= last_sent
+            assert (await groups.get(["t"]))["t"].committed == state.committed
+            sent = state.committed or 0
+
+            async def one(position: int) -> None:
+                nonlocal answered
+                both = await groups.commit({"s": position, "t": position})
+                answered = max(answered, both["s"].committed or 0)
+                if answered >= kill_after:
+                    broker.kill()
+
+            positions = range(sent + 1, sent + 400)
+            await asyncio.gather(*map(one, positions), return_exceptions=True)
+        return positions[-1]
+
+    last_sent = 0
+    with ChildBroker(tmp_path, "--segment-size", "1MiB") as broker:
+        with blocking.connect(broker.url) as connection, connection.channel() as channel:
+            for stream in "st":
+                channel.declare_queue(stream, durable=True, arguments=STREAM)
+                channel.publish_many([b"x"] * 2000, stream)
+        for kill_after in (30, 200):
+            last_sent = asyncio.run(commit_until_killed(broker, answered + kill_after))
+            broker.start()
+        asyncio.run(commit_until_killed(broker, answered + 5))

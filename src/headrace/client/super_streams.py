@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,11 +42,15 @@ async def super_stream(requests: Requests, exchange: str) -> SuperStream:
 async def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperStream:
     """Add one more partition, named `exchange-number` unless `stream` names it.
 
-    It is declared as those were that came with the exchange. Asked again with the name of a stream
-    that is a partition, nothing is added.
+    It is declared as those were that came with the exchange. With the name of a stream that is a
+    partition, nothing is added.
     """
-    fields = {"stream": stream} if stream else {}
-    return _read(await requests.ask("superstream.add", exchange=exchange, **fields))
+    if not stream:  # The name is chosen here, for the request may be sent twice.
+        found = await super_stream(requests, exchange)
+        taken = {partition.stream for partition in found.partitions}
+        numbers = count(len(taken))
+        stream = next(name for n in numbers if (name := f"{exchange}-{n}") not in taken)
+    return _read(await requests.ask("superstream.add", exchange=exchange, stream=stream))
 
 
 async def list_super_streams(requests: Requests) -> dict[str, int]:

@@ -46,7 +46,8 @@ from headrace.wire.memory import get32
 log = logging.getLogger(__name__)
 
 REQUESTS_MAX = 64  # Taken in one turn,
-WAITING_MAX = 1024  # and waiting for later ones; the oldest give way.
+WAITING_MAX = 10_000  # and waiting for later ones; the oldest give way,
+WAITING_OCTETS_MAX = 64 << 20  # likewise by size.
 SLICE_S = 0.005  # What long work may take before it lets others go on.
 SLICED_MAX = 64  # Requests of one service that are half done.
 NUMBER_MAX = (1 << 63) - 1
@@ -166,7 +167,10 @@ class Service(Consumer):
         octets_max: int,
     ) -> None:
         queue: Queue = vhost.declare_queue(
-            exclusive=True, owner=self, fresh_name=name, arguments={"x-max-length": WAITING_MAX}
+            exclusive=True,
+            owner=self,
+            fresh_name=name,
+            arguments={"x-max-length": WAITING_MAX, "x-max-length-bytes": WAITING_OCTETS_MAX},
         )
         Consumer.__init__(self, queue, name, False)
         self.context = context

@@ -43,7 +43,7 @@ def add(call: Call) -> Answered:
     existing = partitions_of(exchange)
     if len(existing) >= PARTITIONS_MAX:
         call.refuse("limit", f"a super stream has {PARTITIONS_MAX} partitions at most")
-    stream = call.text("stream", f"{exchange.name}-{len(existing)}")
+    stream = call.text("stream")
     if all(partition.stream.name != stream for partition in existing):
         call.allow("configure", stream)
         call.allow("write", stream)
