@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import Message, blocking
+from headrace.client.blocking_pipeline import Lease
 from headrace.spark import dead_letters
 from sparklog import forget_last
 
@@ -175,6 +176,25 @@ def test_a_batch_of_poison_goes_to_the_dead_letters_and_the_query_goes_on(
     assert [message.message_id for message in again] == [message.message_id for message in first]
     assert len({message.message_id for message in first}) == 2
     assert [tuple(row) for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [(2, 3)]
+
+
+def test_poison_in_a_queue_is_settled_once_its_letters_are_out(
+    spark: SparkSession, uri: str, connection: blocking.Connection, name: str, tmp_path: Path
+) -> None:
+    channel = connection.channel()
+    for queue in (name, f"{name}.bad"):
+        channel.declare_queue(queue, durable=True)
+    channel.publish_many(["poison", "more of it"], name)
+    frame = spark.readStream.format("amqp").options(uri=uri, queue=name, value="json")
+    frame = frame.options(valueSchema="id INT", mode="DEADLETTER")
+    frame = frame.options(deadLetterExchange="", deadLetterRoutingKey=f"{name}.bad")
+    keep(frame.load().select("offset", "value.id"), tmp_path)
+    letters = drain(connection, f"{name}.bad")
+    assert [message.body for message in letters] == [b"poison", b"more of it"]
+    assert {message.headers[dead_letters.SOURCE] for message in letters} == {name}
+    assert drain(connection, name) == []
+    with Lease(connection, name, "spark") as lease:
+        assert lease.info().leased == 0
 
 
 def test_avro_and_csv_have_columns(read: Load, publish: Publish, name: str) -> None:

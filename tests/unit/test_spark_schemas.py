@@ -13,6 +13,8 @@ from typing import Any
 
 import fastavro
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.spark import decode_avro
@@ -150,6 +152,18 @@ def test_bad_avro_is_bad_and_nothing_worse() -> None:
     assert decoded.values[1].as_py() == {"d": Decimal(5)}
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=64), st.binary(max_size=20), st.integers(0, 200))
+def test_any_octets_are_decoded_or_bad(garbage: bytes, patch: bytes, at: int) -> None:
+    codec = decode_avro.AvroCodec(decode_avro.read_schema(ALL_OF_AVRO))
+    whole = encoded(ALL_OF_AVRO, ROW)
+    decoded = codec.decode([garbage, whole[:at] + patch + whole[at + len(patch) :]])
+    decoded.values.validate(full=True)
+    assert [value is None for value in decoded.values.to_pylist()] == [
+        index in decoded.faults for index in range(2)
+    ]
+
+
 def test_a_single_object_names_its_writers_schema() -> None:
     old, new = record(("id", "int")), record(("id", "long"), ("who", ["null", "string"]))
     new = new.replace('["null", "string"]', '["null", "string"], "default": null')
@@ -180,6 +194,11 @@ def test_a_single_object_names_its_writers_schema() -> None:
         (record(("a", "null")), "has a field that is always null"),
         (record(("a", "int"), ("A", "int")), "that differ in case only"),
         (record(), "has no fields"),
+        (
+            record(("a", {"type": "array", "items": json.loads(record(name="nothing"))})),
+            "an array of records without fields",
+        ),
+        (record(("a", {"type": "fixed", "name": "f", "size": 0})), "a fixed of no octets"),
     ],
 )
 def test_avro_without_a_counterpart_is_refused(text: str, error: str) -> None:

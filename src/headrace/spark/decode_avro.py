@@ -59,8 +59,6 @@ LOGICAL: Final[dict[tuple[str, str], type[DataType]]] = {
     ("long", "local-timestamp-millis"): TimestampNTZType,
     ("long", "local-timestamp-micros"): TimestampNTZType,
 }
-# Named types that a datum can have without any octets must not be repeated by a number it gives.
-_EMPTY: Final = StructType([])
 
 
 class AvroSchemaError(ValueError):
@@ -204,13 +202,15 @@ class _Types:
             return LOGICAL[kind, logical]()
         if kind == "record":
             return self._record(schema, depth)
+        if kind == "fixed" and schema["size"] == 0:
+            raise AvroSchemaError("has a fixed of no octets")
         if kind in ("enum", "fixed"):
             found = StringType() if kind == "enum" else BinaryType()
             self._named[schema["name"]] = found
             return found
         if kind == "array":
             element = self.of(schema["items"], depth + 1)
-            if element == _EMPTY:
+            if _is_empty(element):  # A few octets could say that there are 2**60 of them.
                 raise AvroSchemaError("has an array of records without fields")
             return ArrayType(element)
         if kind == "map":
@@ -260,6 +260,11 @@ class _Types:
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise AvroSchemaError(f"has a decimal of precision {precision} and scale {scale}")
         return DecimalType(precision, scale)
+
+
+def _is_empty(kind: DataType) -> bool:
+    """Whether a datum of it has no octets."""
+    return isinstance(kind, StructType) and all(_is_empty(one.dataType) for one in kind.fields)
 
 
 def _conversion(kind: DataType) -> Callable[[Any], Any] | None:
