@@ -120,6 +120,29 @@ def test_what_decides_is_not_asked_when_all_fits(monkeypatch: pytest.MonkeyPatch
     assert codec.decode([json.dumps(row).encode()] * 3).faults == {}
 
 
+@pytest.mark.parametrize("bad", [(), (0,), (777,), (39, 40, 999), range(1000)])
+def test_a_bad_body_among_many_is_found_at_its_place(bad: Sequence[int]) -> None:
+    kind = parse_schema("i INT")
+    assert isinstance(kind, StructType)
+    for codec, good, new in (
+        (JsonCodec(kind, UTC, RESCUE), '{"i":%d}', b'{"i":1,"new":2}'),
+        (CsvCodec(kind, UTC, RESCUE), "%d", b"1,2"),
+    ):
+        contents = [(good % number).encode() for number in range(1000)]
+        for index in bad:
+            contents[index] = b'"'
+        expected = [None if index in bad else {"i": index} for index in range(1000)]
+        decoded = codec.decode(contents)
+        assert decoded.values.to_pylist() == expected
+        assert sorted(decoded.faults) == sorted(bad)
+        contents[500] = contents[900] = new
+        decoded = codec.decode(contents)
+        assert sorted(decoded.rescued) == [500, 900]
+        assert decoded.first_new == 500
+        assert decoded.grown is not None
+        assert len(decoded.grown.fields) == 2
+
+
 def test_two_documents_in_one_body_are_not_those_of_two() -> None:
     codec = JsonCodec(parse_schema("i INT"))
     decoded = codec.decode([b'{"i":1} {"i":2}', b" "])

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 REASON_LENGTH_MAX: Final = 300  # Characters of what is said about one row.
+PIECES: Final = 8  # Into which a batch is cut that cannot be decoded at once.
+PIECE_MIN: Final = 40  # Bodies; fewer are decoded one by one.
 RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of what is rescued of one row.
 
 
@@ -33,6 +35,51 @@ class Decoded:
     rescued: dict[int, str] = field(default_factory=dict)
     grown: StructType | None = None
     first_new: int | None = None  # The index of the first row with something new.
+
+
+class FastCodec(Protocol):
+    """A decoder with a fast way, which takes many bodies at once and refuses if any is not good."""
+
+    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+        """The values of all; None when it cannot tell them."""
+        ...
+
+    def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
+        """Body by body: what decides whether one is good."""
+        ...
+
+
+def decode_in_pieces(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
+    """All at once if that can be done; otherwise in ever smaller pieces, the last body by body.
+
+    So one bad body makes its own neighbours slow, and not the whole batch.
+    """
+    values = codec.decode_together(bodies) if bodies else None
+    if values is not None:
+        return Decoded(values)
+    if len(bodies) <= PIECE_MIN:
+        return codec.decode_each(bodies)
+    size = max(PIECE_MIN, -(-len(bodies) // PIECES))
+    starts = range(0, len(bodies), size)
+    return _joined(
+        [(at, decode_in_pieces(codec, bodies[at : at + size])) for at in starts],
+    )
+
+
+def _joined(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
+    """Decoded pieces, each with the index of its first body, as one."""
+    from headrace.spark.infer import grow
+
+    whole = Decoded(pa.concat_arrays([piece.values for _, piece in pieces]))
+    for start, piece in pieces:
+        whole.faults |= {start + index: text for index, text in piece.faults.items()}
+        whole.rescued |= {start + index: text for index, text in piece.rescued.items()}
+        if piece.grown is not None:
+            known = whole.grown
+            whole.grown = piece.grown if known is None else grow(known, piece.grown)
+        if piece.first_new is not None and whole.first_new is None:
+            whole.first_new = start + piece.first_new
+    return whole
 
 
 class Codec(Protocol):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 from pyspark.sql.types import StructField, StructType
 
-from headrace.spark.codec import Decoded, Policy, reason, rescued_json
+from headrace.spark.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
 from headrace.spark.infer import grow, type_of_text
 from headrace.spark.texts import Refused, converted
 from headrace.spark.types import arrow_type
@@ -80,13 +80,15 @@ class CsvCodec:
         ]
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode bodies, together if that is possible, otherwise one by one."""
-        if bodies:
-            try:
-                return Decoded(self._decode_together(bodies))
-            except (Refused, pa.ArrowInvalid):
-                pass
-        return self.decode_each(bodies)
+        """Decode bodies, together as far as possible, otherwise one by one."""
+        return decode_in_pieces(self, bodies)
+
+    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+        """The values of all; None when only `decode_each` can tell them."""
+        try:
+            return self._decode_together(bodies)
+        except (Refused, pa.ArrowInvalid):
+            return None
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
         """Decode body by body: what decides whether one is good."""

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.spark.codec import Decoded, Policy, reason, rescued_json
+from headrace.spark.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
 from headrace.spark.infer import grow, type_of_json
 from headrace.spark.texts import Refused, finished
 from headrace.spark.types import arrow_type
@@ -56,13 +56,17 @@ class JsonCodec:
         )
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode bodies, together if that is possible, otherwise one by one."""
-        if self._parse is not None and bodies:
-            try:
-                return Decoded(self._decode_together(bodies))
-            except (Refused, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
-                pass
-        return self.decode_each(bodies)
+        """Decode bodies, together as far as possible, otherwise one by one."""
+        return decode_in_pieces(self, bodies)
+
+    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+        """The values of all; None when only `decode_each` can tell them."""
+        if self._parse is None:
+            return None
+        try:
+            return self._decode_together(bodies)
+        except (Refused, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
+            return None
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
         """Decode body by body: what decides whether one is good."""
