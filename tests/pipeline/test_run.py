@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -16,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
+from click.testing import CliRunner, Result
 
 import headrace
+from headrace.cli.pipelines import pipeline as commands
 from headrace.client import Message
 from headrace.pipeline import checkpoint
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.explain import described, plans
 from headrace.pipeline.load import load
 from headrace.pipeline.replay import Order, replay
+from headrace.pipeline.run import Run
 from headrace.pipeline.state import State
 from serving import until
 from sparklog import forget_last
@@ -293,6 +298,60 @@ def test_an_archive_is_replayed_as_it_was(
             assert getattr(new, one.name) == getattr(old, one.name), one.name
 
 
+def test_a_queue_is_archived_once(
+    run: RunIt, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
+) -> None:
+    more = {"SOURCE": "queue", "STARTING_OFFSETS": "", "BATCH_RECORDS": "10"}
+    pipeline = archive(tmp_path, uri, name, **more)
+    with connection.channel() as channel:
+        channel.declare_queue(name)
+        channel.publish_many([Message(b"", message_id=str(at)) for at in range(25)], name)
+        run(pipeline)
+        forget_last(State(pipeline.state).checkpoints / "lake" / "commits")
+        channel.publish_many([Message(b"", message_id=str(at)) for at in range(25, 30)], name)
+        run(pipeline)
+        assert channel.delete_queue(name) == 0
+    found = [int(row["properties"]["message_id"]) for row in rows(tmp_path / "lake")]
+    assert sorted(found) == list(range(30))
+    plan = "the messages of a queue are gone once their batch is done"
+    with pytest.raises(PipelineError, match=plan):
+        checkpoint.plan(pipeline, State(pipeline.state), "lake", 0, {})
+
+
+def test_dead_letters_go_back_or_are_parked_all_the_time(
+    run: RunIt, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
+) -> None:
+    """One query over a queue, whose batches go to three sinks."""
+    work, dead, parked = name, f"{name}.dead", f"{name}.parked"
+    with connection.channel() as channel:
+        for queue in (dead, parked):
+            channel.declare_queue(queue)
+        to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+        channel.declare_queue(work, arguments=to_dead)
+        channel.publish(Message(b"rejected", message_id="r"), work)
+        channel.publish(Message(b"late", message_id="m", expiration=timedelta(0)), work)
+        until(lambda: channel.declare_queue(dead, passive=True).message_count, "a dead letter")
+        delivery = channel.get(work)
+        assert delivery is not None
+        delivery.reject()
+        pipeline = at(tmp_path, "dead-letters", URL=uri, QUEUE=dead, PARKED=parked)
+        assert [one.sinks for one in run(pipeline).queries] == [
+            ["to_queue", "to_parked", "counted"]
+        ]
+        back, other = channel.get(work, no_ack=True), channel.get(parked, no_ack=True)
+        assert channel.declare_queue(dead, passive=True).message_count == 0
+    assert back is not None
+    assert other is not None
+    assert (back.body, back.message_id, back.headers) == (b"late", "m", {})
+    assert (other.body, other.message_id) == (b"rejected", "r")
+    assert json.loads(str(other.headers["x-death"]))[0]["reason"] == "rejected"
+    counted = rows(tmp_path / "lake" / "dead-letters")
+    assert sorted((one["reason"], one["messages"]) for one in counted) == [
+        ("expired", 1),
+        ("rejected", 1),
+    ]
+
+
 def test_reset_shows_and_rewinds(
     run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
@@ -317,6 +376,89 @@ def test_reset_shows_and_rewinds(
         checkpoint.plan(pipeline, state, "lake", None, {"x": 1})
     checkpoint.apply(state, checkpoint.plan(pipeline, state, "lake", None, {}))
     assert checkpoint.names(state) == []
+
+
+def test_files_become_other_files(
+    make: Make, run: RunIt, spark: SparkSession, tmp_path: Path
+) -> None:
+    text = """
+        [pipeline]
+        name = "files"
+        [sources.lines]
+        type = "json"
+        path = "in"
+        ddl = "id INT, tag STRING"
+        [tables.tags]
+        type = "rows"
+        ddl = "tag STRING, title STRING"
+        rows = [{ tag = "a", title = "A" }]
+        [[steps]]
+        name = "titled"
+        sql = "SELECT l.*, t.title FROM lines l LEFT JOIN tags t ON l.tag = t.tag"
+        [sinks.orc]
+        from = "titled"
+        type = "orc"
+        path = "orc"
+        partition_by = ["tag"]
+        [sinks.csv]
+        from = "lines"
+        type = "csv"
+        path = "csv"
+        [sinks.static]
+        from = "tags"
+        type = "json"
+        path = "static"
+    """
+    lines = [json.dumps({"id": at, "tag": "ab"[at % 2]}) for at in range(6)]
+    (tmp_path / "in").mkdir()
+    assert "  step titled of lines, tags" in list(described(make(text)))
+    assert sorted(
+        name for name, plan in plans(spark, make(text), extended=False) if "Plan" in plan
+    ) == ["csv", "orc", "static"]
+    with pytest.raises(PipelineError, match="tittle"):
+        list(plans(spark, make(text.replace("t.title FROM", "t.tittle FROM")), extended=False))
+    (tmp_path / "in" / "one.json").write_text("\n".join(lines[:4]))
+    run(make(text))
+    (tmp_path / "in" / "two.json").write_text("\n".join(lines[4:]))
+    run(make(text))
+    found = spark.read.orc(str(tmp_path / "orc")).orderBy("id").collect()
+    assert [(row.id, row.tag, row.title) for row in found] == [
+        (at, "ab"[at % 2], "A" if at % 2 == 0 else None) for at in range(6)
+    ]
+    written = [line for file in (tmp_path / "csv").glob("*.csv") for line in file.open()]
+    assert sorted(written) == [f"{at},{'ab'[at % 2]}\n" for at in range(6)]
+    (static,) = (tmp_path / "static").glob("*.json")
+    assert json.loads(static.read_text()) == {"tag": "a", "title": "A"}
+
+
+def test_a_pipeline_that_is_stopped_goes_on(
+    spark: SparkSession, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="5", TRIGGER="0 seconds")
+    state = State(pipeline.state)
+    publish(name, *bodies(0, 200))
+    ended: list[Status] = []
+
+    def work() -> None:
+        with state.held():
+            ended.append(Run(spark, pipeline, state).run())
+
+    def command(*words: str) -> Result:
+        return CliRunner().invoke(commands, [*words, str(pipeline.state)])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: (state.checkpoints / "lake" / "commits" / "1").exists(), "batches", 120)
+    shown = command("status", "--json")
+    assert (shown.exit_code, json.loads(shown.output)["state"]) == (0, "running")
+    stopped = command("stop")
+    thread.join()
+    assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
+    assert [(one.state, one.error) for one in ended[0].queries] == [("stopped", "")]
+    assert command("status").exit_code == 3
+    assert command("stop").output == "Error: it does not run\n"
+    run(pipeline)
+    assert offsets(tmp_path / "lake") == list(range(200))
 
 
 def test_a_checkpoint_is_not_used_for_something_else(

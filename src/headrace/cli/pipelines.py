@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -71,13 +72,19 @@ def check(file: str, parameters: tuple[str, ...]) -> None:
 def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     """Show what FILE reads, makes and writes, and Spark's plan of each sink."""
     from headrace.pipeline.explain import described, plans
+    from headrace.pipeline.session import session
 
     with told():
         made = _load(file, parameters)
         for line in described(made):
             click.echo(line)
-        for name, plan in plans(made, extended=extended):
-            click.echo(f"\n== {name}\n{plan}")
+        with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
+            spark = session(made, Path(scratch))
+            try:
+                for name, plan in plans(spark, made, extended=extended):
+                    click.echo(f"\n== {name}\n{plan}")
+            finally:
+                spark.stop()
 
 
 @pipeline.command()

@@ -104,7 +104,7 @@ def merge(
         table = DeltaTable.create(
             path, rows.schema, mode="ignore", partition_by=partition_by or None
         )
-    same = " AND ".join(f'old."{key}" IS NOT DISTINCT FROM new."{key}"' for key in keys)
+    same = " AND ".join(f'(old."{key}" IS NOT DISTINCT FROM new."{key}")' for key in keys)
     merging = table.merge(
         rows,
         same,

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import io
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.pipeline import graph
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.progress import reason
 from headrace.pipeline.run import queries_of
-from headrace.pipeline.session import session
+from headrace.pipeline.session import patiently
 from headrace.pipeline.settings import AmqpSource, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def described(pipeline: Pipeline) -> Iterator[str]:
@@ -50,22 +52,18 @@ def _rules(pipeline: Pipeline, view: str) -> Iterator[str]:
         yield f"    rule {rule.name}: {rule.check}, else {what}"
 
 
-def plans(pipeline: Pipeline, *, extended: bool) -> Iterator[tuple[str, str]]:
-    """Spark's plan of each sink; PipelineError names the view that Spark does not understand."""
-    with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
-        spark = session(pipeline, Path(scratch))
-        try:
-            tables = graph.static_frames(spark, pipeline)
-            sources = graph.source_frames(spark, pipeline)
-            frames = graph.build(spark, pipeline, sources, tables)
-            for name in pipeline.sinks:
-                told = io.StringIO()
-                with contextlib.redirect_stdout(told):
-                    graph.of_sink(pipeline, frames, name).explain(extended=extended)
-                yield name, told.getvalue().strip()
-        except PipelineError:
-            raise
-        except Exception as error:  # noqa: BLE001  # Spark has many; its sentence is shown.
-            raise PipelineError(reason(str(error))) from None
-        finally:
-            spark.stop()
+def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterator[tuple[str, str]]:
+    """Spark's plan of each sink; PipelineError says what Spark does not understand."""
+    try:
+        tables = graph.static_frames(spark, pipeline)
+        sources = patiently(lambda: graph.source_frames(spark, pipeline))
+        frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
+        for name in pipeline.sinks:
+            told = io.StringIO()
+            with contextlib.redirect_stdout(told):
+                graph.of_sink(pipeline, frames, name).explain(extended=extended)
+            yield name, told.getvalue().strip()
+    except PipelineError:
+        raise
+    except Exception as error:  # noqa: BLE001  # Spark has many; its sentence is shown.
+        raise PipelineError(reason(str(error))) from None

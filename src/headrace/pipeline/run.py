@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.ledger import write_whole
 from headrace.pipeline.outputs import output_of
 from headrace.pipeline.progress import take
+from headrace.pipeline.session import STARTS_MAX, is_slow_start, patiently
 from headrace.pipeline.settings import (
     AVAILABLE_NOW,
     ONCE,
@@ -89,7 +91,10 @@ class Run:
         self.state = state
         self.status = state.begin(pipeline.head.name, pipeline.file)
         self.stopping = threading.Event()
+        self._interrupted = False  # By ^C, which Spark's Python workers hear, too, and end.
         self._queries: dict[str, StreamingQuery] = {}
+        self._starters: dict[str, Callable[[], StreamingQuery]] = {}
+        self._starts: dict[str, int] = {}
         self._busy: set[str] = set()  # Queries with a batch of ours in hand.
 
     def run(self, show: Show = lambda _: None) -> Status:
@@ -99,8 +104,7 @@ class Run:
         """
         status = self.status
         try:
-            self._start()
-            status.state = "running"
+            self.start()
             self._watch(show)
         except BaseException as error:
             status.state = "failed"
@@ -125,6 +129,7 @@ class Run:
             if self.stopping.is_set():
                 signal.signal(number, signal.SIG_DFL)
                 signal.raise_signal(number)
+            self._interrupted = number == signal.SIGINT
             self.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -135,24 +140,32 @@ class Run:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _start(self) -> None:
+    def start(self) -> dict[str, StreamingQuery]:
+        """Start the queries, and give them by name to programs that look after them themselves."""
         pipeline = self.pipeline
         tables = graph.static_frames(self.spark, pipeline)
-        sources = graph.source_frames(self.spark, pipeline)
-        frames = graph.build(self.spark, pipeline, sources, tables)
+        sources = patiently(lambda: graph.source_frames(self.spark, pipeline))
+        frames = patiently(lambda: graph.build(self.spark, pipeline, sources, tables))
         wanted = queries_of(pipeline)
         for query in wanted:
             self._remember(query)
         for query in wanted:
             self.status.queries.append(QueryStatus(query.name, list(query.sinks)))
             if query.queue is not None:
-                self._queries[query.name] = self._start_shared(query, sources, tables)
+                self._begin(query, partial(self._start_shared, query, sources, tables))
                 continue
             frame = graph.of_sink(pipeline, frames, query.sinks[0])
             if frame.isStreaming:
-                self._queries[query.name] = self._start_one(query, frame)
+                self._begin(query, partial(self._start_one, query, frame))
             else:
                 self._write_static(query, frame)
+        self.status.state = "running"
+        return self._queries
+
+    def _begin(self, query: Query, starter: Callable[[], StreamingQuery]) -> None:
+        self._starters[query.name] = starter
+        self._starts[query.name] = 1
+        self._queries[query.name] = patiently(starter)
 
     def _checkpoint(self, query: Query) -> Path:
         return self.state.checkpoints / query.name
@@ -296,6 +309,11 @@ class Run:
                 continue
             failure = query.exception()
             if failure is not None:
+                if is_slow_start(failure) and self._starts[status.name] < STARTS_MAX:
+                    self._starts[status.name] += 1
+                    self._queries[status.name] = self._starters[status.name]()
+                    active = True
+                    continue
                 status.state, status.error = "failed", _told(failure)
                 raise PipelineError(f"{status.name}: {status.error}")
             status.state = "finished"
@@ -326,7 +344,9 @@ class Run:
             query.stop()
             take(status, query)
             status.state = "stopped"
-            if failure is not None and Stopping.__name__ not in str(failure):
+            if self._interrupted or Stopping.__name__ in str(failure):
+                continue
+            if failure is not None:
                 status.state, status.error = "failed", _told(failure)
                 raise PipelineError(f"{status.name}: {status.error}")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import headrace
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.settings import Pipeline
 
+T = TypeVar("T")
+
 DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -23,6 +26,7 @@ DEFAULTS: Final = {
     # A loaded machine may need longer than the default of 15 s to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",
 }
+STARTS_MAX: Final = 10  # Of a query whose Python worker starts too slowly.
 # What the files of this package's sinks and the meaning of its moments rest on.
 FIXED: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -63,6 +67,25 @@ def session(pipeline: Pipeline, state: Path) -> SparkSession:
     with suppress(AttributeError):  # Over Spark Connect the log is the server's.
         made.sparkContext.setLogLevel("WARN")
     return made
+
+
+def is_slow_start(error: object) -> bool:
+    """Whether something failed because Spark could not wait for a Python worker's start.
+
+    It waits for ten seconds, whatever its settings say; a machine under load may take longer.
+    """
+    return "Python worker failed to connect back" in str(error)
+
+
+def patiently(make: Callable[[], T]) -> T:
+    """What `make` gives; asked again when Spark did not wait for a Python worker's start."""
+    for _ in range(STARTS_MAX - 1):
+        try:
+            return make()
+        except Exception as error:
+            if not is_slow_start(error):
+                raise
+    return make()
 
 
 def _jars(pipeline: Pipeline) -> dict[str, str]:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -39,7 +40,7 @@ class Table(BaseModel):
 class Head(Table):
     """`[pipeline]`: what it is called, and where it keeps its state."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: Annotated[str, Field(min_length=1, max_length=200)]
     state: Text | None = None
     trigger: str = "1 second"
     description: str = ""
@@ -293,7 +294,7 @@ class Pipeline:
     def state(self) -> Path:
         """Where checkpoints, status and lock are."""
         given = self.head.state
-        return self.home / (given if given is not None else f".headrace/{self.head.name}")
+        return self.home / (given or f".headrace/{quote(self.head.name, safe='')}")
 
     def located(self, path: str) -> str:
         """A path of the file, as Spark is to see it."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who runs a pipeline, and how it stands: told by files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headrace.cli.pipelines import pipeline
+from headrace.pipeline.display import line, table
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.progress import lag, reason
+from headrace.pipeline.state import QueryStatus, State
+
+
+def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    assert not state.is_held()
+    with state.held():
+        assert state.is_held()
+        with pytest.raises(PipelineError, match="the pipeline is running"), state.held():
+            pass
+    assert not state.is_held()
+
+
+def test_a_stop_is_for_one_run(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    first = state.begin("p", "p.toml")
+    state.ask_to_stop(first.run)
+    assert state.is_asked_to_stop(first.run)
+    second = state.begin("p", "p.toml")
+    assert not state.is_asked_to_stop(second.run)
+
+
+def test_a_run_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
+    status = State(tmp_path).begin("p", "p.toml")
+    status.state = "running"
+    status.queries.append(QueryStatus("lake", ["lake"], "running", 3, 40, 1.5, 2.5, 7, 0.25))
+    State(tmp_path).write(status)
+    result = CliRunner().invoke(pipeline, ["status", "--json", str(tmp_path)])
+    assert result.exit_code == 3
+    told = json.loads(result.output)
+    assert told["state"] == "killed"
+    assert told["queries"][0]["lag"] == 7
+    assert "lake" in CliRunner().invoke(pipeline, ["status", str(tmp_path)]).output
+    assert table(status).row_count == 1
+    told_line = "lake: running, batch 3, 40 rows, 2/s in, 2/s done, lag 7, 0.2 s"
+    assert line(status.queries[0]) == told_line
+
+
+def test_lag_is_what_the_streams_have_beyond_the_query() -> None:
+    def source(latest: object, end: object) -> dict[str, object]:
+        return {"latestOffset": latest, "endOffset": end}
+
+    ends = json.dumps({"v": 2, "pos": {"a": 10, "b": 5}})
+    reached = json.dumps({"v": 2, "pos": {"a": 4, "b": 5}})
+    assert lag({"sources": [source(ends, reached), source(None, "x")]}) == 6
+    assert lag({"sources": [source(None, None)]}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "a\nCaused by: java.io.IOException: x\nCaused by: java.lang.E: no space",
+            "java.lang.E: no space",
+        ),
+        ("Traceback\n  File\nheadrace.spark.x.DataLossError: gone\nmore", "gone"),
+        ("x [USER_RAISED_EXCEPTION] rule 'a' SQLSTATE: P0001", "rule 'a'"),
+        ("", ""),
+    ],
+)
+def test_the_cause_of_a_failure_is_told_in_a_line(text: str, told: str) -> None:
+    assert reason(text) == told
