@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from headrace.model.errors import IllegalState, NotFound, PreconditionFailed
+from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, ResourceError
 from headrace.model.groups import Groups
 from headrace.model.message import new_message
 from headrace.model.ports import Store
@@ -138,6 +138,23 @@ def test_one_owner_at_a_time() -> None:
     groups.delete(stream, "g", force=True, now_ms=31_000)
     with pytest.raises(NotFound, match="no group 'g' of stream 's'"):
         groups.find(stream, "g")
+
+
+def test_groups_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.model.groups.GROUPS_MAX", 2)
+    host = Host()
+    streams = [host.stream(name) for name in "abc"]
+    for stream in streams[:2]:
+        host.groups.begin(stream, "g", 0)
+        host.groups.begin(stream, "g", 0)
+    with pytest.raises(ResourceError, match="2 groups at most"):
+        host.groups.begin(streams[2], "g", 0)
+    host.vhost.delete_queue("a")
+    host.groups.begin(streams[2], "g", 0)
+    host.groups.delete(streams[1], "g", now_ms=1)
+    host.groups.claim(streams[1], "g", "me", "connection", now_ms=1)
+    with pytest.raises(ResourceError):
+        host.groups.commit(streams[1], "h", 0, now_ms=1)
 
 
 def test_pages_go_over_all_groups() -> None:

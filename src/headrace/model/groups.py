@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.errors import IllegalState, NotFound, PreconditionFailed
+from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, ResourceError
 
 if TYPE_CHECKING:
     from headrace.model.facts import Facts
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 OWNER_MS = 30_000
 PIN_OCTETS_MAX = 1 << 30
 NAME_OCTETS_MAX = 255  # Of a group and of an owner's token.
+GROUPS_MAX = 20_000  # Of one virtual host.
 PREFIX = b"group/"
 
 
@@ -86,6 +87,7 @@ class Groups:
         self.pin_octets_max = PIN_OCTETS_MAX
         self._facts = facts
         self._groups: dict[int, dict[str, Group]] = {}  # By the stream's id.
+        self._count = 0
         self._held: dict[object, dict[Group, None]] = {}  # By holder.
 
     def restore(self, queues: Iterator[Queue], now_ms: int) -> None:
@@ -112,7 +114,7 @@ class Groups:
             except (ValueError, KeyError, TypeError) as error:
                 log.error("the fact %r cannot be read and is left out: %r", key, error)
                 continue
-            self._groups.setdefault(stream.id, {})[group.name] = group
+            self._add(group)
         for stream in streams.values():
             self._pin(stream)
 
@@ -145,6 +147,10 @@ class Groups:
                 break
         return found
 
+    def has(self, stream: Stream, name: str) -> bool:
+        """Tell whether there is a group of that name."""
+        return name in self._groups.get(stream.id, {})
+
     def find(self, stream: Stream, name: str) -> Group:
         """Return a group.
 
@@ -162,7 +168,7 @@ class Groups:
         ``pin`` says whether it pins the stream from now on; None leaves that as it is.
 
         Raises:
-            ResourceError: there are too many facts.
+            ResourceError: there are too many groups or facts.
         """
         group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
         if group.initial is None:
@@ -189,7 +195,7 @@ class Groups:
         Raises:
             IllegalState: somebody else has a live claim on the group.
             PreconditionFailed: the position is beyond the stream's end.
-            ResourceError: there are too many facts.
+            ResourceError: there are too many groups or facts.
         """
         self.check(stream, name, position, owner=owner, force=force, now_ms=now_ms)
         group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
@@ -225,6 +231,7 @@ class Groups:
             self.check_owner(group, "", now_ms)
         self._let_go(group)
         del self._groups[stream.id][name]
+        self._count -= 1
         if not self._groups[stream.id]:
             del self._groups[stream.id]
         self._facts.put(group.key(), None)
@@ -234,6 +241,7 @@ class Groups:
         """The stream is no more, and its groups with it."""
         for group in self._groups.pop(stream.id, {}).values():
             self._let_go(group)
+            self._count -= 1
         self._facts.forget(prefix_of(stream))
 
     # --- Claims -------------------------------------------------------------------------------
@@ -252,15 +260,13 @@ class Groups:
 
         Raises:
             IllegalState: somebody else has a live claim on it, and no ``force``.
-            ResourceError: there are too many facts.
+            ResourceError: there are too many groups or facts.
         """
         self.check_claim(stream, name, owner, force=force, now_ms=now_ms)
         group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
         self._let_go(group)
-        if group.owner != owner:
-            group.owner = owner
-            self._save(group)
-        self._groups.setdefault(stream.id, {})[name] = group
+        group.owner = owner
+        self._save(group)
         group.holder = holder
         self._held.setdefault(holder, {})[group] = None
         return group
@@ -310,12 +316,29 @@ class Groups:
                 del self._held[group.holder]
         group.holder = None
 
+    def require(self, more: int) -> None:
+        """Make sure that so many more groups have room.
+
+        Raises:
+            ResourceError: they have not.
+        """
+        if self._count + more > GROUPS_MAX:
+            raise ResourceError(f"a virtual host has {GROUPS_MAX} groups at most")
+
     # --- Keeping ------------------------------------------------------------------------------
 
     def _save(self, group: Group) -> None:
+        if group.name not in self._groups.get(group.stream.id, {}):
+            self.require(1)
         self._facts.put(group.key(), group.encode())
-        self._groups.setdefault(group.stream.id, {})[group.name] = group
-        self._pin(group.stream)
+        self._add(group)
+        if group.pin or group.stream.log.pinned_offset >= 0:
+            self._pin(group.stream)
+
+    def _add(self, group: Group) -> None:
+        groups = self._groups.setdefault(group.stream.id, {})
+        self._count += group.name not in groups
+        groups[group.name] = group
 
     def _pin(self, stream: Stream) -> None:
         """Tell a stream's retention what is not read yet."""

@@ -5,7 +5,7 @@ A request names one stream (``stream``, ``position``, ``id``) or several, which 
 or not at all (``positions`` and ``ids``, objects by stream, or ``streams``, a list).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.gateway.service.requests import Answered, Call, Handler, Refused
@@ -25,7 +25,9 @@ def begin(call: Call) -> Answered:
     def step(stream: Stream, position: int) -> Group:
         return groups.begin(stream, name, position, pin=pin)
 
-    return together(call, positions_of(call), step)
+    positions = positions_of(call)
+    require_room(call, name, positions)
+    return together(call, positions, step)
 
 
 def commit(call: Call) -> Answered:
@@ -39,6 +41,7 @@ def commit(call: Call) -> Answered:
     positions = positions_of(call)
     for stream, position in positions.items():
         groups.check(stream, name, position, owner=owner, force=force, now_ms=now_ms)
+    require_room(call, name, positions)
     return together(call, positions, step)
 
 
@@ -75,6 +78,7 @@ def claim(call: Call) -> Answered:
     streams = streams_of(call)
     for stream in streams:
         groups.check_claim(stream, name, owner, force=force, now_ms=now_ms)
+    require_room(call, name, streams)
     return together(call, dict.fromkeys(streams, 0), step)
 
 
@@ -116,12 +120,20 @@ def list_some(call: Call) -> Answered:
     return answer
 
 
+def require_room(call: Call, name: str, streams: Iterable[Stream]) -> None:
+    """Refuse before anything is changed when new groups have no room."""
+    groups = groups_of(call)
+    more = sum(not groups.has(stream, name) for stream in streams)
+    if more:
+        groups.require(more)
+        call.vhost.facts.require(more, more * GROUP_OCTETS)
+
+
 def together(
     call: Call, positions: dict[Stream, int], step: Callable[[Stream, int], Group | None]
 ) -> Answered:
     """Take a step for each stream, all in one transaction; answer with the groups."""
-    store, facts = call.vhost.store, call.vhost.facts
-    facts.require(len(positions), len(positions) * GROUP_OCTETS)
+    store = call.vhost.store
     store.begin()
     try:
         return answered(call, [step(stream, at) for stream, at in positions.items()])
