@@ -32,7 +32,7 @@ from headrace.client.errors import Returned, UsageError
 from headrace.client.intake import HELD_MAX, HIGH_WATER
 from headrace.client.message import Content, Received
 from headrace.client.session import UNLIMITED, Transfer
-from headrace.client.stream import BATCH_MAX, CREDIT, Record
+from headrace.client.stream import BATCH_MAX, CREDIT, Measure, Record
 from headrace.spec.reply_0_10 import RejectCode
 
 if TYPE_CHECKING:
@@ -544,6 +544,23 @@ class Stream:
     def offset_at(self, moment: datetime) -> int:
         """The offset of the first record that arrived at `moment` or later, or the end."""
         return LOOP.run(self._source.offset_at(moment), self._timeout_s)
+
+    def measure(
+        self,
+        first: int,
+        last: int | None = None,
+        *,
+        records_max: int | None = None,
+        octets_max: int | None = None,
+    ) -> Measure:
+        """How many records and octets [first, last) has, or as much as the limits allow.
+
+        OffsetGone when `first` is no longer kept; UsageError when the broker is no Headrace.
+        """
+        measuring = self._source.measure(
+            first, last, records_max=records_max, octets_max=octets_max
+        )
+        return LOOP.run(measuring, self._timeout_s)
 
     def read(
         self,

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import datetime
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.client.errors import ClientError, ConnectionLost, ConsumerCancelled, fresh
+from headrace.client.errors import ClientError, ConnectionLost, ConsumerCancelled, OffsetGone, fresh
 from headrace.client.message import Message, decode_properties, read_message
+from headrace.client.requests import RequestRefused, Requests
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     BasicDeliver,
@@ -24,6 +26,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
     from headrace.client.channel import Channel
@@ -56,6 +59,15 @@ class Record(NamedTuple):
     def message(self) -> Message:
         """The record with its properties decoded."""
         return read_message(self.header, self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a range of a stream holds."""
+
+    count: int  # Records.
+    octets: int
+    next: int  # The offset behind the last of them.
 
 
 class Stream:
@@ -93,6 +105,34 @@ class Stream:
             return await self._query(moment)
         offsets = await self._probe(moment, 1)
         return offsets[0] if offsets else await self.last_offset()
+
+    async def measure(
+        self,
+        first: int,
+        last: int | None = None,
+        *,
+        records_max: int | None = None,
+        octets_max: int | None = None,
+    ) -> Measure:
+        """How many records and octets [first, last) has, or as much of it as the limits allow.
+
+        Without `last` it is what is there now. One record is within any limit of octets, which are
+        those that it takes in the broker's log, some 60 more than it has itself. The broker looks
+        that up, and reads no more than two blocks. OffsetGone when `first` is no longer kept;
+        UsageError when the broker is no Headrace.
+        """
+        limits = {"to": last, "records_max": records_max, "octets_max": octets_max}
+        given = {key: value for key, value in limits.items() if value is not None}
+        async with Requests(self._connection) as requests:
+            try:
+                answer = await requests.ask(
+                    "stream.measure", stream=self.name, **{"from": first}, **given
+                )
+            except RequestRefused as refused:
+                if refused.code == "gone":
+                    raise OffsetGone(404, refused.text) from None
+                raise
+        return Measure(answer["count"], answer["octets"], answer["next"])
 
     async def read(
         self,
@@ -192,7 +232,15 @@ class Stream:
         return isinstance(properties.get("headrace_id"), str)
 
     async def _query(self, what: Value) -> int:
-        """Ask Headrace for an offset: 64 bits in the two counts of queue.declare-ok."""
+        """Ask Headrace for an offset: 64 bits in the two counts of queue.declare-ok.
+
+        In 0-10, where no such arguments come with a question, by a request.
+        """
+        if self._connection.version is V0_10:
+            at = int(what.timestamp() * 1000) if isinstance(what, datetime) else what
+            async with Requests(self._connection) as requests:
+                answer = await requests.ask("stream.offset", stream=self.name, at=at)
+            return int(answer["offset"])
         async with self._connection.channel(confirm=False) as channel:
             state = await channel.declare_queue(
                 self.name, passive=True, arguments={"x-stream-offset-query": what}
@@ -342,7 +390,5 @@ def offset_of(header: bytes) -> int:
 
 
 def _gone(name: str, wanted: int, first: int) -> ClientError:
-    from headrace.client.errors import OffsetGone
-
     text = f"NOT_FOUND - offset {wanted} is gone from stream '{name}'; the first is {first}"
     return OffsetGone(404, text)

@@ -3,7 +3,7 @@ import cython
 
 from headrace.gateway.channel cimport Channel
 from headrace.gateway.peer cimport Peer
-from headrace.gateway.route cimport Route
+from headrace.gateway.route cimport Route, will_last, will_refuse
 from headrace.model.message cimport C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Consumer, Queue
@@ -34,6 +34,8 @@ cdef class Publisher(Peer):
     cdef bint asks
     cdef bint copied
     cdef tuple copies
+    cdef bint numbered
+    cdef tuple publishing
 
     cdef on_publish(
         self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,
@@ -56,13 +58,18 @@ cdef class Publisher(Peer):
         self, Route route, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t end, unsigned long long body_size, tuple parts
     ) except -1
-    @cython.locals(scan=BasicScan)
+    @cython.locals(scan=BasicScan, marks=cython.int)
     cdef examine(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     @cython.locals(route=Route, refused=cython.int, size=cython.uint)
-    cdef publish_copied(
+    cdef publish_rewritten(
         self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
         unsigned long long body_size, tuple parts
     )
+    @cython.locals(bits=cython.uint, lasting=cython.bint, queue=Queue)
+    cdef int publish_once(
+        self, Channel channel, Route route, tuple number, bytes data, Py_ssize_t address_len,
+        Py_ssize_t header, unsigned long long body_size, tuple parts
+    ) except -1
     cdef refuse(self, Channel channel, Route route)
     cpdef check_user_id(self, str user_id)
     @cython.locals(at=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
@@ -108,6 +115,7 @@ cdef class Publisher(Peer):
         long long deadline_ms, tuple copies
     )
 
-cdef bint names_copies(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
+@cython.locals(octet=cython.uint, found=cython.int)
+cdef int marked(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 cpdef long long expiration_ms(bytes raw) except -1
 cpdef tuple split_address(bytes address)

@@ -15,7 +15,7 @@ if not cython.compiled:
     from headrace.gateway.channel import Channel
     from headrace.gateway.outcome import ANSWER_COMMIT as C_ANSWER_COMMIT
     from headrace.gateway.peer import Peer
-    from headrace.gateway.route import Route
+    from headrace.gateway.route import Route, will_last, will_refuse
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import Message, new_message
@@ -25,6 +25,7 @@ if not cython.compiled:
 from headrace.gateway.channel import check_branch
 from headrace.gateway.context import Context
 from headrace.gateway.copies import route_copies, take_copies
+from headrace.gateway.numbered import take_number
 from headrace.gateway.reply_to import reply_name
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
 from headrace.protocol.connection_0_x import Role, framed
@@ -33,6 +34,7 @@ from headrace.spec.reply import ReplyCode, Scope
 
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
+NO_NUMBERS = "a message with a publishing id cannot be part of a distributed transaction"
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.
 TX_OCTETS_MAX = 256 << 20  # What one transaction may hold before its commit.
@@ -71,6 +73,8 @@ class Publisher(Peer):
         self.asks = False  # It asks for an answer by direct reply-to.
         self.copied = False  # It may have further routing keys in CC and BCC,
         self.copies: tuple[str, ...] | None = None  # which are these.
+        self.numbered = False  # It may have a publishing id,
+        self.publishing: tuple[bytes, int] | None = None  # which is this, with a publisher's name.
 
     def on_publish(
         self,
@@ -126,8 +130,8 @@ class Publisher(Peer):
                 end = len(question)
                 self.publish(channel, question, 0, address_len, header, end, body_size, parts)
                 return
-            if self.copied:
-                self.publish_copied(
+            if self.copied or self.numbered:
+                self.publish_rewritten(
                     channel, cut(d, args, end), address_len, header - args, body_size, parts
                 )
                 return
@@ -240,9 +244,11 @@ class Publisher(Peer):
             and scan.reply_to_len == REPLY_TO_LEN
             and same(REPLY_TO, d, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
         )
-        self.copied = scan.flags & 0x2000 != 0 and names_copies(
-            d, scan.headers_at, scan.headers_end
-        )
+        marks = 0
+        if scan.flags & 0x2000:
+            marks = marked(d, scan.headers_at, scan.headers_end)
+        self.copied = marks & 1 != 0
+        self.numbered = marks & 2 != 0
         if scan.flags & 0x0100:
             self.deadline_ms = self.tally.now_ms + expiration_ms(
                 cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
@@ -266,7 +272,7 @@ class Publisher(Peer):
         tail = cut(d, at + REPLY_TO_LEN, end)
         return head + bytes((len(name),)) + name + tail
 
-    def publish_copied(
+    def publish_rewritten(
         self,
         channel: Channel,
         data: bytes,
@@ -275,31 +281,99 @@ class Publisher(Peer):
         body_size: int,
         parts: tuple[bytes, ...] | None,
     ) -> None:
-        """Take a publish that names further routing keys in its headers."""
-        data, copies = take_copies(data, header)
-        payload = data[header + 7 : header + 7 + get32(data, header + 3)]
-        route = route_copies(self, data[:address_len], copies, payload)
+        """Take a publish whose headers name further routing keys, or give it a number."""
+        number = None
+        if self.numbered:
+            data, number = take_number(data, header)
+        copies = None
+        if self.copied:
+            data, copies = take_copies(data, header)
+            payload = data[header + 7 : header + 7 + get32(data, header + 3)]
+            route = route_copies(self, data[:address_len], copies, payload)
+        else:
+            size = get32(data, header + 3)
+            route = self.find_route(data[:address_len], data, header + 7, size)
         if channel.tx:
             self.copies = copies
+            self.publishing = number
             self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
             self.copies = None
+            self.publishing = None
             return
-        refused = self.publish_rarely(
-            channel,
-            route,
-            data[address_len],
-            data,
-            0,
-            address_len,
-            header,
-            len(data),
-            body_size,
-            parts,
-        )
+        if number is not None:
+            refused = self.publish_once(
+                channel, route, number, data, address_len, header, body_size, parts
+            )
+        else:
+            refused = self.publish_rarely(
+                channel,
+                route,
+                data[address_len],
+                data,
+                0,
+                address_len,
+                header,
+                len(data),
+                body_size,
+                parts,
+            )
         if refused:
             self.refuse(channel, route)
         elif channel.confirms:
             channel.publish_seen()
+
+    def publish_once(
+        self,
+        channel: Channel,
+        route: Route,
+        number: tuple[bytes, int],
+        data: bytes,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+    ) -> int:
+        """Take a publish with a number, unless it was taken before; return how many refused it.
+
+        Either all of its queues take it, or none does and its number is not used up.
+        """
+        publishers = self.vhost.publishers
+        if publishers.knows(number):
+            return 0
+        bits = data[address_len]
+        queues = route.queues
+        if bits & 2:
+            queues = tuple([queue for queue in queues if queue.taker() is not None])
+        if not queues:
+            if bits:
+                publishers.refuse(number)
+            return self.publish_rarely(
+                channel, route, bits, data, 0, address_len, header, len(data), body_size, parts
+            )
+        lasting = will_last(queues, self.mode == 2)
+        if lasting and self.store.full:
+            publishers.refuse(number)
+            return 1
+        refusing = tuple([queue for queue in queues if will_refuse(queue, body_size)])
+        if refusing:
+            publishers.refuse(number)
+            route = Route(route.key, refusing, 0)
+            self.spread(route, data, 0, address_len, len(data), body_size, parts)
+            return 1
+        publishers.check(number[0])
+        if len(queues) < route.count:
+            route = Route(route.key, queues, 0)
+        if not lasting:
+            self.spread(route, data, 0, address_len, len(data), body_size, parts)
+            publishers.note(number, False)
+            return 0
+        self.store.begin()
+        try:
+            self.spread(route, data, 0, address_len, len(data), body_size, parts)
+            publishers.note(number, True)
+        finally:
+            self.store.commit()
+        return 0
 
     def refuse(self, channel: Channel, route: Route) -> None:
         """A publish was turned away: nack it; without confirms, a full disk closes the channel.
@@ -395,11 +469,21 @@ class Publisher(Peer):
         header = address_len + 2
         size = get32(data, header + 3)
         self.examine(data, header + 7, header + 7 + size)
+        number = None
+        if self.numbered:
+            data, number = take_number(data, header)
+            size = get32(data, header + 3)
         route = self.find_route(data[:address_len], data, header + 7, size)
         bits = data[address_len]
         if channel.tx:
+            self.publishing = number
             self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
+            self.publishing = None
             return 0
+        if number is not None and not bits & 2:
+            return self.publish_once(
+                channel, route, number, data, address_len, header, body_size, parts
+            )
         if bits & 2:
             ready = tuple([queue for queue in route.queues if queue.taker() is not None])
             if not ready:
@@ -476,6 +560,7 @@ class Publisher(Peer):
                 self.priority,
                 self.deadline_ms,
                 self.copies,
+                self.publishing,
             )
         )
 
@@ -490,6 +575,8 @@ class Publisher(Peer):
     ) -> None:
         """Route a publish now, and leave it to the channel's transaction branch."""
         work = check_branch(channel)
+        if self.publishing is not None:
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, NO_NUMBERS)
         size = get32(data, header + 3)
         if self.copies is None:
             route = self.find_route(data[:address_len], data, header + 7, size)
@@ -531,8 +618,10 @@ class Publisher(Peer):
         publishes = channel.tx_publishes
         settles = channel.tx_settles
         if publishes:
-            for data, address_len, header, *_ in publishes:  # What cannot be, fails before it all.
+            for data, address_len, header, *_, number in publishes:  # What cannot be, fails
                 self.find_route(data[:address_len], data, header + 7, get32(data, header + 3))
+                if number is not None:  # before it all.
+                    self.vhost.publishers.check(number[0])
         channel.tx_publishes = None
         channel.tx_settles = None
         channel.tx_octets = 0
@@ -555,7 +644,10 @@ class Publisher(Peer):
                     priority,
                     deadline,
                     copies,
+                    number,
                 ) in publishes:
+                    if number is not None and self.vhost.publishers.knows(number):
+                        continue
                     self.publish_now(
                         channel,
                         data,
@@ -568,6 +660,8 @@ class Publisher(Peer):
                         deadline,
                         copies,
                     )
+                    if number is not None:
+                        self.vhost.publishers.note(number, True)
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])
@@ -640,13 +734,31 @@ def split_address(address: bytes) -> tuple[str, str]:
         raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
 
 
-def names_copies(d: bytes | bytearray, at: int, end: int) -> bool:
-    """Tell whether a table may have a key CC or BCC; when it only looks so, no harm is done."""
+def marked(d: bytes | bytearray, at: int, end: int) -> int:
+    """Tell what keys of ours a table may have: 1 for CC or BCC, 2 for x-publishing-id.
+
+    When it only looks so, no harm is done.
+    """
+    found = 0
     end -= 3
     while at < end:
-        if d[at] == 2 and d[at + 1] == 67 and d[at + 2] == 67:
-            return True
-        if d[at] == 3 and d[at + 1] == 66 and d[at + 2] == 67 and d[at + 3] == 67:
-            return True
+        octet = d[at]
+        if octet > 15:  # As nearly all of them are.
+            pass
+        elif octet == 2:
+            if d[at + 1] == 67 and d[at + 2] == 67:
+                found |= 1
+        elif octet == 3:
+            if d[at + 1] == 66 and d[at + 2] == 67 and d[at + 3] == 67:
+                found |= 1
+        elif (
+            octet == 15
+            and end - at > 12
+            and d[at + 1] == 120  # x-p........g..d
+            and d[at + 3] == 112
+            and d[at + 12] == 103
+            and d[at + 15] == 100
+        ):
+            found |= 2
         at += 1
-    return False
+    return found

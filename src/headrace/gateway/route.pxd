@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.model.queue cimport Queue
+
 @cython.final
 cdef class Route:
     cdef public bytes key
@@ -9,3 +11,7 @@ cdef class Route:
     cdef public unsigned long long generation
     cdef public bytes queue_ids
     cdef public bint durable
+
+@cython.locals(queue=Queue)
+cpdef bint will_last(tuple queues, bint persistent) except -1
+cpdef bint will_refuse(Queue queue, unsigned int body_size) except -1

@@ -23,3 +23,16 @@ class Route:
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]
         )
         self.durable = any(queue.durable for queue in queues)
+
+
+def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:
+    """Tell whether a message in one of these queues survives a crash."""
+    lasts = False
+    for queue in queues:
+        lasts = lasts or queue.is_stream or (persistent and queue.durable)
+    return lasts
+
+
+def will_refuse(queue: Queue, body_size: int) -> bool:
+    """Tell whether an overflow policy turns a message away."""
+    return queue.limited and queue.refuses(body_size) and queue.taker() is None

@@ -2,7 +2,7 @@
 import cython
 
 from headrace.gateway.confirm cimport ConfirmLine
-from headrace.gateway.route cimport Route
+from headrace.gateway.route cimport Route, will_last, will_refuse
 from headrace.gateway.subscription cimport Holder, Subscription, serial_distance
 from headrace.gateway.transfer_header cimport TransferHeader
 from headrace.model.message cimport (
@@ -49,6 +49,7 @@ cdef class Session(Holder):
     cdef public object fragment
     cdef public bint explicit
     cdef public bint rare
+    cdef public tuple publishing
     cdef bytes delivered_header
     cdef bytes prefix
     cdef Py_ssize_t address_len
@@ -89,6 +90,10 @@ cdef class Session(Holder):
         self, Subscription consumer, const unsigned char* d, Py_ssize_t body, Py_ssize_t body_end
     )
     @cython.locals(queue=Queue, data=bytes, message=Message)
+    @cython.locals(lasting=cython.bint, refusing=tuple)
+    cdef publish_once(
+        self, Route route, tuple number, bytes body, tuple parts, unsigned long long body_size
+    )
     cpdef publish_rarely(
         self, Route route, bytes body, tuple parts, unsigned long long body_size
     )

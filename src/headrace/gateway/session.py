@@ -18,7 +18,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.route import Route
+    from headrace.gateway.route import Route, will_last, will_refuse
     from headrace.gateway.subscription import Holder, Subscription
     from headrace.gateway.transfer_header import TransferHeader
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
@@ -31,6 +31,7 @@ if not cython.compiled:
     from headrace.wire.memory import cut, get32, same
 
 from headrace.gateway.fault_0_10 import translate
+from headrace.gateway.numbered import ID_ENTRY, take_number_0_10
 from headrace.gateway.subscription import serial_distance
 from headrace.gateway.transfer_header import application_headers
 from headrace.model.errors import AccessRefused, ModelError, NotFound
@@ -95,7 +96,8 @@ class Session(Holder):
         self.routes: dict[bytes, Route] = {}
         self.fragment: Any = None  # Read last; the message is more than this one transfer.
         self.explicit = False  # It wants a message.accept.
-        self.rare = False  # It is immediate, or a fragment.
+        self.rare = False  # It is immediate, a fragment, or numbered,
+        self.publishing: tuple[bytes, int] | None = None  # by this publisher and id.
         self.delivered_header = b""
         self.prefix = b""  # Message.data up to the body.
         self.address_len = 0
@@ -174,12 +176,17 @@ class Session(Holder):
         self.route = None
         transfer: Any = decode_command(b"\x04\x01" + args)[1]
         read = TransferHeader()
-        read.read(header)
+        if ID_ENTRY in header:
+            bare, read.publishing = take_number_0_10(header)
+            read.read(bare)
+        else:
+            read.read(header)
         self.fragment = None
         if not (read.first and read.last):
             self.fragment = read
             if not read.first:  # What the first one said still holds.
                 read = self.context.fragments.opening(self, read)
+        self.publishing = read.publishing
         if read.user_id and read.user_id != self.user.name.encode():  # Some send an empty one.
             raise ExecutionError(
                 ExecutionCode.UNAUTHORIZED_ACCESS,
@@ -192,7 +199,7 @@ class Session(Holder):
         self.explicit = transfer.accept_mode == ACCEPTED_EXPLICITLY
         self.discards = read.flags & 1 != 0
         self.immediate = read.flags & 2 != 0
-        self.rare = self.immediate or self.fragment is not None
+        self.rare = self.immediate or self.fragment is not None or self.publishing is not None
         self.persistent = read.delivery_mode == PERSISTENT_MODE
         self.priority = read.priority
         self.ttl_ms = read.ttl_ms if read.flags & 0x20 else -1
@@ -340,10 +347,14 @@ class Session(Holder):
         if route.count and self.immediate:
             for queue in route.queues:
                 if queue.taker() is None:
+                    if self.publishing is not None:
+                        self.vhost.publishers.refuse(self.publishing)
                     self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")
                     return
         if route.count == 0:
             self.tally.published += 1
+            if self.publishing is not None:
+                self.vhost.publishers.refuse(self.publishing)
             self.unroutable(REJECT_UNROUTABLE, "the message leads to no queue")
             return
         if self.work is not None:
@@ -356,7 +367,12 @@ class Session(Holder):
             if parts is not None:
                 message.flags |= C_LARGE
                 message.parts = parts
+            if self.publishing is not None:
+                self.work.number(self.publishing)
             self.work.publish(message, route.queues, self.persistent and route.durable)
+        elif self.publishing is not None:
+            self.publish_once(route, self.publishing, body, parts, body_size)
+            return
         elif self.spread(route, body, 0, len(body), parts, body_size):
             self.turn_away("a queue is full")
             return
@@ -364,6 +380,40 @@ class Session(Holder):
             self.join_batch(self.explicit)
         else:
             self.complete(self.command_id)
+
+    def publish_once(
+        self,
+        route: Route,
+        number: tuple[bytes, int],
+        body: bytes,
+        parts: tuple[bytes, ...] | None,
+        body_size: int,
+    ) -> None:
+        """Take a transfer with a number, unless it was taken before.
+
+        Either all of its queues take it, or none does and its number is not used up.
+        """
+        publishers = self.vhost.publishers
+        if not publishers.knows(number):
+            lasting = will_last(route.queues, self.persistent)
+            refusing = tuple([queue for queue in route.queues if will_refuse(queue, body_size)])
+            if refusing:
+                route = Route(route.key, refusing, 0)
+                self.spread(route, body, 0, len(body), parts, body_size)
+            if refusing or (lasting and self.store.full):
+                publishers.refuse(number)
+                self.turn_away("a queue is full")
+                return
+            publishers.check(number[0])
+            if lasting:
+                self.store.begin()
+            try:
+                self.spread(route, body, 0, len(body), parts, body_size)
+                publishers.note(number, lasting)
+            finally:
+                if lasting:
+                    self.store.commit()
+        self.join_batch(self.explicit)
 
     def unroutable(self, code: int, text: str) -> None:
         """Nobody may have the message: say so to a client that wants to know."""

@@ -50,6 +50,7 @@ class TransferHeader:
         self.has_headers = False  # There are application headers.
         self.first = True  # The fragment is a message's first,
         self.last = True  # and its last.
+        self.publishing: tuple[bytes, int] | None = None  # A publisher's name, and an id.
         self.rest = b""  # The structs but for delivery and fragment properties.
 
     def read(self, d: bytes) -> None:

@@ -57,6 +57,7 @@ from headrace.model.leases import Leases
 from headrace.model.limits import apply_arguments
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.ports import Files
+from headrace.model.publishers import Publishers
 from headrace.model.queue import Queue
 from headrace.model.stream import TRIM_MIN_MS, Stream
 
@@ -135,6 +136,7 @@ class VirtualHost:
         self.groups = Groups(self.facts)
         #: Called with each connection or session that is gone, and the time.
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
+        self.publishers = Publishers(self.facts, tally)
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"

@@ -19,6 +19,7 @@ from headrace.model.tally import MESSAGE_OVERHEAD
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
+    from headrace.model.publishers import Number
     from headrace.model.vhost import VirtualHost
 
 OCTETS_MAX = 256 << 20  # What the publishes of one transaction may hold.
@@ -56,6 +57,7 @@ class Work:
         self.publishes: list[Publish] = []
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
+        self.numbers: dict[int, Number] = {}  # Of publishes that have one, by their place.
         self.octets = 0
         self._holders: dict[Queue, Consumer] = {}
 
@@ -79,6 +81,20 @@ class Work:
             self.vhost.files.hold(message.data or b"")
         routed = [q for q in queues if kind < KIND_FILE or not q.is_stream]
         self.publishes.append(Publish(message, tuple(routed), persistent))
+
+    def number(self, number: Number) -> None:
+        """The next publish has a number: it happens unless it was taken before.
+
+        Raises:
+            IllegalState: the work is that of a branch, which is prepared without facts.
+            ResourceError: there are too many publishers.
+        """
+        if self.owns:
+            raise IllegalState(
+                "a message with a publishing id cannot be part of a distributed transaction"
+            )
+        self.vhost.publishers.check(number[0])
+        self.numbers[len(self.publishes)] = number
 
     def settle(self, queue: Queue, message: Message, outcome: int) -> None:
         """Add the outcome of a delivery: ACCEPT, REQUEUE or DISCARD.
@@ -137,14 +153,19 @@ class Work:
         store = self.vhost.store
         if store.full and self.publishes:
             raise ResourceError("the disk is full; nothing was committed")
-        facts = self.facts
+        facts, numbers = self.facts, self.numbers
         publishes, settles = self.take()
         store.begin()
         try:
-            for message, queues, persistent in publishes:
+            for place, (message, queues, persistent) in enumerate(publishes):
+                number = numbers.get(place) if numbers else None
+                if number is not None and self.vhost.publishers.knows(number):
+                    continue
                 alive = [queue for queue in queues if not queue.deleted]
                 if alive:
                     self.vhost.deliver(message, alive, persistent)
+                    if number is not None:
+                        self.vhost.publishers.note(number, True)
             self.vhost.tally.published += len(publishes)
             settle_all(settles)
             for key, value in facts.items():
@@ -176,6 +197,7 @@ class Work:
         self.publishes, self.settles, self.octets = [], [], 0
         self._holders = {}
         self.facts = {}
+        self.numbers = {}
         return taken
 
     def _check_room(self, octets: int) -> None:

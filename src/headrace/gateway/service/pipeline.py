@@ -7,7 +7,14 @@ them all. Users need permissions on what a request speaks of, none on this queue
 
 from typing import Any
 
-from headrace.gateway.service import groups, leases, streams, super_streams
+from headrace.gateway.service import (
+    groups,
+    leases,
+    publishers,
+    ranges,
+    streams,
+    super_streams,
+)
 from headrace.gateway.service.requests import Handler, Service
 
 QUEUE = "amq.headrace.pipeline"
@@ -18,6 +25,8 @@ HANDLERS: dict[str, Handler] = {
     **streams.HANDLERS,
     **leases.HANDLERS,
     **super_streams.HANDLERS,
+    **ranges.HANDLERS,
+    **publishers.HANDLERS,
 }
 
 

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing once: messages are numbered, so that one sent twice is taken once.
+
+After a lost connection nobody knows which of the unconfirmed messages the broker has. A `Publisher`
+sends them again, in order and with the ids that they had; the broker drops those that it has. It
+also goes on after the program was started anew: `last` tells how far it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from headrace.client.errors import ConfirmLost, ConnectionLost, UsageError
+from headrace.client.message import Content, Message
+from headrace.client.requests import Requests
+
+if TYPE_CHECKING:
+    from headrace.client.channel import Channel
+    from headrace.client.connection import Connection
+
+NAME_MAX = 255  # Octets of a publisher's name.
+ATTEMPTS_MAX = 100  # Times that one message is sent, when connection after connection breaks.
+WINDOW = 1000  # Messages of `publish_many` under way.
+
+
+class Publisher:
+    """Publishes under a name, each message once. Use it with `async with`, one for each name.
+
+    Two at a time under one name drop each other's messages: the ids of the slower one were taken.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        if not 0 < len(name.encode()) <= NAME_MAX:
+            raise ValueError(f"a publisher's name has 1 to {NAME_MAX} octets: {name!r}")
+        self.name = name
+        self._connection = connection
+        self._channel: Channel | None = None
+        self._next = 0
+        self._turn = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Publisher {self.name!r} of {self._connection!r}>"
+
+    async def __aenter__(self) -> Self:
+        """Open a channel, and ask how far the publisher was."""
+        self._channel = await self._connection.channel()
+        try:
+            self._next = await self.last() + 1
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the channel."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def last(self) -> int:
+        """The highest id that the broker has taken from this publisher; -1 when none was."""
+        async with Requests(self._connection) as requests:
+            return int((await requests.ask("publisher.last", name=self.name))["last"])
+
+    async def publish(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+        publishing_id: int | None = None,
+    ) -> int:
+        """Publish once; return the id, when the broker has confirmed.
+
+        Without a `publishing_id` it is the next one. With one, which may not be lower than that of
+        a message before, nothing happens when the broker has taken it already. Nacked and Returned
+        mean that the message was not taken: publish it again, with its id or without.
+        """
+        ids = None if publishing_id is None else [publishing_id]
+        return await self._publish([message], routing_key, exchange, mandatory, ids)
+
+    async def publish_many(
+        self,
+        messages: Iterable[Content] | AsyncIterable[Content],
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> int:
+        """Publish all, with up to 1000 under way; return the last id (-1: none ever).
+
+        When one is not taken, the error says which, and no more than those under way follow it.
+        """
+        last = self._next - 1
+        waiting: list[Content] = []
+        async for message in _each(messages):
+            waiting.append(message)
+            if len(waiting) == WINDOW:
+                last = await self._publish(waiting, routing_key, exchange, mandatory, None)
+                waiting = []
+        if waiting:
+            last = await self._publish(waiting, routing_key, exchange, mandatory, None)
+        return last
+
+    async def _publish(
+        self,
+        messages: list[Content],
+        routing_key: str,
+        exchange: str,
+        mandatory: bool,
+        ids: list[int] | None,
+    ) -> int:
+        """Publish some and wait; those whose outcome a lost connection hides are sent again.
+
+        Nothing else is sent before they are dealt with, so ids arrive in order.
+        """
+        async with self._turn:
+            if ids is None:
+                ids = list(range(self._next, self._next + len(messages)))
+            self._next = max(self._next, ids[-1] + 1)
+            numbered = [
+                self._numbered(each, number) for each, number in zip(messages, ids, strict=True)
+            ]
+            failures: list[BaseException] = []
+            for _ in range(ATTEMPTS_MAX):
+                numbered = await self._send(numbered, routing_key, exchange, mandatory, failures)
+                if not numbered:
+                    break
+                await self._connection.ready()
+            else:
+                raise ConfirmLost(numbered[0], f"{ATTEMPTS_MAX} connections broke, one by one")
+            if failures:
+                raise failures[0]
+            return ids[-1]
+
+    async def _send(
+        self,
+        messages: list[Message],
+        routing_key: str,
+        exchange: str,
+        mandatory: bool,
+        failures: list[BaseException],
+    ) -> list[Message]:
+        """Send these; return those whose outcome is not known, and note what failed."""
+        channel = self._channel
+        if channel is None:
+            raise UsageError(f"publisher {self.name!r} is closed")
+        futures: list[asyncio.Future[None]] = []
+        try:
+            for message in messages:
+                sent = channel.publish_soon(message, routing_key, exchange, mandatory=mandatory)
+                futures.append(await sent)
+        except ConnectionLost:
+            if self._connection.is_closed:
+                raise
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        unknown: list[Message] = []
+        for message, outcome in zip(messages, outcomes, strict=False):
+            if isinstance(outcome, ConfirmLost | ConnectionLost):
+                if self._connection.is_closed:
+                    raise outcome
+                unknown.append(message)
+            elif outcome is not None:
+                failures.append(outcome)
+        return unknown + messages[len(futures) :]
+
+    def _numbered(self, message: Content, number: int) -> Message:
+        made = Message.of(message)
+        headers = {**made.headers, "x-publisher-name": self.name, "x-publishing-id": number}
+        return replace(made, headers=headers)
+
+
+async def _each(messages: Iterable[Content] | AsyncIterable[Content]) -> AsyncIterator[Content]:
+    """All of them, whichever way they come."""
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            yield message
+        return
+    for message in messages:
+        yield message

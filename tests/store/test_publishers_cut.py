@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbered messages are in queues and streams exactly once, wherever the power fails.
+
+From each seed: a client that publishes with ids, alone and in transactions, to a queue, to a stream
+and to both; a disk that takes the broker down at any write or sync; and the client that comes back
+and sends everything again whose confirm it has not heard. HEADRACE_SEEDS=1000 tries that many.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace.gateway.contents import Contents
+from headrace.gateway.context import Context
+from headrace.model.definitions import NoDefinitions, QueueRecord
+from headrace.model.stream import Stream
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicProperties,
+    BasicPublish,
+    ConfirmSelect,
+    ExchangeDeclare,
+    QueueBind,
+    TxCommit,
+    TxCommitOk,
+    TxSelect,
+    encode_content_header,
+)
+from headrace.spec.tables import V0_9_1
+from headrace.store.journal import Journal
+from headrace.store.stream_log import DiskStreamLog
+from headrace.testing.disk import FaultyDisk
+from rig import Client, Everybody, Rig, let_in
+
+SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
+IDS = {"q": 1, "s": 2}
+STREAM = {"x-queue-type": "stream"}
+
+
+class Dead(BaseException):
+    """The process dies here."""
+
+
+class MortalDisk(FaultyDisk):
+    """A disk that takes the process down after so many writes and syncs."""
+
+    fuse = 1 << 60
+
+    def burn(self) -> None:
+        self.fuse -= 1
+        if self.fuse < 0:
+            raise Dead
+
+    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
+        self.burn()
+        return super().write_some(handle, pieces, at)
+
+    def sync(self, handle: int) -> None:
+        self.burn()
+        super().sync(handle)
+
+
+class Ids(NoDefinitions):
+    """Gives each queue the id that it had."""
+
+    def save_queue(self, vhost: str, queue: QueueRecord) -> int:
+        return IDS[queue.name]
+
+
+class DurableRig(Rig):
+    """A broker on a disk, without sockets."""
+
+    def __init__(self, disk: FaultyDisk, random: Random) -> None:
+        self.random = random
+        self.tally = Tally(now_ms=1_700_000_000_000)
+        self.store: Any = Journal(
+            "/journal", disk=disk, segment_size=8 << 10, free_min=0, threaded=False
+        )
+
+        def make(name: str, **options: Any) -> Stream:
+            log = DiskStreamLog("/streams/2", self.store, segment_size=64 << 10)
+            return Stream(name, log, **options)
+
+        self.vhost = VirtualHost(
+            "/",
+            store=self.store,
+            tally=self.tally,
+            contents=Contents(),
+            make_stream=make,
+            definitions=Ids(),
+        )
+        self.agenda = self.vhost.agenda
+        queue = self.vhost.declare_queue("q", durable=True)
+        self.stream: Any = self.vhost.declare_queue("s", durable=True, arguments=STREAM)
+        self.found: list[int] = []
+        for _, message, arrived_ms in self.store.recover():
+            self.store.load(message)
+            self.found.append(int.from_bytes(message.data[-9:-1], "big"))
+            queue.restore(message, arrived_ms)
+        self.vhost.facts.restore()
+        self.tally.next_seq = max(self.tally.next_seq, self.store.last_seq + 1)
+        self.context = Context(
+            access=Everybody(),
+            vhosts={"/": self.vhost},
+            stores={"/": self.store},
+            tally=self.tally,
+            authenticate=let_in,
+        )
+        self.number = 0
+
+    def turn(self) -> None:
+        Rig.turn(self)
+        while self.store.writer.jobs and self.random.random() < 0.8:
+            self.store.writer.step()
+            self.store.woken()
+        self.context.line("/").advance()
+
+    def in_stream(self) -> list[int]:
+        log = self.stream.log
+        found = []
+        at = log.first_offset
+        while batch := log.read(at, 1 << 20):
+            found += [int.from_bytes(data[-9:-1], "big") for _, data, *_ in batch]
+            at += len(batch)
+        return found
+
+
+class Run:
+    """A client with ids, and the brokers that it talks to, one after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = MortalDisk(seed)
+        self.next_id = 0
+        self.issued: list[int] = []
+        self.confirmed: set[int] = set()
+        self.sent = 0  # On this connection.
+        self.again = 0  # Messages that were sent again and had been taken.
+
+    def live(self, *, die: bool = True) -> None:
+        """Publish until the disk kills the broker, then look what is there."""
+        self.disk.fuse = 1 << 60
+        rig = DurableRig(self.disk, self.random)
+        self.check(rig)
+        transactions = self.random.random() < 0.4
+        try:
+            client = rig.client()
+            client.send(ExchangeDeclare(exchange="x", type="fanout"))
+            for name in IDS:
+                client.send(QueueBind(queue=name, exchange="x"))
+            client.send(TxSelect() if transactions else ConfirmSelect())
+            client.heard()
+            self.sent = 0
+            self.disk.fuse = self.random.randint(1, 40) if die else 1 << 60
+            pending = [number for number in self.issued if number not in self.confirmed]
+            self.again += sum(n in rig.found or n in rig.in_stream() for n in pending)
+            rounds = 1 << 30 if die else 10
+            while rounds:
+                rounds -= 1
+                for _ in range(self.random.randint(1, 4)):
+                    pending.append(self.next_id)
+                    self.issued.append(self.next_id)
+                    self.next_id += self.random.choice((1, 1, 1, 3))
+                pending = self.publish(client, pending, transactions)
+            while pending:
+                pending = self.publish(client, pending, transactions)
+        except Dead:
+            assert die
+        if self.random.random() < 0.5:
+            self.disk.power_cut()
+        else:
+            self.disk.kill()
+
+    def publish(self, client: Client, pending: list[int], transactions: bool) -> list[int]:
+        for number in pending:
+            exchange, key = (("", "q"), ("", "s"), ("x", ""))[number % 3]
+            headers = {"x-publisher-name": "p", "x-publishing-id": number}
+            properties = BasicProperties(delivery_mode=2, headers=headers)
+            body = number.to_bytes(8, "big")
+            header = encode_content_header(V0_9_1, 60, 8, properties)
+            client.send_content(BasicPublish(exchange=exchange, routing_key=key), header, body)
+        if transactions:
+            client.send(TxCommit())
+        self.sent += len(pending)
+        while True:
+            client.rig.turn()
+            for method in client.heard():
+                if isinstance(method, TxCommitOk):
+                    self.confirmed |= set(pending)
+                    return []
+                assert isinstance(method, BasicAck), method
+                if method.delivery_tag == self.sent:
+                    self.confirmed |= set(pending)
+                    return []
+
+    def check(self, rig: DurableRig) -> None:
+        """Each message is where it belongs, once, if it was confirmed; nowhere twice."""
+        places = {"q": rig.found, "s": rig.in_stream()}
+        for place, numbers in places.items():
+            assert numbers == sorted(set(numbers)), f"{place}: twice, or out of order"
+        for number in self.confirmed:
+            assert (number in places["q"]) == (number % 3 != 1), f"{number} in the queue"
+            assert (number in places["s"]) == (number % 3 != 0), f"{number} in the stream"
+        last = rig.vhost.publishers.last(b"p")
+        taken = places["q"] + places["s"]
+        assert last == max(taken, default=-1), "the fact and the messages do not agree"
+        for number in set(taken):
+            if number % 3 == 2:
+                assert number in places["q"], f"{number} is there in part"
+                assert number in places["s"], f"{number} is there in part"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_numbered_messages_are_there_once_whatever_is_cut(seed: int) -> None:
+    run = Run(seed)
+    for _ in range(12):
+        run.live()
+    run.live(die=False)
+    run.live(die=False)
+    assert run.again, "nothing was sent twice"
