@@ -164,6 +164,6 @@ _BY_CODE: dict[int, type[ChannelClosed]] = {
 
 def channel_closed(code: int, text: str, method: MethodId) -> ChannelClosed:
     """The most telling exception for a channel.close from the broker."""
-    if code == 404 and text.startswith("NOT_FOUND - offset "):
+    if code == 404 and text.removeprefix("NOT_FOUND - ").startswith("offset "):
         return OffsetGone(code, text, method)
     return _BY_CODE.get(code, ChannelClosed)(code, text, method)
