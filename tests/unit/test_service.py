@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.contents import Contents
-from headrace.gateway.service.pipeline import Pipeline
+from headrace.gateway.service.pipeline import HANDLERS, Pipeline
 from headrace.gateway.service.requests import REQUESTS_MAX, Call, Service, Steps
 from headrace.gateway.service.transactions import QUEUE, Coordinator
 from headrace.model.branch import Xid
+from headrace.model.lease import Lease
+from headrace.model.lease_log import LeaseLog
+from headrace.model.leases import ARGUMENT as LEASE
 from headrace.model.message import KIND_FILE, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer
+from headrace.model.queue import Consumer, Queue
 from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
@@ -44,6 +48,7 @@ class Connection:
 
     def __init__(self, number: int) -> None:
         self.user = User(number)
+        self.number = number
 
 
 class Broker:
@@ -84,7 +89,7 @@ class Broker:
         found = []
         while (message := self.answers.get(Consumer(self.answers, "", True))) is not None:
             assert message.data is not None
-            found.append(json.loads(message.data[message.data.index(b"{") : -1]))
+            found.append(json.loads(message.data[-1 - message.body_size : -1]))
             self.answers.leave(message)
         return found
 
@@ -230,3 +235,50 @@ def test_a_large_request_comes_in_several_frames() -> None:
     broker.turn()
     assert seen == ["y" * 4000]
     assert broker.answered() == [{}]
+
+
+def make_stream(name: str, **options: Any) -> Queue:
+    if LEASE in options["arguments"]:
+        return Lease(name, LeaseLog(), **options)
+    return Stream(name, StreamLog(), **options)
+
+
+def test_whatever_is_asked_the_broker_is_not_at_fault() -> None:
+    """Requests with fields of all names and of odd values, from a seed."""
+    random = Random(7)
+    broker = Broker()
+    broker.vhost.make_stream = make_stream
+    for name in ("s", "t"):
+        broker.vhost.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})
+    broker.vhost.declare_queue("q", durable=True)
+    arguments = {"x-partitions": 2}
+    broker.vhost.declare_exchange("x", "x-super-stream", durable=True, arguments=arguments)
+    Pipeline(broker.context, broker.vhost)
+    broker.context.identity = "me"
+    names = ["s", "t", "q", "x", "g", "me", "", "x" * 300, "\0", "\ud800", "first", "next"]
+    odd: list[Any] = [None, True, -1, 0, 1, 2, 1 << 70, 0.5, float("nan"), [], {}, [[]], [1, 2]]
+    right = {"stream": "s", "queue": "q", "group": "g", "owner": "me", "position": 0, "from": 0}
+    right |= {"exchange": "x", "sink": "k", "batch": 1, "upto": 0, "messages": 3}
+    others = "streams positions ids id pin force after most first last to octets records_max"
+    others += " octets_max rejects timeout_s on_timeout forget parts branches epoch name names xid"
+    fields = [*right, *others.split()]
+
+    def value(depth: int = 0) -> Any:
+        pick = random.random()
+        if pick < 0.6 or depth > 2:
+            return random.choice(names)
+        if pick < 0.85:
+            return random.choice(odd)
+        if pick < 0.93:
+            return [value(depth + 1) for _ in range(random.randrange(3))]
+        return {str(random.choice(names)): value(depth + 1) for _ in range(random.randrange(3))}
+
+    whats = sorted(HANDLERS)
+    for _ in range(4000):
+        request = {} if random.random() < 0.2 else dict(right)
+        request |= {name: value() for name in random.sample(fields, random.randrange(5))}
+        broker.ask({**request, "do": random.choice(whats)}, queue="amq.headrace.pipeline")
+        broker.turn()
+        broker.vhost.agenda.run(broker.vhost.tally.now_ms + 1000)
+        for answer in broker.answered():
+            assert answer.get("code") != "internal", request
