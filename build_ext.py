@@ -64,6 +64,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/store/journal.py",
     "headrace/store/recovery.py",
     "headrace/store/stream_log.py",
+    "headrace/client/gather.py",
     "headrace/client/publishes.py",
     "headrace/store/lease_log.py",
     "headrace/bench/meter.py",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from headrace.client.gather import Block
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.spark.arrow import BATCH_BYTES_MAX, Record, RecordError, batches
+from headrace.spark.arrow import BATCH_BYTES_MAX, RecordError
+from headrace.spark.arrow import batches as batches_of
 from headrace.spark.columns import ARRIVAL_HEADER
 from headrace.spark.ddl import parse_schema
 from headrace.spark.schema import COLUMNS, CONTENT_HEADER, SchemaError, wanted
@@ -21,6 +24,9 @@ from headrace.wire.table import encode_entry
 
 ALL = tuple(name for name in COLUMNS.names if name != CONTENT_HEADER)
 
+# Offset, payload of the header frame, body, exchange, routing key.
+Record = tuple[int, bytes, bytes, str, str]
+
 
 def record(offset: int, properties: BasicProperties | None = None, body: bytes = b"") -> Record:
     """A record as a stream delivers it."""
@@ -29,9 +35,27 @@ def record(offset: int, properties: BasicProperties | None = None, body: bytes =
     return (offset, with_header_entry(header, entry), body, "flights", "flights.EWR.UA")
 
 
+def blocks(records: Iterable[Record]) -> Iterator[Block]:
+    """Blocks of the records, as the client makes them."""
+    block = Block()
+    for offset, header, body, exchange, routing_key in records:
+        block.add(offset, header, body, exchange.encode(), routing_key.encode(), False)
+        if block.is_full():
+            yield block
+            block = Block()
+    yield block
+
+
+def batches(
+    stream: str, names: tuple[str, ...], records: Iterable[Record]
+) -> Iterator[pa.RecordBatch]:
+    """Arrow batches of the records."""
+    return batches_of(stream, names, blocks(records))
+
+
 def one(properties: BasicProperties) -> dict[str, object]:
     """The row that a record with these properties becomes."""
-    (batch,) = batches("orders", ALL, [[record(7, properties, b"body")]])
+    (batch,) = batches("orders", ALL, [record(7, properties, b"body")])
     row: dict[str, object] = batch.to_pylist()[0]
     return row
 
@@ -107,7 +131,7 @@ def test_a_map_has_each_name_once_and_the_last_value_counts() -> None:
     header = encode_content_header(V0_9_1, 60, 0, BasicProperties())
     twice = encode_entry("a", "first") + encode_entry("b", 1) + encode_entry("a", "last")
     header = with_header_entry(header, twice)
-    (batch,) = batches("orders", ("headers",), [[(0, header, b"", "", "")]])
+    (batch,) = batches("orders", ("headers",), [(0, header, b"", "", "")])
     assert batch.to_pylist() == [{"headers": [("a", "last"), ("b", "1")]}]
 
 
@@ -125,7 +149,7 @@ def test_properties_of_some_records_leave_the_others_null() -> None:
         record(3, BasicProperties(message_id="m3", headers={"a": "b"})),
         record(4),
     ]
-    (batch,) = batches("orders", ("offset", "properties", "headers"), [mixed[:2], mixed[2:]])
+    (batch,) = batches("orders", ("offset", "properties", "headers"), mixed)
     rows = batch.to_pylist()
     assert [row["properties"]["message_id"] for row in rows] == [None, "m1", None, "m3", None]
     assert [row["headers"] for row in rows] == [[], [], [], [("a", "b")], []]
@@ -133,16 +157,16 @@ def test_properties_of_some_records_leave_the_others_null() -> None:
 
 def test_a_moment_after_the_calendar_is_null() -> None:
     header = encode_content_header(V0_9_1, 60, 0, BasicProperties(timestamp=2**63))
-    (batch,) = batches("orders", ("properties",), [[(0, header, b"", "", "")]])
+    (batch,) = batches("orders", ("properties",), [(0, header, b"", "", "")])
     assert batch.to_pylist()[0]["properties"]["timestamp"] is None
 
 
 def test_batches_are_bounded_in_records_and_octets() -> None:
     small = [record(offset) for offset in range(25_000)]
-    assert [b.num_rows for b in batches("s", ("offset",), [small])] == [10_000, 10_000, 5_000]
+    assert [b.num_rows for b in batches("s", ("offset",), small)] == [10_000, 10_000, 5_000]
     body = bytes(BATCH_BYTES_MAX // 2)
     large = [record(offset, body=body) for offset in range(5)]
-    assert [b.num_rows for b in batches("s", ("offset", "body"), [large])] == [2, 2, 1]
+    assert [b.num_rows for b in batches("s", ("offset", "body"), large)] == [2, 2, 1]
 
 
 def test_no_records_make_no_batch() -> None:
@@ -151,7 +175,7 @@ def test_no_records_make_no_batch() -> None:
 
 def test_a_malformed_header_is_named_by_its_offset() -> None:
     with pytest.raises(RecordError, match="offset 3 of stream 's' has a malformed content header"):
-        list(batches("s", ALL, [[(3, b"\x00\x3c" + bytes(9), b"", "", "")]]))
+        list(batches("s", ALL, [(3, b"\x00\x3c" + bytes(9), b"", "", "")]))
 
 
 def test_a_schema_of_the_user_takes_some_of_the_columns() -> None:
@@ -170,7 +194,7 @@ def test_a_schema_of_the_user_takes_some_of_the_columns() -> None:
 
 
 def test_only_the_columns_asked_for_are_made() -> None:
-    (batch,) = batches("s", ("offset", "stream"), [[record(1)]])
+    (batch,) = batches("s", ("offset", "stream"), [record(1)])
     assert batch.schema == pa.schema([("offset", pa.int64()), ("stream", pa.string())])
 
 

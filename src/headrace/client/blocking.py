@@ -11,13 +11,21 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headrace.client import batch as _batch
 from headrace.client import channel as _channel
@@ -29,6 +37,7 @@ from headrace.client.background import LOOP, SETTLEMENTS, Result
 from headrace.client.channel import PREFETCH, UNCONFIRMED_MAX
 from headrace.client.connection import RECONNECT
 from headrace.client.errors import Returned, UsageError
+from headrace.client.gather import BLOCK_RECORDS_MAX, Block
 from headrace.client.intake import HELD_MAX, HIGH_WATER
 from headrace.client.message import Content, Received
 from headrace.client.session import UNLIMITED, Transfer
@@ -52,6 +61,8 @@ if TYPE_CHECKING:
     from headrace.spec.reply_0_10 import FlowMode, XaStatus
     from headrace.spec.tables import Version
     from headrace.wire.table import Value
+
+T = TypeVar("T")
 
 _CHUNK = 500  # Messages of publish_many handed to the loop at once.
 _TAKE = 500  # Deliveries fetched from the loop at once.
@@ -579,27 +590,56 @@ class Stream:
         Waits for records that are not yet there, for each batch at most the `timeout_s` of the
         connection.
         """
-        reading = self._source.read(
-            first,
-            last,
-            batch_max=batch_max,
-            credit=credit,
-            filter=filter,
-            match_unfiltered=match_unfiltered,
+        return self._each(
+            self._source.read(
+                first,
+                last,
+                batch_max=batch_max,
+                credit=credit,
+                filter=filter,
+                match_unfiltered=match_unfiltered,
+            )
         )
+
+    def read_blocks(
+        self,
+        first: int,
+        last: int,
+        *,
+        records_max: int = BLOCK_RECORDS_MAX,
+        credit: int = CREDIT,
+        filter: str | Sequence[str] | None = None,
+        match_unfiltered: bool = False,
+    ) -> Iterator[Block]:
+        """The records of [first, last) in order, in blocks of `records_max` but for the last.
+
+        As `read`, for very many records: a block keeps them in columns.
+        """
+        return self._each(
+            self._source.read_blocks(
+                first,
+                last,
+                records_max=records_max,
+                credit=credit,
+                filter=filter,
+                match_unfiltered=match_unfiltered,
+            )
+        )
+
+    def _each(self, reading: AsyncGenerator[T, None]) -> Iterator[T]:
         turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
 
-        async def following() -> list[Record]:
+        async def following() -> T | None:
             async with turn:
-                return await anext(reading, [])
+                return await anext(reading, None)
 
         async def close() -> None:
             async with turn:
                 await reading.aclose()
 
         try:
-            while batch := LOOP.run(following(), self._timeout_s):
-                yield batch
+            while (some := LOOP.run(following(), self._timeout_s)) is not None:
+                yield some
         finally:
             LOOP.run(close())
 

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from headrace.client.distinct import Distinct
     from headrace.client.intake import Intake
     from headrace.client.link import Link
+    from headrace.protocol.content import Gatherer
 
 log = logging.getLogger(__name__)
 
@@ -404,10 +405,24 @@ class Channel(Declarations, Native):
                 reject = BasicReject(delivery_tag=delivery.delivery_tag, requeue=True)
                 self._link.send(self.number, reject)
 
-    async def attach(self, tag: str, sink: Sink, requests: Iterable[MethodBase]) -> None:
-        """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`."""
+    async def attach(
+        self,
+        tag: str,
+        sink: Sink,
+        requests: Iterable[MethodBase],
+        gatherer: Gatherer | None = None,
+        turn: Callable[[], None] | None = None,
+    ) -> None:
+        """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`.
+
+        A `gatherer` takes its deliveries where the version allows it, and `turn` is called when all
+        that was read at a time was looked at; the sink gets the others. Nothing else may consume on
+        the channel.
+        """
         link = await self._ready()
         self._sinks[tag] = sink
+        if gatherer is not None and turn is not None:
+            link.gather(self.number, gatherer, turn)
         calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
         try:
             for call in calls:
@@ -449,6 +464,11 @@ class Channel(Declarations, Native):
                 distinct.decide(commit=False)
         if transaction.returned:
             raise transaction.returned[0]
+
+    def stop_gathering(self) -> None:
+        """The gatherer of `attach` wants nothing more."""
+        if self._link is not None:
+            self._link.stop_gathering(self.number)
 
     def ack_up_to(self, delivery_tag: int) -> None:
         """Settle all deliveries up to the tag."""

@@ -12,8 +12,8 @@ import asyncio
 import logging
 import platform
 import ssl
-from collections.abc import Container, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.client.errors import (
     AuthenticationFailed,
@@ -46,6 +46,9 @@ from headrace.protocol.errors import AmqpError
 from headrace.protocol.events import ContentReceived, Event, Failed, HeaderRejected, MethodReceived
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from headrace.wire.table import Value, encode_table
+
+if TYPE_CHECKING:
+    from headrace.protocol.content import Gatherer
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +129,7 @@ class Link(asyncio.Protocol):
         self._reading = True
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._turns: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
 
     def _make_machine(self, settings: Settings) -> Any:
         """The protocol's side of the connection."""
@@ -232,6 +236,15 @@ class Link(asyncio.Protocol):
                 return number
         raise UsageError(f"all {self.machine.channel_max} channels of the connection are in use")
 
+    def gather(self, channel: int, gatherer: Gatherer, turn: Callable[[], None]) -> None:
+        """Have the deliveries of an open channel gathered; `turn` is called after each read."""
+        self.machine.channels[channel].gatherer = gatherer
+        self._turns[channel] = turn
+
+    def stop_gathering(self, channel: int) -> None:
+        """The channel is closed."""
+        self._turns.pop(channel, None)
+
     @property
     def frame_max(self) -> int:
         """The negotiated size of a frame in octets."""
@@ -299,6 +312,11 @@ class Link(asyncio.Protocol):
                 self._handle(event)
             except AmqpError as error:
                 self._violated(error)
+            except ClientError as error:
+                self.fail(error)
+        for turn in list(self._turns.values()):
+            try:
+                turn()
             except ClientError as error:
                 self.fail(error)
         if self.machine.pending():

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
     from headrace.protocol.codec_0_10 import Command, ExecutionException
     from headrace.protocol.codec_0_x import MethodBase
+    from headrace.protocol.content import Gatherer
     from headrace.protocol.session_0_10 import Session
 
 log = logging.getLogger(__name__)
@@ -243,6 +244,9 @@ class Link010(Link):
             del self.users[session]
             raise UsageError(str(error)) from error
         self.schedule_flush()
+
+    def gather(self, channel: int, gatherer: Gatherer, turn: Callable[[], None]) -> None:
+        """Transfers are turned into deliveries one by one, which the sink gets."""
 
     def forget(self, session: Session) -> None:
         """The session is not used any more."""

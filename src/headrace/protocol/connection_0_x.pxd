@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.content cimport C_BUSY, C_CLOSING, C_OPEN, Channel
+from headrace.protocol.content cimport C_BUSY, C_CLOSING, C_OPEN, Channel, Gatherer
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.spec.ids cimport (
-    BASIC_ACK, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN,
+    BASIC_ACK, BASIC_DELIVER, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN,
 )
 from headrace.wire.memory cimport cut, get16, get32, get64
 
@@ -48,11 +48,16 @@ cdef class Connection(Endpoint):
     cpdef accept_header(self, bytes header)
     cpdef refuse_header(self)
     @cython.locals(kind=cython.uint, number=cython.uint, size=Py_ssize_t, end=Py_ssize_t,
-                   channel=Channel, method=cython.uint)
+                   channel=Channel, method=cython.uint, at=Py_ssize_t)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     @cython.locals(args=Py_ssize_t, key=Py_ssize_t, head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t,
                    body_size=cython.ulonglong, got=cython.ulonglong, whole=cython.bint)
     cdef Py_ssize_t publish_frames(
+        self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+    ) except? -1
+    @cython.locals(head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, waits=cython.bint,
+                   body_size=cython.ulonglong, got=cython.ulonglong)
+    cdef Py_ssize_t deliver_frames(
         self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
     ) except? -1
     @cython.locals(class_id=cython.uint, due=cython.uint, body_size=cython.ulonglong)

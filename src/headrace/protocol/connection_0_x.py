@@ -36,6 +36,7 @@ if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.spec.ids import (
         BASIC_ACK,
+        BASIC_DELIVER,
         BASIC_PUBLISH,
         CHANNEL_CLOSE,
         CHANNEL_CLOSE_OK,
@@ -323,6 +324,21 @@ class Connection(Endpoint):
                         self.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
                         pos = end + 1
                         continue
+                elif (
+                    method == BASIC_DELIVER
+                    and channel is not None
+                    and channel.gatherer is not None
+                    and channel.state == C_OPEN
+                    and self.state_number == 8
+                    and channel.method is None
+                    and not self.events  # What took the ordinary way comes first.
+                ):
+                    at = self.deliver_frames(channel, d, pos, end, n)
+                    if at < 0:
+                        return pos
+                    if at > 0:
+                        pos = at
+                        continue
                 if channel is not None and channel.state == C_BUSY:
                     self.hold_frame(channel, cut(d, pos, end + 1))
                 else:
@@ -429,6 +445,59 @@ class Connection(Endpoint):
             return -1 - pos
         channel.address = cut(d, args, end)
         return end + 1
+
+    def deliver_frames(
+        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
+    ) -> int:
+        """Give a delivery at ``pos`` to the channel's gatherer; return what follows.
+
+        Return -1 to wait for more of it, and 0 when its frames are to be taken one by one.
+        """
+        head = end + 1
+        waits = n - pos < INLINE_WAIT_MAX and not self.replaying
+        if n - head < 7:
+            return -1 if waits else 0
+        size = get32(d, head + 3)
+        if (
+            d[head] != 2
+            or get16(d, head + 1) != channel.number
+            or not 14 <= size <= self.frame_limit
+        ):
+            return 0
+        at = head + 8 + size
+        if at > n:
+            return -1 if waits else 0
+        body_size = get64(d, head + 11)
+        if (
+            d[at - 1] != 0xCE
+            or get32(d, head + 7) != 0x003C0000
+            or body_size > INLINE_BODY_MAX
+            or body_size > self.body_max
+        ):
+            return 0
+        got = 0
+        while got < body_size:
+            if n - at < 7:
+                return -1 if waits else 0
+            size = get32(d, at + 3)
+            if (
+                d[at] != 3
+                or get16(d, at + 1) != channel.number
+                or size > self.frame_limit
+                or size > body_size - got
+            ):
+                return 0
+            if n - at < size + 8:
+                return -1 if waits else 0
+            if d[at + 7 + size] != 0xCE:
+                return 0
+            got += size
+            at += size + 8
+        size = get32(d, head + 3)
+        if not channel.gatherer.put(d, pos + 11, end, head + 7, head + 7 + size, at, body_size):
+            return 0
+        self.after = at
+        return at
 
     def header_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A content header came."""

@@ -12,6 +12,12 @@ cdef enum:
 cdef Py_ssize_t PART_MIN
 cdef Py_ssize_t PART_MAX
 
+cdef class Gatherer:
+    cdef int put(
+        self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
+        Py_ssize_t header_end, Py_ssize_t end, unsigned long long body_size,
+    ) except -1
+
 cdef class Channel:
     cdef public unsigned int number
     cdef public int state
@@ -24,6 +30,7 @@ cdef class Channel:
     cdef bytearray gathered
     cdef public object sink
     cdef public list waiting
+    cdef public Gatherer gatherer
 
     cpdef bint expects_content(self) except -1
     cpdef begin_body(self, bytes header, unsigned long long body_size)

@@ -23,6 +23,30 @@ PART_MIN = 32768  # Octets; smaller frames are gathered.
 PART_MAX = 131072
 
 
+class Gatherer:
+    """Takes the deliveries of a channel straight from what was received.
+
+    A client's channel may have one. Deliveries that it does not take go the ordinary way.
+    """
+
+    def put(
+        self,
+        d: bytes | bytearray,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        end: int,
+        body_size: int,
+    ) -> int:
+        """Take a whole basic.deliver, or return 0.
+
+        ``d[args:args_end]`` holds the method's fields and ``d[header:header_end]`` the payload of
+        the header frame; the body frames follow an octet later and reach up to ``end``.
+        """
+        return 0
+
+
 class Channel:
     """One channel: its number, its state, and its unfinished content."""
 
@@ -38,6 +62,7 @@ class Channel:
         self.gathered: bytearray | None = None
         self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
         self.waiting: Any = None  # list[bytes]: frames that came while BUSY.
+        self.gatherer: Gatherer | None = None
 
     def expects_content(self) -> bool:
         """Tell whether a content has begun and is not complete."""

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.spark.columns import Columns
+from headrace.client.gather import BLOCK_OCTETS_MAX, BLOCK_RECORDS_MAX, Block, Octets
+from headrace.spark.columns import Columns, Numbers, Texts
 from headrace.spark.schema import (
     COLUMNS,
     CONTENT_HEADER,
@@ -19,13 +21,10 @@ from headrace.spark.schema import (
     PROPERTIES_TYPE,
 )
 
-BATCH_RECORDS_MAX: Final = 10_000
-BATCH_BYTES_MAX: Final = 16 << 20  # Bodies; a larger one is a batch of its own.
+BATCH_RECORDS_MAX: Final = BLOCK_RECORDS_MAX
+BATCH_BYTES_MAX: Final = BLOCK_OCTETS_MAX
 MOMENT_MS: Final = pa.timestamp("ms", tz="UTC")
-SECONDS_MAX: Final = 253_402_300_799  # The last second of the year 9999: the calendar ends there.
-
-# Offset, payload of the header frame, body, exchange, routing key.
-Record = tuple[int, bytes, bytes, str, str]
+MOMENT_S: Final = pa.timestamp("s", tz="UTC")
 
 
 class RecordError(ValueError):
@@ -33,36 +32,21 @@ class RecordError(ValueError):
 
 
 class Batch:
-    """Records of one stream on their way into one Arrow record batch."""
+    """A block of records of one stream on its way into one Arrow record batch."""
 
-    def __init__(self, stream: str, names: tuple[str, ...]) -> None:
+    def __init__(self, stream: str, names: tuple[str, ...], block: Block) -> None:
         self.stream = stream
         self.names = names
-        self.size = 0
-        self._headers = Columns() if {"properties", "headers", "timestamp"} & set(names) else None
-        self._raw_headers: list[bytes] | None = [] if CONTENT_HEADER in names else None
-        self._bodies: list[bytes] = []
-        self._exchanges: list[str] = []
-        self._routing_keys: list[str] = []
-        self._offsets: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def add(self, record: Record) -> None:
-        """Take one more record."""
-        offset, header, body, exchange, routing_key = record
-        if self._headers is not None and not self._headers.add(header):
-            raise RecordError(
-                f"offset {offset} of stream {self.stream!r} has a malformed content header"
-            )
-        if self._raw_headers is not None:
-            self._raw_headers.append(header)
-        self._offsets.append(offset)
-        self._bodies.append(body)
-        self._exchanges.append(exchange)
-        self._routing_keys.append(routing_key)
-        self.size += len(body)
+        self.block = block
+        self._headers: Columns | None = None
+        if {"properties", "headers", "timestamp"} & set(names):
+            self._headers = Columns(block.count)
+            taken = self._headers.add_all(block.heads, block.count)
+            if taken < block.count:
+                offset = memoryview(block.offsets).cast("q")[taken]
+                raise RecordError(
+                    f"offset {offset} of stream {stream!r} has a malformed content header"
+                )
 
     def to_arrow(self) -> pa.RecordBatch:
         """The columns that were asked for."""
@@ -72,25 +56,27 @@ class Batch:
         )
 
     def _column(self, name: str) -> pa.Array:
-        count = len(self)
+        block, count = self.block, self.block.count
         if name == "body":
-            return pa.array(self._bodies, pa.binary())
+            return _octets(block.bodies, count)
         if name == CONTENT_HEADER:
-            return pa.array(self._raw_headers, pa.binary())
+            return _octets(block.heads, count)
         if name == "exchange":
-            return pa.array(self._exchanges, pa.string())
+            return _octets(block.exchanges, count, pa.string())
         if name == "routing_key":
-            return pa.array(self._routing_keys, pa.string())
-        if name == "redelivered":  # Reading a stream settles nothing, so nothing is redelivered.
-            return pa.repeat(pa.scalar(False), count)
+            return _octets(block.routing_keys, count, pa.string())
+        if name == "redelivered":
+            octets = pa.Array.from_buffers(
+                pa.uint8(), count, [None, pa.py_buffer(block.redelivered)]
+            )
+            return octets.cast(pa.bool_())
         if name == "stream":
             return pa.repeat(pa.scalar(self.stream, pa.string()), count)
         if name == "offset":
-            return pa.array(self._offsets, pa.int64())
+            return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(block.offsets)])
         assert self._headers is not None, name
         if name == "timestamp":
-            arrival_ms = _filled(self._headers.arrival_ms, count)
-            return pa.array(arrival_ms, pa.int64()).cast(MOMENT_MS).cast(MOMENT)
+            return _numbers(self._headers.arrival_ms, count, MOMENT_MS).cast(MOMENT)
         if name == "properties":
             return _properties(self._headers)
         assert name == "headers", name
@@ -98,18 +84,33 @@ class Batch:
 
 
 def batches(
-    stream: str, names: tuple[str, ...], records: Iterable[Iterable[Record]]
+    stream: str, names: tuple[str, ...], blocks: Iterable[Block]
 ) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of a bounded size from batches of whatever size they were read in."""
-    batch = Batch(stream, names)
-    for some in records:
-        for record in some:
-            batch.add(record)
-            if len(batch) == BATCH_RECORDS_MAX or batch.size >= BATCH_BYTES_MAX:
-                yield batch.to_arrow()
-                batch = Batch(stream, names)
-    if len(batch):
-        yield batch.to_arrow()
+    """An Arrow batch of each block."""
+    for block in blocks:
+        if block.count:
+            yield Batch(stream, names, block).to_arrow()
+
+
+def _octets(column: Octets, count: int, kind: pa.DataType | None = None) -> pa.Array:
+    buffers = [None, pa.py_buffer(column.ends), pa.py_buffer(column.view())]
+    return pa.Array.from_buffers(kind or pa.binary(), count, buffers)
+
+
+def _texts(column: Texts, count: int) -> pa.Array:
+    if not column.known:
+        return pa.nulls(count, pa.string())
+    column.reach(count)
+    valid = None if column.known == count else pa.py_buffer(column.valid)
+    data = pa.py_buffer(memoryview(column.data)[: column.used])
+    return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(column.ends), data])
+
+
+def _numbers(column: Numbers, count: int, kind: pa.DataType) -> pa.Array:
+    if not column.known:
+        return pa.nulls(count, kind)
+    valid = None if column.known == count else pa.py_buffer(column.valid)
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(column.data)])
 
 
 def _properties(columns: Columns) -> pa.Array:
@@ -119,27 +120,21 @@ def _properties(columns: Columns) -> pa.Array:
 
 def _property(columns: Columns, name: str) -> pa.Array:
     kind = PROPERTIES_TYPE.field(name).type
-    values = getattr(columns, name)
-    if not values:
-        return pa.nulls(columns.count, kind)
-    values = _filled(values, columns.count)
+    column = getattr(columns, name)
     if name == "timestamp":
-        moments = [None if s is None or s > SECONDS_MAX else s * 1_000_000 for s in values]
-        return pa.array(moments, pa.int64()).cast(kind)
+        seconds = _numbers(column, columns.count, pa.int64())
+        if column.known:  # What has no place in the calendar is -1.
+            seconds = pc.if_else(pc.less(seconds, 0), pa.scalar(None, pa.int64()), seconds)
+        return seconds.cast(MOMENT_S).cast(kind)
     if name in OCTETS:
-        return pa.array(values, kind)
-    return pa.array(values, pa.binary()).cast(kind)  # The cast checks that it is UTF-8.
+        return _numbers(column, columns.count, pa.int64()).cast(kind)
+    return _texts(column, columns.count)
 
 
 def _headers(columns: Columns) -> pa.Array:
-    return pa.MapArray.from_arrays(
-        pa.array(columns.header_ends, pa.int32()),
-        pa.array(columns.header_names, pa.binary()).cast(pa.string()),
-        pa.array(columns.header_values, pa.binary()).cast(pa.string()),
-        type=HEADERS,
+    ends = pa.Array.from_buffers(
+        pa.int32(), columns.count + 1, [None, pa.py_buffer(columns.header_ends)]
     )
-
-
-def _filled(values: list[int | None], count: int) -> list[int | None]:
-    """A column with None for the messages after the last that had the property."""
-    return values + [None] * (count - len(values))
+    names = _texts(columns.header_names, columns.header_count)
+    values = _texts(columns.header_values, columns.header_count)
+    return pa.MapArray.from_arrays(ends, names, values, type=HEADERS)

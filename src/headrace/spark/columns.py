@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Content headers, as they were on the wire, taken apart into columns.
 
-One `Columns` gathers the headers of many messages. A property becomes a list only once a message
-has it, and a message without it costs nothing: what is missing is filled in with None later. Text
-stays in bytes; Arrow takes it as it is.
+One `Columns` gathers the headers of many messages, in buffers that Arrow takes as they are. A
+message without a property costs nothing: what is missing is filled in later.
 """
 
 import base64
 import json
 from datetime import datetime
 from decimal import Decimal
-from typing import TypeVar
 
 import cython
 
@@ -18,11 +16,13 @@ from headrace.wire.properties import BasicScan
 from headrace.wire.table import Value, decode_table
 
 if not cython.compiled:
-    from headrace.wire.memory import cut, get32, get64, same
+    from headrace.client.gather import Octets
+    from headrace.wire.memory import copy, cut, get64, load32, same, store32, store64
     from headrace.wire.properties import scan_basic
-    from headrace.wire.table import value_end
+    from headrace.wire.table import check_utf8, value_end
 
-T = TypeVar("T")
+ROOM = 1024  # Octets that a column has at first.
+SECONDS_MAX = 253_402_300_799  # The last second of the year 9999: the calendar ends there.
 
 # What a stream adds to the headers of a delivery; columns of their own, so left out of the map.
 OFFSET_HEADER = "x-stream-offset"
@@ -32,153 +32,270 @@ _OFFSET_KEY = OFFSET_HEADER.encode()
 _ARRIVAL_KEY = ARRIVAL_HEADER.encode()
 
 
+class Texts:
+    """A column of text, or of nothing where a message has none.
+
+    `data` and `ends` are as in `client.gather.Octets`; bit n of `valid` says that row n has a text.
+    Rows that are not set have none; they are filled in when a later one is, or by `finish`.
+    """
+
+    def __init__(self, rows_max: int) -> None:
+        self.data = bytearray(ROOM)
+        self.used = 0
+        self.ends = bytearray(4 * (rows_max + 1))
+        self.valid = bytearray((rows_max + 7) >> 3)
+        self.rows = 0  # As many ends are written.
+        self.rows_max = rows_max
+        self.room = ROOM
+        self.known = 0  # Rows with a text.
+
+    def put(self, row: int, d: bytes | bytearray, lo: int, hi: int) -> int:
+        """Set a row, not before the last one that was set, to ``d[lo:hi]``."""
+        self.reach(row)
+        if self.used + hi - lo > self.room:
+            self.grow(hi - lo)
+        copy(self.data, self.used, d, lo, hi)
+        self.used += hi - lo
+        store32(self.ends, 4 * row + 4, self.used)
+        valid = self.valid
+        valid[row >> 3] |= 1 << (row & 7)
+        self.rows = row + 1
+        self.known += 1
+        return 0
+
+    def put_bytes(self, row: int, text: bytes) -> None:
+        """Set a row."""
+        self.put(row, text, 0, len(text))
+
+    def reach(self, row: int) -> int:
+        """The rows up to `row` that were not set have no text."""
+        if row >= self.rows_max:
+            self.widen(row)
+        while self.rows < row:
+            store32(self.ends, 4 * self.rows + 4, self.used)
+            self.rows += 1
+        return 0
+
+    def widen(self, row: int) -> None:
+        """Make room for more rows."""
+        while self.rows_max <= row:
+            self.rows_max *= 2
+        self.ends.extend(bytes(4 * (self.rows_max + 1) - len(self.ends)))
+        self.valid.extend(bytes(((self.rows_max + 7) >> 3) - len(self.valid)))
+
+    def grow(self, size: int) -> None:
+        """Make room for `size` more octets."""
+        while self.used + size > self.room:
+            self.room *= 2
+        self.data.extend(bytes(self.room - len(self.data)))
+
+    def cut_back(self, row: int) -> None:
+        """Forget the rows from `row` on; there are some."""
+        self.used = load32(self.ends, 4 * row)
+        for at in range(row, self.rows):
+            if self.valid[at >> 3] >> (at & 7) & 1:
+                self.valid[at >> 3] &= ~(1 << (at & 7)) & 0xFF
+                self.known -= 1
+        self.rows = row
+
+    def row(self, row: int) -> bytes | None:
+        """The text of a row."""
+        if not self.valid[row >> 3] >> (row & 7) & 1:
+            return None
+        lo, hi = load32(self.ends, 4 * row), load32(self.ends, 4 * row + 4)
+        return bytes(self.data[lo:hi])
+
+
+class Numbers:
+    """A column of 64-bit numbers, or of nothing where a message has none."""
+
+    def __init__(self, rows_max: int) -> None:
+        self.data = bytearray(8 * rows_max)
+        self.valid = bytearray((rows_max + 7) >> 3)
+        self.known = 0
+
+    def put(self, row: int, value: int) -> int:
+        """Set a row."""
+        store64(self.data, 8 * row, value)
+        valid = self.valid
+        valid[row >> 3] |= 1 << (row & 7)
+        self.known += 1
+        return 0
+
+
 class Columns:
-    """The properties and headers of `count` messages, column by column."""
+    """The properties and headers of up to `rows_max` messages, column by column."""
 
-    __slots__ = (
-        "_scan",
-        "app_id",
-        "arrival_ms",
-        "cluster_id",
-        "content_encoding",
-        "content_type",
-        "correlation_id",
-        "count",
-        "delivery_mode",
-        "expiration",
-        "header_ends",
-        "header_names",
-        "header_values",
-        "message_id",
-        "priority",
-        "reply_to",
-        "timestamp",
-        "type",
-        "user_id",
-    )
-
-    def __init__(self) -> None:
+    def __init__(self, rows_max: int) -> None:
         self._scan = BasicScan()
+        self.rows_max = rows_max
         self.count = 0
-        self.content_type: list[bytes | None] = []
-        self.content_encoding: list[bytes | None] = []
-        self.delivery_mode: list[int | None] = []
-        self.priority: list[int | None] = []
-        self.correlation_id: list[bytes | None] = []
-        self.reply_to: list[bytes | None] = []
-        self.expiration: list[bytes | None] = []
-        self.message_id: list[bytes | None] = []
-        self.timestamp: list[int | None] = []
-        self.type: list[bytes | None] = []
-        self.user_id: list[bytes | None] = []
-        self.app_id: list[bytes | None] = []
-        self.cluster_id: list[bytes | None] = []
-        self.arrival_ms: list[int | None] = []
+        self.content_type = Texts(rows_max)
+        self.content_encoding = Texts(rows_max)
+        self.delivery_mode = Numbers(rows_max)
+        self.priority = Numbers(rows_max)
+        self.correlation_id = Texts(rows_max)
+        self.reply_to = Texts(rows_max)
+        self.expiration = Texts(rows_max)
+        self.message_id = Texts(rows_max)
+        self.timestamp = Numbers(rows_max)  # Seconds; -1 where it has no place in a calendar.
+        self.type = Texts(rows_max)
+        self.user_id = Texts(rows_max)
+        self.app_id = Texts(rows_max)
+        self.cluster_id = Texts(rows_max)
+        self.arrival_ms = Numbers(rows_max)
         # The headers of message i are those from header_ends[i] to header_ends[i + 1].
-        self.header_ends: list[int] = [0]
-        self.header_names: list[bytes] = []
-        self.header_values: list[bytes | None] = []
+        self.header_ends = bytearray(4 * (rows_max + 1))
+        self.header_count = 0
+        self.header_names = Texts(rows_max)
+        self.header_values = Texts(rows_max)
 
-    def add(self, header: bytes) -> bool:
-        """Take the payload of one header frame; False when it is malformed."""
+    def add_all(self, heads: Octets, count: int) -> int:
+        """Take the headers of a block; return how many were taken before a malformed one."""
+        lo = 0
+        for row in range(count):
+            hi = load32(heads.ends, 4 * row + 4)
+            if not self.add(heads.data, lo, hi):
+                return row
+            lo = hi
+        return count
+
+    def add(self, d: bytes | bytearray, lo: int, hi: int) -> bool:
+        """Take ``d[lo:hi]``, the payload of a header frame; False when it is malformed."""
         scan = self._scan
-        if not scan_basic(header, 0, len(header), scan):
+        if not scan_basic(d, lo, hi, scan):
             return False
         row = self.count
         flags = scan.flags
         if flags & 0x8000:
             at = scan.content_type_at
-            _put(self.content_type, row, cut(header, at, at + scan.content_type_len))
+            self.content_type.put(row, d, at, at + scan.content_type_len)
         if flags & 0x4000:
             at = scan.content_encoding_at
-            _put(self.content_encoding, row, cut(header, at, at + scan.content_encoding_len))
+            self.content_encoding.put(row, d, at, at + scan.content_encoding_len)
         if flags & 0x2000:
-            self._add_headers(header, scan.headers_at, scan.headers_end)
-        self.header_ends.append(len(self.header_names))
+            self._add_headers(d, scan.headers_at, scan.headers_end)
+        store32(self.header_ends, 4 * row + 4, self.header_count)
         if flags & 0x1000:
-            _put(self.delivery_mode, row, scan.delivery_mode)
+            self.delivery_mode.put(row, scan.delivery_mode)
         if flags & 0x0800:
-            _put(self.priority, row, scan.priority)
-        if flags & 0x0400:
-            at = scan.correlation_id_at
-            _put(self.correlation_id, row, cut(header, at, at + scan.correlation_id_len))
-        if flags & 0x0200:
-            at = scan.reply_to_at
-            _put(self.reply_to, row, cut(header, at, at + scan.reply_to_len))
-        if flags & 0x0100:
-            at = scan.expiration_at
-            _put(self.expiration, row, cut(header, at, at + scan.expiration_len))
-        if flags & 0x0080:
-            at = scan.message_id_at
-            _put(self.message_id, row, cut(header, at, at + scan.message_id_len))
+            self.priority.put(row, scan.priority)
+        if flags & 0x07BC:
+            self._add_rare(row, d, scan)
         if flags & 0x0040:
-            _put(self.timestamp, row, scan.timestamp)
-        if flags & 0x0020:
-            at = scan.type_at
-            _put(self.type, row, cut(header, at, at + scan.type_len))
-        if flags & 0x0010:
-            at = scan.user_id_at
-            _put(self.user_id, row, cut(header, at, at + scan.user_id_len))
-        if flags & 0x0008:
-            at = scan.app_id_at
-            _put(self.app_id, row, cut(header, at, at + scan.app_id_len))
-        if flags & 0x0004:
-            at = scan.cluster_id_at
-            _put(self.cluster_id, row, cut(header, at, at + scan.cluster_id_len))
+            seconds = scan.timestamp
+            self.timestamp.put(row, seconds if seconds <= SECONDS_MAX else -1)
         self.count = row + 1
         return True
 
-    def _add_headers(self, header: bytes, at: int, end: int) -> None:
-        """Take the entries of the table header[at..end], which has been checked."""
+    def _add_rare(self, row: int, d: bytes | bytearray, scan: BasicScan) -> None:
+        flags = scan.flags
+        if flags & 0x0400:
+            at = scan.correlation_id_at
+            self.correlation_id.put(row, d, at, at + scan.correlation_id_len)
+        if flags & 0x0200:
+            at = scan.reply_to_at
+            self.reply_to.put(row, d, at, at + scan.reply_to_len)
+        if flags & 0x0100:
+            at = scan.expiration_at
+            self.expiration.put(row, d, at, at + scan.expiration_len)
+        if flags & 0x0080:
+            at = scan.message_id_at
+            self.message_id.put(row, d, at, at + scan.message_id_len)
+        if flags & 0x0020:
+            at = scan.type_at
+            self.type.put(row, d, at, at + scan.type_len)
+        if flags & 0x0010:
+            at = scan.user_id_at
+            self.user_id.put(row, d, at, at + scan.user_id_len)
+        if flags & 0x0008:
+            at = scan.app_id_at
+            self.app_id.put(row, d, at, at + scan.app_id_len)
+        if flags & 0x0004:
+            at = scan.cluster_id_at
+            self.cluster_id.put(row, d, at, at + scan.cluster_id_len)
+
+    def _add_headers(self, d: bytes | bytearray, at: int, end: int) -> None:
+        """Take the entries of the table d[at..end], which has been checked."""
         start = at
         at += 4
         nested = False
-        first = len(self.header_names)
+        first = self.header_count
         while at < end:
             key_at = at + 1
-            value_at = key_at + header[at]
-            at = value_end(header, value_at)
-            tag = header[value_at]
-            if tag == 108 and same(_OFFSET_KEY, header, key_at, value_at):
+            value_at = key_at + d[at]
+            at = value_end(d, value_at)
+            tag = d[value_at]
+            if tag == 108 and same(_OFFSET_KEY, d, key_at, value_at):
                 continue
-            if tag == 108 and same(_ARRIVAL_KEY, header, key_at, value_at):
-                _put(self.arrival_ms, self.count, get64(header, value_at + 1))
+            if tag == 108 and same(_ARRIVAL_KEY, d, key_at, value_at):
+                self.arrival_ms.put(self.count, get64(d, value_at + 1))
                 continue
-            self.header_names.append(cut(header, key_at, value_at))
-            if tag == 83:  # A long string: the text itself, if it is text.
-                text = cut(header, value_at + 5, value_at + 5 + get32(header, value_at + 1))
-                if not is_text(text):
-                    text = base64.b64encode(text)
-                self.header_values.append(text)
+            self.header_names.put(self.header_count, d, key_at, value_at)
+            if tag == 83 and check_utf8(d, value_at + 5, at):  # A long string that is text.
+                self.header_values.put(self.header_count, d, value_at + 5, at)
             else:
-                self.header_values.append(None)
                 nested = True
+            self.header_count += 1
         if nested:
-            self._add_values(decode_table(header, start)[0], first)
-        if len(self.header_names) - first > 1:
+            self._add_values(decode_table(cut(d, start, end), 0)[0], first)
+        if self.header_count - first > 1:
             self._drop_repeated(first)
 
     def _add_values(self, table: dict[str, Value], first: int) -> None:
-        """Fill in the values, from the header `first` on, that are no strings on the wire."""
-        for index in range(first, len(self.header_names)):
-            if self.header_values[index] is None:
-                value = table[self.header_names[index].decode()]
-                if value is not None:
-                    self.header_values[index] = value_text(value).encode()
+        """Set the values, from the header `first` on, that are no text on the wire."""
+        found = [self.header_names.row(at) or b"" for at in range(first, self.header_count)]
+        texts = [
+            self.header_values.row(at) if at < self.header_values.rows else None
+            for at in range(first, self.header_count)
+        ]
+        if self.header_values.rows > first:
+            self.header_values.cut_back(first)
+        for index, name in enumerate(found):
+            text = texts[index]
+            if text is None:
+                value = table[name.decode()]
+                text = None if value is None else value_text(value).encode()
+            if text is not None:
+                self.header_values.put_bytes(first + index, text)
 
     def _drop_repeated(self, first: int) -> None:
         """Of headers with the same name keep the last: a map has each name once."""
-        last = dict(zip(self.header_names[first:], self.header_values[first:], strict=True))
-        if len(last) < len(self.header_names) - first:
-            self.header_names[first:] = last.keys()
-            self.header_values[first:] = last.values()
+        names, count = self.header_names, self.header_count
+        if not repeats(names, first, count):
+            return
+        values = self.header_values
+        values.reach(count)
+        last = {names.row(at): values.row(at) for at in range(first, count)}
+        names.cut_back(first)
+        values.cut_back(first)
+        self.header_count = first
+        for name, value in last.items():
+            names.put_bytes(self.header_count, name or b"")
+            if value is not None:
+                values.put_bytes(self.header_count, value)
+            self.header_count += 1
 
 
-def _put(column: list[T | None], row: int, value: T) -> None:
-    """Set the value of row `row`, the last; a column may end before it."""
-    while len(column) <= row:
-        column.append(None)
-    column[row] = value
+def repeats(names: Texts, first: int, count: int) -> bool:
+    """Whether any of the names from `first` to `count` is there twice."""
+    d = names.data
+    for a in range(first + 1, count):
+        lo = load32(names.ends, 4 * a)
+        size = load32(names.ends, 4 * a + 4) - lo
+        for b in range(first, a):
+            at = load32(names.ends, 4 * b)
+            if load32(names.ends, 4 * b + 4) - at == size and alike(d, lo, at, size):
+                return True
+    return False
+
+
+def alike(d: bytearray, a: int, b: int, size: int) -> bool:
+    """Whether the octets at two places are the same."""
+    for i in range(size):  # noqa: SIM110 - Compiled it is a loop in C.
+        if d[a + i] != d[b + i]:
+            return False
+    return True
 
 
 def is_text(raw: bytes) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from headrace.client.errors import (
     NotFound,
     OffsetGone,
 )
-from headrace.spark.arrow import Record, batches
+from headrace.spark.arrow import batches
 from headrace.spark.links import Purpose, patiently, requests
 from headrace.spark.planner import DataLossError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.client import blocking
+    from headrace.client.gather import Block
     from headrace.client.url import Secret
     from headrace.spark.offsets import Range
 
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 
 
 BREAKS_MAX: Final = 5  # Times that a connection may break before another record came.
-
-Rest = Iterator[Sequence[Record]]
 
 
 class StreamMissingError(RuntimeError):
@@ -55,7 +54,7 @@ def read(
     return batches(source or piece.stream, names, records(reading, piece))
 
 
-def records(reading: Reading, piece: Range) -> Iterator[Sequence[Record]]:
+def records(reading: Reading, piece: Range) -> Iterator[Block]:
     """A range of a stream as it was on the wire, in order, each record once.
 
     A connection that breaks is made again, and reading goes on behind what was handed out.
@@ -64,9 +63,9 @@ def records(reading: Reading, piece: Range) -> Iterator[Sequence[Record]]:
     breaks = 0
     while at < piece.last:
         try:
-            for batch in _begun(reading, piece, at):
-                yield batch
-                at, breaks = batch[-1][0] + 1, 0
+            for block in _begun(reading, piece, at):
+                yield block
+                at, breaks = block.last() + 1, 0
             return
         except _Broken as broken:
             breaks += 1
@@ -87,22 +86,24 @@ class _Broken(Exception):
         self.error = error
 
 
-def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Sequence[Record]]:
+def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
     """The records from `at` on, over one connection, once the first of them came."""
 
-    def begin(connection: blocking.Connection) -> tuple[Sequence[Record], Rest]:
+    def begin(connection: blocking.Connection) -> tuple[Block | None, Iterator[Block]]:
         stream = connection.stream(piece.stream)
         chosen = reading.filters or None
         following = iter(
-            stream.read(at, piece.last, filter=chosen, match_unfiltered=reading.match_unfiltered)
+            stream.read_blocks(
+                at, piece.last, filter=chosen, match_unfiltered=reading.match_unfiltered
+            )
         )
-        return next(following, ()), following
+        return next(following, None), following
 
-    batch, following = patiently(reading.uri, reading.reconnect_timeout_s, begin, known=True)
-    while batch:
-        yield batch
+    block, following = patiently(reading.uri, reading.reconnect_timeout_s, begin, known=True)
+    while block is not None:
+        yield block
         try:
-            batch = next(following, ())
+            block = next(following, None)
         except (ConnectionLost, ConnectionClosed) as error:
             raise _Broken(error) from None
 

@@ -51,3 +51,15 @@ cdef inline void put32(u8* dst, Py_ssize_t at, u32 value) noexcept:
 cdef inline void put64(u8* dst, Py_ssize_t at, u64 value) noexcept:
     put32(dst, at, <u32>(value >> 32))
     put32(dst, at + 4, <u32>value)
+
+cdef inline void store32(u8* dst, Py_ssize_t at, i64 value) noexcept:
+    cdef int narrow = <int>value
+    memcpy(dst + at, &narrow, 4)
+
+cdef inline void store64(u8* dst, Py_ssize_t at, i64 value) noexcept:
+    memcpy(dst + at, &value, 8)
+
+cdef inline int load32(const u8* src, Py_ssize_t at) noexcept:
+    cdef int value
+    memcpy(&value, src + at, 4)
+    return value

@@ -64,3 +64,18 @@ def put32(dst: bytearray, at: int, value: int) -> None:
 def put64(dst: bytearray, at: int, value: int) -> None:
     """Write the low 64 bits of ``value``."""
     dst[at : at + 8] = (value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
+
+
+def store32(dst: bytearray, at: int, value: int) -> None:
+    """Write a signed 32-bit number in the machine's order."""
+    dst[at : at + 4] = value.to_bytes(4, sys.byteorder, signed=True)
+
+
+def store64(dst: bytearray, at: int, value: int) -> None:
+    """Write a signed 64-bit number in the machine's order."""
+    dst[at : at + 8] = value.to_bytes(8, sys.byteorder, signed=True)
+
+
+def load32(src: Octets, at: int) -> int:
+    """Read a signed 32-bit number in the machine's order."""
+    return int.from_bytes(src[at : at + 4], sys.byteorder, signed=True)
