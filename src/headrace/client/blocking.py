@@ -608,7 +608,7 @@ class Stream:
         *,
         records_max: int = BLOCK_RECORDS_MAX,
         credit: int = CREDIT,
-        filter: str | Sequence[str] | None = None,
+        filter: str | Sequence[str] | None = None,  # noqa: A002 - what everybody calls it
         match_unfiltered: bool = False,
     ) -> Iterator[Block]:
         """The records of [first, last) in order, in blocks of `records_max` but for the last.

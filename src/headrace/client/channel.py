@@ -431,6 +431,17 @@ class Channel(Declarations, Native):
             self._sinks.pop(tag, None)
             raise
 
+    async def confirm_by(self, confirms: Confirms) -> None:
+        """Let somebody else publish here, in confirm mode, and hear of the outcomes."""
+        await self._ready()
+        self._confirms = confirms
+        self._mode = Mode.CONFIRM
+        await self._call(ConfirmSelect(), ConfirmSelectOk)
+
+    async def writable(self) -> Link:
+        """The link, once the broker reads; frames for this channel may be sent there."""
+        return await self._writable()
+
     async def begin(self, transaction: Transaction) -> None:
         """Enter a transaction."""
         link = await self._ready()

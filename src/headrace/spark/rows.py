@@ -41,9 +41,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """A row that cannot be a message."""
+    """A row that cannot be a message: why, and what it is known by."""
 
     reason: str
+    exchange: str = ""
+    routing_key: str = ""
+    message_id: str | None = None
 
 
 class _BadRow(ValueError):
@@ -101,20 +104,28 @@ def _check_properties(sql_type: str) -> None:
             )
 
 
-def rows(options: WriteOptions, batch: pa.RecordBatch) -> Iterator[Row | RowError]:
-    """The messages of a record batch, in its order."""
+def rows(
+    options: WriteOptions, batch: pa.RecordBatch, header_max: int | None = None
+) -> Iterator[Row | RowError]:
+    """The messages of a record batch, in its order; a header may have `header_max` octets."""
     # What Arrow gives has no narrower type: each value is checked where it is used.
     columns: dict[str, list[Any]] = {
         name: batch.column(index).to_pylist() for index, name in enumerate(batch.schema.names)
     }
     for index in range(batch.num_rows):
+        values = {name: column[index] for name, column in columns.items()}
         try:
-            yield _row(options, {name: column[index] for name, column in columns.items()})
+            yield _row(options, values, header_max)
         except (_BadRow, ValueError) as error:
-            yield RowError(str(error))
+            yield RowError(
+                str(error),
+                values.get("exchange") or options.exchange or "",
+                values.get("routing_key") or options.routing_key or "",
+                (values.get("properties") or {}).get("message_id"),
+            )
 
 
-def _row(options: WriteOptions, values: dict[str, Any]) -> Row:
+def _row(options: WriteOptions, values: dict[str, Any], header_max: int | None) -> Row:
     body = values.get("body", values.get("value"))
     if body is None:
         raise _BadRow("the body is null")
@@ -123,7 +134,9 @@ def _row(options: WriteOptions, values: dict[str, Any]) -> Row:
     if headers is not None:
         fields["headers"] = dict(headers)
     message = Message(body.encode() if isinstance(body, str) else body, **fields)
-    encode_header(message)  # Says what is wrong with a property before anything is sent.
+    header = encode_header(message)  # Says what is wrong with a property.
+    if header_max is not None and len(header) > header_max:
+        raise _BadRow("the properties do not fit into a frame")
     return Row(
         message,
         _address(values.get("exchange"), options.exchange, "exchange"),

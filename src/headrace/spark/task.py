@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a task of Spark knows of itself: its partition, its attempt, and of which batch it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One attempt at one partition. Outside of a task there is only partition 0."""
+
+    partition: int = 0
+    attempt: int = 0  # No other attempt of the application has the same.
+    query: str = ""  # Empty in a batch query.
+    batch: int = -1
+
+    @classmethod
+    def current(cls) -> Task:
+        """The task that this process works for."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            return cls()
+        batch = context.getLocalProperty(BATCH)
+        return cls(
+            context.partitionId(),
+            context.taskAttemptId(),
+            context.getLocalProperty(QUERY) or "",
+            -1 if batch is None else int(batch),
+        )
+
+    def ids(self) -> str | None:
+        """What the ids of the partition's messages begin with; None in a batch query."""
+        return f"{self.query}:{self.batch}:{self.partition}:" if self.query else None
