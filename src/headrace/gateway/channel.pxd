@@ -17,6 +17,9 @@ cdef enum:
 
 cdef Py_ssize_t RING_SLACK
 cdef unsigned int HEADERS
+cdef bytes ENTRIES
+cdef Py_ssize_t ENTRIES_LEN
+cdef Py_ssize_t RECORD_ROOM
 
 cdef class Channel(ProtocolChannel):
     cdef public Peer connection
@@ -136,6 +139,15 @@ cdef class BasicConsumer(Consumer):
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
+    cpdef bint pours(self) except -1
+    @cython.locals(connection=Peer, channel=Channel, content=Py_ssize_t, size=Py_ssize_t,
+                   first=Py_ssize_t, flags=cython.uint, at=Py_ssize_t, stop=Py_ssize_t,
+                   table=Py_ssize_t, behind=Py_ssize_t, data=bytes, prefix_len=Py_ssize_t,
+                   out="unsigned char*", tail=Py_ssize_t, number=cython.uint)
+    cdef int put_record(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        unsigned long long offset, unsigned long long arrived_ms,
+    ) except -1
     @cython.locals(connection=Peer, data=bytes)
     cdef put_large(self, Message message, int redelivered)
     cpdef hold(self, unsigned long long position)
@@ -148,6 +160,8 @@ cdef class Getter(Consumer):
 
     cpdef hold(self, unsigned long long position)
 
+
+cdef bint mentions_stream(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) noexcept
 
 @cython.locals(head=Py_ssize_t, size=Py_ssize_t, payload=bytes)
 cdef bytes with_offset(

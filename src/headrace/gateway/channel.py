@@ -30,6 +30,10 @@ from headrace.protocol.connection_0_x import framed
 from headrace.wire.properties import with_header_entry, without_header_entry
 
 HEADERS = 0x2000  # The property flag.
+# What a stream adds to the headers of a record, with room for the two numbers.
+ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
+ENTRIES_LEN = 54
+RECORD_ROOM = 64  # Octets that a record grows by at most.
 RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
 
 
@@ -160,6 +164,88 @@ class BasicConsumer(Consumer):
         connection.tail = at + 1
         channel.write_content(d, content, end)
         return 0
+
+    def pours(self) -> bool:
+        return self.no_ack and not self.connection.early
+
+    def put_record(
+        self,
+        d: bytes | bytearray,
+        lo: int,
+        address_len: int,
+        end: int,
+        offset: int,
+        arrived_ms: int,
+    ) -> int:
+        """Write a record of a stream, with its offset and time of arrival in the headers."""
+        connection = self.connection
+        channel = self.channel
+        content = lo + address_len + 2
+        size = get32(d, content + 3)
+        first = content + 19  # Of the properties.
+        flags = get16(d, content + 19)
+        at = first + 2
+        stop = content + 7 + size
+        if flags & 0x8000:
+            at += 1 + d[at]
+        if flags & 0x4000:
+            at += 1 + d[at]
+        table = 0  # Octets of the entries that are there.
+        behind = at  # Where the properties after the headers begin.
+        if flags & HEADERS:
+            table = get32(d, at)
+            behind = at + 4 + table
+        channel.skip_tag()
+        if (
+            flags & 1
+            or end - content + RECORD_ROOM > connection.frame_max
+            or mentions_stream(d, at, behind)
+        ):
+            data = with_offset(cut(d, lo, end), address_len, offset, arrived_ms)
+            self.write(data, 0, address_len, len(data), 0)
+            return 1
+        prefix_len = self.prefix_len
+        connection.reserve(17 + prefix_len + address_len + RECORD_ROOM + end - content)
+        out = connection.buffer
+        tail = connection.tail
+        number = channel.number
+        out[tail] = 1
+        put16(out, tail + 1, number)
+        put32(out, tail + 3, prefix_len + 9 + address_len)
+        copy(out, tail + 7, self.prefix, 0, prefix_len)
+        tail += 7 + prefix_len
+        put64(out, tail, channel.tag)
+        out[tail + 8] = 0
+        copy(out, tail + 9, d, lo, lo + address_len)
+        tail += 9 + address_len
+        out[tail] = 0xCE
+        out[tail + 1] = 2
+        put16(out, tail + 2, number)
+        put32(out, tail + 4, size + ENTRIES_LEN + (0 if flags & HEADERS else 4))
+        tail += 8
+        copy(out, tail, d, content + 7, at)
+        put16(out, tail + 12, flags | HEADERS)
+        tail += at - content - 7
+        put32(out, tail, table + ENTRIES_LEN)
+        tail += 4
+        if table:
+            copy(out, tail, d, at + 4, behind)
+            tail += table
+        copy(out, tail, ENTRIES, 0, ENTRIES_LEN)
+        put64(out, tail + 17, offset)
+        put64(out, tail + 46, arrived_ms)
+        tail += ENTRIES_LEN
+        copy(out, tail, d, behind, stop + 1)
+        tail += stop + 1 - behind
+        lo = stop + 1
+        copy(out, tail, d, lo, end)
+        while lo < end:
+            put16(out, tail + 1, number)
+            size = get32(d, lo + 3) + 8
+            lo += size
+            tail += size
+        connection.tail = tail
+        return 1
 
     def put_large(self, message: Message, redelivered: int) -> None:
         """Write basic.deliver for a body that is kept in parts."""
@@ -642,6 +728,15 @@ def check_branch(channel: Any) -> Any:
     if channel.work is None:
         raise PreconditionFailed("no transaction was started on this channel")
     return channel.work
+
+
+def mentions_stream(d: bytes | bytearray, lo: int, hi: int) -> bool:
+    """Tell whether headers may have a name that a stream gives them."""
+    while lo + 9 < hi:
+        if d[lo] == 120 and d[lo + 1] == 45 and d[lo + 2] == 115 and d[lo + 3] == 116:  # "x-st"
+            return True
+        lo += 1
+    return False
 
 
 def with_offset(data: bytes, address_len: int, offset: int, arrived_ms: int) -> bytes:

@@ -35,6 +35,11 @@ cdef class Consumer:
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
+    cpdef bint pours(self) except -1
+    cdef int put_record(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        unsigned long long offset, unsigned long long arrived_ms,
+    ) except -1
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
     cpdef ended(self)

@@ -100,6 +100,22 @@ class Consumer:
         """
         return 0
 
+    def pours(self) -> bool:
+        """Whether it takes records of a stream where they were read, by ``put_record``."""
+        return False
+
+    def put_record(
+        self,
+        d: bytes | bytearray,
+        lo: int,
+        address_len: int,
+        end: int,
+        offset: int,
+        arrived_ms: int,
+    ) -> int:
+        """Take a record of a stream, laid out in ``d[lo:end]`` as in Message.data."""
+        return 0
+
     def cancelled(self) -> None:
         """The queue is gone, or will not serve this consumer any longer."""
 

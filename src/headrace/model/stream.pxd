@@ -35,6 +35,10 @@ cdef class StreamLog:
     cpdef bint holds_back(self, long long following, long long octets) except -1
     cpdef long long octets_from(self, unsigned long long offset) except -1
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    @cython.locals(at=Py_ssize_t, data=bytes, address_len=Py_ssize_t)
+    cpdef unsigned long long pour(
+        self, unsigned long long offset, unsigned long long end, Consumer consumer
+    ) except? 0
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
     cpdef long long measure(self, long long first, long long last) except -1
     @cython.locals(base=cython.longlong)

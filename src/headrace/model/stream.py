@@ -140,6 +140,19 @@ class StreamLog:
             at += 1
         return found
 
+    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
+        """Give a consumer committed messages from ``offset`` up to ``end``, as many as it takes at
+        a time; return the offset to go on with, ``offset`` when there is nothing.
+        """
+        at = max(offset, self.first_offset) - self.first_offset
+        while at < len(self.records) and self.first_offset + at < end and consumer.can():
+            data, address_len, _, arrived_ms = self.records[at]
+            offset = self.first_offset + at
+            consumer.put_record(data, 0, address_len, len(data), offset, arrived_ms)
+            at += 1
+            offset += 1
+        return offset
+
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the offset of the first message that arrived at or after the time."""
         lo, hi = 0, len(self.records)
@@ -343,6 +356,13 @@ class Stream(Queue):
                     return
                 if cursor < self.log.first_offset:
                     cursor = self.log.first_offset
+                if consumer.pours():
+                    following = self.log.pour(cursor, self.log.committed_offset, consumer)
+                    self.delivered += following - cursor
+                    self.cursors[consumer] = following
+                    if following == cursor:
+                        return
+                    continue
                 batch = self.log.read(cursor, READ_OCTETS_MAX)
                 if not batch:
                     return
@@ -407,6 +427,15 @@ class Stream(Queue):
                     reading.next = self.blocks.skip(reading.next, end, reading.wanted)
                     if reading.next >= end:
                         continue
+                elif consumer.pours():
+                    if 0 <= reading.last < end:
+                        end = reading.last
+                    following = log.pour(reading.next, end, consumer)
+                    if following == reading.next:
+                        return
+                    self.delivered += following - reading.next
+                    reading.next = following
+                    continue
                 entries = log.read(reading.next, READ_OCTETS_MAX)
                 if not entries:
                     return

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
+from headrace.model.queue cimport Consumer
 from headrace.model.stream cimport StreamLog
 from headrace.store.journal cimport Journal
 from headrace.store.record cimport (
     C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, intact, next_intact, plausible, seal,
 )
 from headrace.wire.memory cimport copy, cut, get16, get32, get64, put16, put32, put64
+
+cdef Py_ssize_t READ_OCTETS
 
 ctypedef unsigned char u8
 ctypedef unsigned int u32
@@ -53,6 +56,15 @@ cdef class DiskStreamLog(StreamLog):
     cpdef long long octets_from(self, unsigned long long offset) except -1
     @cython.locals(found=list)
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    @cython.locals(
+        begun=u64, place=u64, left=u64, d=bytes, stop=Py_ssize_t, at=Py_ssize_t, seed=u64,
+        length=u32, seq=u64, lo=Py_ssize_t, hi=Py_ssize_t,
+    )
+    cpdef unsigned long long pour(
+        self, unsigned long long offset, unsigned long long end, Consumer consumer
+    ) except? 0
+    @cython.locals(data=bytes)
+    cdef u64 pour_one_by_one(self, u64 offset, u64 end, Consumer consumer) except? 0
     @cython.locals(
         left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, octets=Py_ssize_t, seed=u64, length=u32,
         seq=u64, lo=Py_ssize_t, n=Py_ssize_t,

@@ -42,6 +42,7 @@ from headrace.store.segment import (
 )
 
 if not cython.compiled:
+    from headrace.model.queue import Consumer
     from headrace.model.stream import StreamLog
     from headrace.store.journal import Journal
     from headrace.store.record import HEAD as C_HEAD
@@ -59,6 +60,7 @@ BUFFER_KEPT = 4 << 20
 SEGMENT_MIN = 64 << 10
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 PLACES_MAX = 4096  # Where readers left off.
+READ_OCTETS = 256 << 10  # What is read at a time for one reader.
 RECENT = 8  # Reads kept for others.
 GOES_ON = 1 << 63  # In the number of a GROUP record: the group began in the segment before.
 
@@ -459,6 +461,59 @@ class DiskStreamLog(StreamLog):
             self.places.popitem(last=False)
         self.recent.append((offset, octets_max, found))
         return list(found)
+
+    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
+        """See :class:`StreamLog`. Records go from where they were read to the consumer's output."""
+        if offset < self.first_offset:
+            offset = self.first_offset
+        begun = offset
+        if offset >= end or not consumer.can():
+            return offset
+        segment, place = self.find(offset)
+        while offset == begun:
+            if place >= segment.written:
+                following = self.following(segment)
+                if following is None:
+                    return offset
+                segment, place = following, HEADER
+                continue
+            left = segment.written - place
+            d = self.disk.read(self.handle(segment), min(READ_OCTETS + 4096, left), place)
+            stop = len(d) & ~7
+            seed = segment.seed
+            at = 0
+            while at < stop and offset < end:
+                length = intact(d, at, stop, seed)
+                if length == 0:
+                    break  # Cut off by our reading, or damaged.
+                if d[at + 4] == C_MESSAGE:
+                    seq = get64(d, at + 16)
+                    if seq >= end:
+                        break
+                    if seq >= offset:
+                        if not consumer.can():
+                            break
+                        lo = at + C_MESSAGE_HEAD
+                        hi = lo + get32(d, at + 48)
+                        consumer.put_record(d, lo, get16(d, at + 52), hi, seq, get64(d, at + 24))
+                        offset = seq + 1
+                at += (length + 7) & ~7
+            if at == 0:
+                return self.pour_one_by_one(offset, end, consumer)
+            place += at
+        self.places[offset] = (segment, place)
+        while len(self.places) > PLACES_MAX:
+            self.places.popitem(last=False)
+        return offset
+
+    def pour_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
+        """As :meth:`pour`, for large records and damaged places."""
+        for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
+            if seq >= end or not consumer.can():
+                break
+            consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
+            offset = seq + 1
+        return offset
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
         """Return a place in a segment at or before an offset."""
