@@ -111,8 +111,8 @@ def test_a_row_that_reaches_no_queue_fails_the_write_unless_allowed(
         [("a", "good"), ("b", "bad"), ("c", "good")], "value STRING, routing_key STRING"
     ).coalesce(1)
     said = failure(frame, uri, exchange=name)
-    assert "1 of the 3 rows of partition 0 were not published: row 1: 312 NO_ROUTE: " in said
-    assert f"exchange '{name}', routing key 'bad'" in said
+    assert "1 of the 3 rows of partition 0 were not published: row 1 " in said
+    assert f"(exchange '{name}', routing_key 'bad'): 312 NO_ROUTE: " in said
     drained(connection, name)
     write(frame, uri, exchange=name, mandatory="false")
     assert [one.body for one in drained(connection, name)] == [b"a", b"c"]
@@ -128,7 +128,8 @@ def test_bad_rows_are_reported_one_by_one_without_their_content(
     ).coalesce(1)
     said = failure(frame, uri, exchange="", routingKey=name)
     assert "2 of the 3 rows of partition 0 were not published" in said
-    assert "row 1: the body is null; row 2: the routing key has more than 255 bytes" in said
+    assert f"row 1 (routing_key '{name}'): the body is null; row 2 " in said
+    assert "the routing key has more than 255 bytes" in said
     assert "private" not in said
 
 
@@ -139,7 +140,7 @@ def test_a_message_refused_by_the_broker_fails_the_write(
     connection.channel().declare_queue(name, arguments=arguments)
     frame = spark.createDataFrame([("a",), ("b",)], "value STRING").coalesce(1)
     said = failure(frame, uri, exchange="", routingKey=name)
-    assert "row 1: the broker refused the message (basic.nack)" in said
+    assert f"row 1 (routing_key '{name}'): the broker refused the message (basic.nack)" in said
 
 
 def test_a_missing_exchange_is_named(spark: SparkSession, uri: str) -> None:

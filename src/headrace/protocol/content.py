@@ -62,7 +62,7 @@ class Channel:
         self.gathered: bytearray | None = None
         self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
         self.waiting: Any = None  # list[bytes]: frames that came while BUSY.
-        self.gatherer: Gatherer | None = None
+        self.gatherer: Any = None  # A Gatherer, on a client's channel that has one.
 
     def expects_content(self) -> bool:
         """Tell whether a content has begun and is not complete."""

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of this process to brokers, and what happens when they break.
 
-Spark uses its Python workers again, so connections are kept: one for what is read, and one for what
-is asked, since a broker that is short of memory stops reading from who publishes. They do not
-reconnect by themselves: all work goes through `patiently`, which does it again on a new connection
-until a broker that was there before has been away for too long.
+Spark uses its Python workers again, so connections are kept: one for what is read, one for what is
+written, and one for what is asked, since a broker that is short of memory stops reading from who
+publishes. But for the one that writes they do not reconnect by themselves: all work goes through
+`patiently`, which does it again on a new connection until a broker that was there before has been
+away for too long.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
+WRITING: Final = Reconnect(delay_s=0.1, delay_max_s=2.0, attempts=35)  # About a minute.
 LINKS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
 ANSWER_UNTOLD_S: Final = 3600.0  # An alarm may take long; a dead broker shows by its heartbeats.
 FORCED: Final = 320  # connection.close: an operator's doing, or the end of the broker.
@@ -47,6 +49,7 @@ class Purpose(Enum):
     """What a connection is for."""
 
     READ = "read"
+    WRITE = "write"
     ASK = "ask"
 
 
@@ -64,7 +67,8 @@ def link(uri: Secret, purpose: Purpose = Purpose.READ) -> blocking.Connection:
         kept = _links.get(key)
         if kept is not None and not kept.is_closed:
             return kept
-        kept = blocking.connect(urls(uri), reconnect=None, name=f"headrace-spark-{purpose.value}")
+        again = WRITING if purpose is Purpose.WRITE else None
+        kept = blocking.connect(urls(uri), reconnect=again, name=f"headrace-spark-{purpose.value}")
         _links.pop(key, None)
         while len(_links) >= LINKS_MAX * len(Purpose):
             oldest = next(iter(_links))

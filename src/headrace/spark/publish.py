@@ -16,7 +16,7 @@ from headrace.spec.tables import V0_9_1
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.client import Channel
+    from headrace.client import Channel, blocking
     from headrace.spark.encode import Encoded
     from headrace.spark.options import WriteOptions
     from headrace.spark.rows import Row
@@ -103,11 +103,16 @@ def _publish_in_bulk(
     options: WriteOptions, batches: Iterator[pa.RecordBatch], rows: Rows, ids: str | None
 ) -> None:
     from headrace.client.blocking_pipeline import BulkPublisher
-    from headrace.spark import records
     from headrace.spark.encode import encode
+    from headrace.spark.links import Purpose, patiently
 
     last: Encoded | None = None
-    with BulkPublisher(records.connection(options.uri)) as publisher:
+
+    def begin(connection: blocking.Connection) -> BulkPublisher:
+        return BulkPublisher(connection)
+
+    timeout_s = options.reconnect_timeout_s
+    with patiently(options.uri, timeout_s, begin, Purpose.WRITE, known=True) as publisher:
         sent = before = 0
         for batch in batches:
             before, sent_before = rows.seen, sent
