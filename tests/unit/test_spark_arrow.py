@@ -200,5 +200,5 @@ def test_only_the_columns_asked_for_are_made() -> None:
 
 def test_the_content_header_is_a_column_for_those_who_ask() -> None:
     one = record(1, BasicProperties(message_id="m"))
-    (batch,) = batches("s", (CONTENT_HEADER,), [[one]])
+    (batch,) = batches("s", (CONTENT_HEADER,), [one])
     assert batch.to_pylist() == [{CONTENT_HEADER: one[1]}]

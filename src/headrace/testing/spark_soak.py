@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills everything that a pipeline is made of, again and again, and counts what came out.
+
+Numbered messages go into a stream; a query reads them and writes them, exactly once, into another.
+Driver, Python workers, executors and the broker are killed at random moments. In the end the second
+stream must have every number that was confirmed in the first, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import psutil
+
+import headrace
+from headrace.client import Reconnect, blocking
+from headrace.client.errors import ClientError
+from headrace.testing.broker import ChildBroker
+
+PATIENT: Final = Reconnect(delay_s=0.05, delay_max_s=0.5, attempts=2000)
+VICTIMS: Final = ("driver", "worker", "broker", "executor")
+MOVES_S: Final = 300.0  # How long the target may stand still before that is a failure.
+PAUSE_S: Final = (0.05, 2.0)  # Between signs of life and the next kill.
+PUBLISHED_AT_ONCE: Final = 200
+BACKLOG_MAX: Final = 20_000  # Published and not yet seen in the target.
+LOCAL: Final = "local[2,8]"
+CLUSTER: Final = "local-cluster[2,1,600]"
+
+
+class SoakError(AssertionError):
+    """Something was lost, or is there twice, or nothing moves any more."""
+
+
+class Publisher(threading.Thread):
+    """Publishes numbers to a stream, and knows which were confirmed."""
+
+    def __init__(self, url: str, stream: str) -> None:
+        super().__init__(daemon=True)
+        self.confirmed = 0  # All numbers below are in the stream, perhaps twice.
+        self.seen = 0  # In the target.
+        self.stopping = threading.Event()
+        self._url = url
+        self._stream = stream
+
+    def run(self) -> None:
+        """Publish until told to stop; what a lost connection left open is published again."""
+        while not self.stopping.is_set():
+            try:
+                with blocking.connect(self._url, reconnect=None) as connection:
+                    self._publish(connection)
+            except (ClientError, OSError):
+                time.sleep(0.05)
+
+    def _publish(self, connection: blocking.Connection) -> None:
+        last = connection.stream(self._stream).last_offset()
+        self.confirmed = last  # A number is its own offset: so none is there twice.
+        with connection.channel() as channel:
+            while not self.stopping.is_set():
+                if self.confirmed - self.seen > BACKLOG_MAX:
+                    time.sleep(0.02)
+                    continue
+                numbers = range(self.confirmed, self.confirmed + PUBLISHED_AT_ONCE)
+                channel.publish_many([b"%d" % number for number in numbers], self._stream)
+                self.confirmed += PUBLISHED_AT_ONCE
+
+
+class SparkSoak:
+    """One run. `say` is told how it goes."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        seed: int = 1,
+        master: str = LOCAL,
+        sink: dict[str, str] | None = None,
+        speculation: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.home = home
+        self.master = master
+        self.random = random.Random(seed)
+        self.say = say
+        self.kills: Counter[str] = Counter()
+        self.starts = 0
+        self._sink = sink or {}
+        self._speculation = speculation
+        self._child: subprocess.Popen[bytes] | None = None
+        self.broker = ChildBroker(home / "broker")
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """What can be killed with this master."""
+        return VICTIMS if "cluster" in self.master else VICTIMS[:3]
+
+    def run(self, kills: int, victims: tuple[str, ...] = ()) -> int:
+        """Kill so often, the `victims` in turn or else any; return how many messages passed.
+
+        SoakError tells what is wrong with the outcome.
+        """
+        with self.broker as broker:
+            with blocking.connect(broker.url) as connection, connection.channel() as channel:
+                for stream in ("soak.from", "soak.to"):
+                    arguments: Any = {"x-queue-type": "stream"}
+                    channel.declare_queue(stream, durable=True, arguments=arguments)
+            publisher = Publisher(broker.url, "soak.from")
+            publisher.start()
+            try:
+                for round_ in range(kills):
+                    self._wait_until_it_moves(publisher)
+                    time.sleep(self.random.uniform(*PAUSE_S))
+                    chosen = victims[round_ % len(victims)] if victims else None
+                    self._kill(chosen or self.random.choice(self.victims))
+                publisher.stopping.set()
+                publisher.join()
+                count = self._end()
+                self._wait_until_it_moves(publisher, count)
+            finally:
+                publisher.stopping.set()
+                self._kill_driver()
+            self.check(count)
+            return count
+
+    def check(self, count: int) -> None:
+        """Compare what is in the target with what went in."""
+        with blocking.connect(self.broker.url) as connection:
+            stream = connection.stream("soak.to")
+            found: Counter[int] = Counter()
+            for block in stream.read_blocks(0, stream.last_offset()):
+                found.update(int(block.bodies.row(row)) for row in range(block.count))
+        lost = [number for number in range(count) if number not in found]
+        twice = [number for number, times in found.items() if times > 1]
+        if lost or twice or len(found) != count:
+            raise SoakError(
+                f"of {count} messages {len(lost)} are lost ({lost[:5]} …), "
+                f"{len(twice)} are there more than once ({twice[:5]} …)"
+            )
+
+    def _end(self) -> int:
+        with blocking.connect(self.broker.url, reconnect=PATIENT) as connection:
+            return connection.stream("soak.from").last_offset()
+
+    def _wait_until_it_moves(self, publisher: Publisher, upto: int | None = None) -> None:
+        """Until the target has grown, or has `upto` messages; start again what has ended."""
+        deadline = time.monotonic() + MOVES_S
+        before = publisher.seen
+        while True:
+            if self._child is None or self._child.poll() is not None:
+                self._start()
+            try:
+                with blocking.connect(self.broker.url, reconnect=None) as connection:
+                    publisher.seen = connection.stream("soak.to").last_offset()
+            except (ClientError, OSError):
+                pass  # The broker is just coming back.
+            if upto is None and publisher.seen > before:
+                return
+            if upto is not None and publisher.seen >= upto:
+                return
+            if publisher.seen > before:
+                before, deadline = publisher.seen, time.monotonic() + MOVES_S
+            if time.monotonic() > deadline:
+                raise SoakError(
+                    f"nothing moved for {MOVES_S:g} s; {publisher.seen} messages came through, "
+                    f"{publisher.confirmed} went in\n{self.log()}"
+                )
+            time.sleep(0.1)
+
+    # --- The query's process ------------------------------------------------------------------
+
+    def _start(self) -> None:
+        asked = {
+            "uri": self.broker.url,
+            "source": {"stream": "soak.from"},
+            "target": "soak.to",
+            "master": self.master,
+            "checkpoint": str(self.home / "checkpoint"),
+            "home": str(self.home),
+            "records_max": 3000,
+            "sink": self._sink,
+            "speculation": self._speculation,
+        }
+        self.starts += 1
+        package = str(Path(headrace.__file__).parent.parent)
+        with (self.home / "spark.log").open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "headrace.testing.spark_query", json.dumps(asked)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": package},
+            )
+
+    def log(self) -> str:
+        """The end of what Spark said."""
+        path = self.home / "spark.log"
+        return path.read_text(errors="replace")[-4000:] if path.exists() else ""
+
+    def _kill(self, victim: str) -> None:
+        self.say(f"killing {victim}")
+        self.kills[victim] += 1
+        if victim == "driver":
+            self._kill_driver()
+        elif victim == "broker":
+            self.broker.kill()
+            self.broker.start()
+        elif victim == "worker":
+            self._kill_one(lambda line: "pyspark.daemon" in line or "pyspark/daemon" in line)
+        else:
+            self._kill_one(lambda line: "CoarseGrainedExecutorBackend" in line)
+
+    def _kill_driver(self) -> None:
+        """The driver with all that it started on this machine."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        members = [child.pid]
+        try:
+            members += [each.pid for each in psutil.Process(child.pid).children(recursive=True)]
+        except psutil.Error:
+            pass
+        for pid in members:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
+
+    def _kill_one(self, wanted: Callable[[str], bool]) -> None:
+        """One process with such a command line; rather a forked worker than the one it is from."""
+        if self._child is None:
+            return
+        try:
+            found = [
+                process
+                for process in psutil.Process(self._child.pid).children(recursive=True)
+                if wanted(" ".join(process.cmdline()))
+            ]
+            parents = {process.pid for process in found}
+            forked = [process for process in found if process.ppid() in parents]
+            if found:
+                self.random.choice(forked or found).kill()
+        except psutil.Error:
+            pass  # It ended by itself just now.
+
+
+@click.command("soak-spark")
+@click.option("--kills", default=20, show_default=True, help="How often something is killed.")
+@click.option("--seed", default=1, show_default=True, help="Of the random victims and moments.")
+@click.option("--cluster", is_flag=True, help="Executors in processes of their own, to be killed.")
+def soak_spark(kills: int, seed: int, cluster: bool) -> None:
+    """Kill a pipeline on Spark again and again, and check that each message passes once."""
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        click.echo(f"[{time.monotonic() - began:7.1f} s] {text}", err=True)
+
+    with tempfile.TemporaryDirectory(prefix="headrace-soak-") as directory:
+        soak = SparkSoak(Path(directory), seed=seed, master=CLUSTER if cluster else LOCAL, say=say)
+        try:
+            count = soak.run(kills)
+        except SoakError as error:
+            raise click.ClickException(str(error)) from None
+        killed = ", ".join(f"{number} of {what}" for what, number in soak.kills.items())
+        click.echo(f"{count} messages passed once each; kills: {killed}")
