@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.client import bulk as _bulk
 from headrace.client import groups as _groups
 from headrace.client import lease as _lease
 from headrace.client import requests as _requests
@@ -24,7 +23,6 @@ from headrace.client.stream import BATCH_MAX, CREDIT, Record
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
-    from headrace.client.bulk import Failure
     from headrace.client.groups import GroupState, Position
     from headrace.client.snapshot import Snapshot
     from headrace.client.super_streams import SuperStream
@@ -271,50 +269,3 @@ def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperS
 def list_super_streams(requests: Requests) -> dict[str, int]:
     """The super streams that the user may read, with their numbers of partitions."""
     return LOOP.run(_super_streams.list_super_streams(requests.source))
-
-
-class BulkPublisher:
-    """Publishes encoded frames by the thousand. `with` opens and closes its channel."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._source = _bulk.BulkPublisher(connection.source)
-
-    def __enter__(self) -> Self:
-        LOOP.run(self._source.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        LOOP.run(self._source.__aexit__(kind, error, traceback))
-
-    @property
-    def number(self) -> int:
-        """The channel that frames must be encoded for."""
-        return self._source.number
-
-    @property
-    def frame_max(self) -> int:
-        """The size of a frame that they must not exceed, in octets."""
-        return self._source.frame_max
-
-    @property
-    def failures(self) -> dict[int, Failure]:
-        """Publishes that the broker did not take, by their number in the order of sending."""
-        return self._source.failures
-
-    @property
-    def failed(self) -> int:
-        """How many they are; the first of them are in `failures`."""
-        return self._source.failed
-
-    def send(self, octets: bytes | bytearray, count: int) -> None:
-        """Send `count` publishes; waits while too much is not confirmed."""
-        LOOP.run(self._source.send(octets, count))
-
-    def finish(self) -> None:
-        """Wait until every publish has its outcome."""
-        LOOP.run(self._source.finish())

@@ -208,13 +208,13 @@ class Link(asyncio.Protocol):
             raise ConnectionLost(str(error)) from error
         self._schedule_flush()
 
-    def send_frames(self, octets: bytes | bytearray) -> None:
-        """Send frames that somebody else encoded, behind all that is queued."""
+    def send_frames(self, frames: bytes | bytearray) -> None:
+        """Send frames that are encoded already, behind what is queued."""
         self._check()
         self.flush()
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None:
             self._sent_at = self._loop.time()
-            self._transport.write(octets)
+            self._transport.write(frames)
 
     async def close(self) -> None:
         """Say goodbye, wait for the answer (not forever), and hang up."""

@@ -102,7 +102,7 @@ def _again(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator
 def _publish_in_bulk(
     options: WriteOptions, batches: Iterator[pa.RecordBatch], rows: Rows, ids: str | None
 ) -> None:
-    from headrace.client.blocking_pipeline import BulkPublisher
+    from headrace.client.blocking_bulk import BulkPublisher
     from headrace.spark.encode import encode
     from headrace.spark.links import Purpose, patiently
 
