@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: venv build sanitized interop test test-pure test-compiled lint bench bench-spark demo fuzz \
-	docs conformance clean
+	soak-spark docs conformance clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -71,6 +71,9 @@ bench: build
 
 bench-spark: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench-spark $(BENCH)
+
+soak-spark: build
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli soak-spark $(SOAK)
 
 demo: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m demo $(DEMO)

@@ -21,6 +21,7 @@ COMMANDS = {
     "publish": ("headrace.cli.messages", "publish"),
     "serve": ("headrace.cli.serve", "serve"),
     "soak": ("headrace.testing.soak", "soak"),
+    "soak-spark": ("headrace.testing.spark_soak", "soak_spark"),
     "super-stream": ("headrace.cli.super_streams", "super_stream"),
     "transaction": ("headrace.cli.transactions", "transaction"),
     "user": ("headrace.cli.accounts", "user"),
