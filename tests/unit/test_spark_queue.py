@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
@@ -261,6 +262,18 @@ def test_limits_of_octets_make_batches(work: Work) -> None:
     assert len(work.rows) >= 5
     assert max(work.sizes()) <= 5
     assert sum(work.sizes()) == 20
+
+
+def test_a_batch_has_a_limit_even_if_nobody_says(work: Work) -> None:
+    assert work.query().reader.getDefaultReadLimit() == ReadMaxRows(100_000)
+    assert work.query(maxBytesPerTrigger="1m").reader.getDefaultReadLimit() == ReadMaxRows(100_000)
+
+
+def test_once_is_a_single_batch(work: Work) -> None:
+    work.publish(30)
+    reader = work.query(maxRecordsPerTrigger="10").reader
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert end["pos"] == {work.queue: 30}
 
 
 def test_a_batch_waits_for_enough_messages(work: Work) -> None:

@@ -38,8 +38,6 @@ RECONNECT_TIMEOUT_S: Final = 60.0
 GROUP_TIMEOUT_S: Final = 40.0  # Longer than a broker takes an owner for alive that is gone.
 TRIGGER_DELAY_S: Final = 15 * 60.0
 QUEUE_GROUP: Final = "spark"
-QUEUE_RECORDS_MAX: Final = 100_000
-QUEUE_OCTETS_MAX: Final = 256 << 20
 _SOURCES: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
 

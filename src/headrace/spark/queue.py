@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
 from headrace.spark.offsets import Offset, Range, first_of, ranges
 from headrace.spark.reader import plan, read_partition
 from headrace.spark.stream import MicroBatchReader
@@ -42,6 +44,12 @@ class QueueReader(MicroBatchReader):
         from headrace.spark.queue_planner import QueuePlanner
 
         return QueuePlanner(self.options, self.lessor, time.monotonic)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name.
+        """There is always a limit, unless Spark says that there is none."""
+        from headrace.spark.queue_planner import RECORDS_MAX
+
+        return ReadMaxRows(self.options.records_per_trigger_max or RECORDS_MAX)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""

@@ -76,9 +76,17 @@ def plan(options: ReadOptions, found: list[Range]) -> list[InputPartition]:
 
 
 def read_partition(
-    options: ReadOptions, columns: Wanted, partition: InputPartition, source: str = ""
+    options: ReadOptions,
+    columns: Wanted,
+    partition: InputPartition,
+    source: str = "",
+    *,
+    browse: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a partition, read in the process of its task; `source` is their queue."""
+    """The records of a partition, read in the process of its task.
+
+    `source` is the queue whose leases they are; with `browse` it is a queue that is looked at.
+    """
     from headrace.spark import records
 
     assert isinstance(partition, RangePartition), partition
@@ -90,6 +98,7 @@ def read_partition(
         filters=options.filters,
         match_unfiltered=options.match_unfiltered,
         reconnect_timeout_s=options.reconnect_timeout_s,
+        browse=browse,
     )
     piece = partition.piece
     if options.decoding is None:

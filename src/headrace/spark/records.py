@@ -45,6 +45,7 @@ class Reading:
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
     reconnect_timeout_s: float = 60.0
+    browse: bool = False  # An ordinary queue is looked at, whose positions are the offsets.
 
 
 def read(

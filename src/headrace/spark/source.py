@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.spark.reader import StreamBatchReader
+    from headrace.spark.snapshot import SnapshotReader
     from headrace.spark.stream import MicroBatchReader
     from headrace.spark.writer import BatchWriter, StreamWriter
 
@@ -27,13 +28,18 @@ class AmqpSource(DataSource):
 
         return read_schema(self.options)
 
-    def reader(self, schema: StructType) -> StreamBatchReader:
+    def reader(self, schema: StructType) -> StreamBatchReader | SnapshotReader:
         from headrace.spark.options import read_options
         from headrace.spark.reader import StreamBatchReader
         from headrace.spark.schema import wanted
 
         options = read_options(self.options, streaming=False)
-        return StreamBatchReader(options, wanted(schema, options.decoding))
+        columns = wanted(schema, options.decoding)
+        if options.queue:
+            from headrace.spark.snapshot import SnapshotReader
+
+            return SnapshotReader(options, columns)
+        return StreamBatchReader(options, columns)
 
     def streamReader(self, schema: StructType) -> MicroBatchReader:  # noqa: N802  # Spark's name.
         from headrace.spark.options import read_options
