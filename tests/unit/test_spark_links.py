@@ -111,6 +111,15 @@ def test_a_broker_that_was_never_there_fails_at_once(broker: LocalBroker) -> Non
         query(broker, Checkpoint(), {}, **given).step()
 
 
+def test_several_brokers_are_tried_in_turn(broker: LocalBroker) -> None:
+    fill(broker, "in-turn", 0, 5, **STREAM)
+    uris = f'["amqp://127.0.0.1:1", "{broker.url}"]'
+    rows: dict[int, list[dict[str, Any]]] = {}
+    given = {"uri": uris, "stream": "in-turn", "startingOffsets": "earliest"}
+    query(broker, Checkpoint(), rows, **given).available_now()
+    assert bodies(rows) == list(range(5))
+
+
 def test_who_may_not_log_in_fails_at_once(broker: LocalBroker) -> None:
     calls = []
 
