@@ -610,6 +610,7 @@ class Stream:
         credit: int = CREDIT,
         filter: str | Sequence[str] | None = None,  # noqa: A002 - what everybody calls it
         match_unfiltered: bool = False,
+        browse: bool = False,
     ) -> Iterator[Block]:
         """The records of [first, last) in order, in blocks of `records_max` but for the last.
 
@@ -623,6 +624,7 @@ class Stream:
                 credit=credit,
                 filter=filter,
                 match_unfiltered=match_unfiltered,
+                browse=browse,
             )
         )
 

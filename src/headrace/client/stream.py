@@ -185,6 +185,7 @@ class Stream:
         credit: int = CREDIT,
         filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
         match_unfiltered: bool = False,
+        browse: bool = False,
     ) -> AsyncGenerator[Block, None]:
         """The records of [first, last) in order, in blocks of `records_max` but for the last.
 
@@ -197,7 +198,7 @@ class Stream:
         at = first
         while at < last:
             if wanted is None or self._can("stream_ranges"):
-                reading = self._blocks_once(at, last, records_max, credit, wanted)
+                reading = self._blocks_once(at, last, records_max, credit, wanted, browse)
             else:
                 reading = self._sifted(at, last, records_max, credit, wanted)
             try:
@@ -212,7 +213,7 @@ class Stream:
                     raise
 
     async def _blocks_once(
-        self, first: int, last: int, records_max: int, credit: int, wanted: Wanted
+        self, first: int, last: int, records_max: int, credit: int, wanted: Wanted, browse: bool
     ) -> AsyncGenerator[Block, None]:
         """As `read_blocks`, on one channel."""
         exact = self._can("stream_offset_query")
@@ -220,7 +221,9 @@ class Stream:
         async with self._connection.channel(confirm=False) as channel:
             gatherer = RangeGatherer(first, last, records_max)
             reader = _BlockReader(channel, self.name, gatherer, 0 if ranges else credit)
-            arguments = _range_arguments(first, last, wanted, exact=exact, ranges=ranges)
+            arguments = _range_arguments(
+                first, last, wanted, exact=exact, ranges=ranges, browse=browse
+            )
             # Where the broker ends it no acks are needed: the socket is credit enough.
             consume = BasicConsume(
                 queue=self.name, consumer_tag=_TAG, no_ack=ranges, arguments=arguments
@@ -230,7 +233,7 @@ class Stream:
             try:
                 await channel.attach(_TAG, reader, requests, gatherer, reader.turn)
                 while (block := await reader.take()) is not None:
-                    if not exact and block.first() > expected:
+                    if not (exact or browse) and block.first() > expected:
                         raise _gone(self.name, expected, block.first())
                     expected = block.last() + 1
                     yield block

@@ -39,7 +39,7 @@ class Batch:
         self.names = names
         self.block = block
         self._headers: Columns | None = None
-        if {"properties", "headers", "timestamp"} & set(names):
+        if {"properties", "headers", "timestamp", "redelivered"} & set(names):
             self._headers = Columns(block.count)
             taken = self._headers.add_all(block.heads, block.count)
             if taken < block.count:
@@ -65,11 +65,6 @@ class Batch:
             return _octets(block.exchanges, count, pa.string())
         if name == "routing_key":
             return _octets(block.routing_keys, count, pa.string())
-        if name == "redelivered":
-            octets = pa.Array.from_buffers(
-                pa.uint8(), count, [None, pa.py_buffer(block.redelivered)]
-            )
-            return octets.cast(pa.bool_())
         if name == "stream":
             return pa.repeat(pa.scalar(self.stream, pa.string()), count)
         if name == "offset":
@@ -77,6 +72,8 @@ class Batch:
         assert self._headers is not None, name
         if name == "timestamp":
             return _numbers(self._headers.arrival_ms, count, MOMENT_MS).cast(MOMENT)
+        if name == "redelivered":
+            return _numbers(self._headers.redelivered, count, pa.int64()).is_valid()
         if name == "properties":
             return _properties(self._headers)
         assert name == "headers", name

@@ -10,6 +10,7 @@ cdef Py_ssize_t ROOM
 cdef unsigned long long SECONDS_MAX
 cdef bytes _OFFSET_KEY
 cdef bytes _ARRIVAL_KEY
+cdef bytes _REDELIVERED_KEY
 
 @cython.final
 cdef class Texts:
@@ -61,6 +62,7 @@ cdef class Columns:
     cdef readonly Texts app_id
     cdef readonly Texts cluster_id
     cdef readonly Numbers arrival_ms
+    cdef readonly Numbers redelivered
     cdef readonly bytearray header_ends
     cdef readonly Py_ssize_t header_count
     cdef readonly Texts header_names

@@ -27,9 +27,11 @@ SECONDS_MAX = 253_402_300_799  # The last second of the year 9999: the calendar 
 # What a stream adds to the headers of a delivery; columns of their own, so left out of the map.
 OFFSET_HEADER = "x-stream-offset"
 ARRIVAL_HEADER = "x-stream-arrival-ms"
+REDELIVERED_HEADER = "x-redelivered"  # Of a message of a queue, leased or looked at.
 
 _OFFSET_KEY = OFFSET_HEADER.encode()
 _ARRIVAL_KEY = ARRIVAL_HEADER.encode()
+_REDELIVERED_KEY = REDELIVERED_HEADER.encode()
 
 
 class Texts:
@@ -144,6 +146,7 @@ class Columns:
         self.app_id = Texts(rows_max)
         self.cluster_id = Texts(rows_max)
         self.arrival_ms = Numbers(rows_max)
+        self.redelivered = Numbers(rows_max)  # Known where it was.
         # The headers of message i are those from header_ends[i] to header_ends[i + 1].
         self.header_ends = bytearray(4 * (rows_max + 1))
         self.header_count = 0
@@ -230,6 +233,9 @@ class Columns:
                 continue
             if tag == 108 and same(_ARRIVAL_KEY, d, key_at, value_at):
                 self.arrival_ms.put(self.count, get64(d, value_at + 1))
+                continue
+            if tag == 116 and d[at - 1] and same(_REDELIVERED_KEY, d, key_at, value_at):
+                self.redelivered.put(self.count, 1)
                 continue
             self.header_names.put(self.header_count, d, key_at, value_at)
             if tag == 83 and check_utf8(d, value_at + 5, at):  # A long string that is text.

@@ -95,7 +95,11 @@ def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
         chosen = reading.filters or None
         following = iter(
             stream.read_blocks(
-                at, piece.last, filter=chosen, match_unfiltered=reading.match_unfiltered
+                at,
+                piece.last,
+                filter=chosen,
+                match_unfiltered=reading.match_unfiltered,
+                browse=reading.browse,
             )
         )
         return next(following, None), following
