@@ -93,7 +93,7 @@ def test_a_partition_that_is_added_to_a_super_stream_is_read_from_its_beginning(
     query = run.query()
     query.run()
     assert {stream for stream, _ in run.read()} == {"sales-0", "sales-1"}
-    Requests(connection).ask("superstream.add", exchange="sales")
+    Requests(connection).ask("superstream.add", exchange="sales", stream="sales-2")
     publish(20, 60)
     a_second_later(query)
     query.run()
