@@ -275,3 +275,31 @@ def test_a_commit_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
             last_sent = asyncio.run(commit_until_killed(broker, answered + kill_after))
             broker.start()
         asyncio.run(commit_until_killed(broker, answered + 5))
+
+
+def test_a_pin_holds_a_stream_on_disk_also_after_a_restart(tmp_path: Path) -> None:
+    limits = {**STREAM, "x-max-length-bytes": 600_000}
+    with LocalBroker(tmp_path, group_pin_size_max=1_000_000) as broker:
+        with blocking.connect(broker.url) as connection, BlockingRequests(connection) as requests:
+            with connection.channel() as channel:
+                channel.declare_queue("s", durable=True, arguments=limits)
+                channel.publish_many([b"x" * 1000] * 100, "s")
+                groups = BlockingGroups(requests, "g")
+                groups.begin({"s": 50}, pin=True)
+                channel.publish_many([b"x" * 1000] * 900, "s")
+                state = groups.get(["s"])["s"]
+                assert (state.gone, state.lag) == (0, 950)
+                assert 950_000 < state.lag_octets < 1_200_000
+        broker.restart()
+        with blocking.connect(broker.url) as connection, BlockingRequests(connection) as requests:
+            with connection.channel() as channel:
+                groups = BlockingGroups(requests, "g")
+                channel.publish_many([b"x" * 1000] * 200, "s")
+                assert groups.get(["s"])["s"].gone == 0
+                groups.commit({"s": 700})
+                first = requests.ask("stream.info", stream="s")["first"]
+                assert 400 < first <= 700
+                channel.publish_many([b"x" * 1000] * 2000, "s")
+                state = groups.get(["s"])["s"]
+                assert state.gone > 500
+                assert state.gone + 700 == requests.ask("stream.info", stream="s")["first"]
