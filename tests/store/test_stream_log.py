@@ -210,3 +210,23 @@ def test_octets_of_any_range_are_found_by_the_index() -> None:
             assert first < stop <= last
             assert stop == first + 1 or log.measure(first, stop) <= limit
             assert stop == last or log.measure(first, stop + 1) > limit
+
+
+def test_retention_counts_all_that_a_stream_writes() -> None:
+    """Messages that come one by one, each with the mark of its group, and in transactions."""
+    disk = FaultyDisk()
+    host = Host(disk, max_length_bytes=300_000)
+    for number in range(20_000):
+        if number % 3 == 0:
+            host.journal.begin()
+            host.append(b"x")
+            host.journal.commit()
+        else:
+            host.append(b"x")
+        host.sync()
+        if number % 5000 == 4999:
+            held = sum(segment.end for segment in host.log.segments[:-1]) + host.log.place
+            assert host.log.octets == held <= 300_000 + (64 << 10)
+    counted = host.log.octets
+    disk.power_cut()
+    assert abs(Host(disk).log.octets - counted) < 1000

@@ -268,6 +268,7 @@ class DiskStreamLog(StreamLog):
         seal(self.buffer, self.at, self.seed, HEAD + 8, BEGIN)
         self.at += HEAD + 8
         self.place += HEAD + 8
+        self.octets += HEAD + 8
 
     def doubts(self, number: int) -> bool:
         """Tell whether a transaction is in the last group, so that its COMMIT is still needed."""
@@ -282,6 +283,7 @@ class DiskStreamLog(StreamLog):
         seal(b, self.at, self.seed, HEAD + 8, GROUP)
         self.at += HEAD + 8
         self.place += HEAD + 8
+        self.octets += HEAD + 8
 
     def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
         """Begin a segment in the buffer; its file is made by the writer."""
@@ -297,6 +299,7 @@ class DiskStreamLog(StreamLog):
         self.piece_place = 0
         self.at += HEADER
         self.place = HEADER
+        self.octets += HEADER
         self.indexed = 0
         self.mark_group(goes_on)
 
