@@ -136,9 +136,11 @@ async def test_a_second_live_owner_is_refused(
         await one.claim([stream], "query-1")
 
 
-def test_a_claim_ends_some_time_after_its_connection(name: Callable[..., str]) -> None:
+@pytest.mark.parametrize("version", ["0-8", "0-9-1", "0-10"])
+def test_a_claim_ends_some_time_after_its_connection(version: str) -> None:
     with LocalBroker(group_owner_timeout_s=0.05) as broker:
-        with blocking.connect(broker.url) as first, blocking.connect(broker.url) as second:
+        old = f"{broker.url}?version={version}"
+        with blocking.connect(old) as first, blocking.connect(broker.url) as second:
             with second.channel() as channel, BlockingRequests(second) as requests:
                 channel.declare_queue("s", durable=True, arguments=STREAM)
                 groups = BlockingGroups(requests, "g")
