@@ -33,6 +33,7 @@ TITLES = {
     "archive": "archived to Parquet",
     "delays": "in windows of a day",
     "alerts": "searched for alerts",
+    "unreadable": "searched for bad ones",
 }
 
 
@@ -77,11 +78,11 @@ def main(out: Path, url: str | None) -> None:
 
 
 def _places(out: Path) -> pipeline.Places:
-    for name in ("archive", "delays", "checkpoints"):
+    for name in ("lake", "state"):
         shutil.rmtree(out / name, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     out = out.resolve()
-    return pipeline.Places(out / "archive", out / "delays", out / "checkpoints")
+    return pipeline.Places(out / "lake", out / "state")
 
 
 def _run(
@@ -106,7 +107,7 @@ def _start(
 ) -> dict[str, StreamingQuery]:
     spark = pipeline.session(scratch)
     stack.callback(spark.stop)
-    return pipeline.start(spark, url, places)
+    return pipeline.start(stack, spark, url, places)
 
 
 def _bars(console: Console) -> Progress:
@@ -271,6 +272,7 @@ def _figures(run: Run, places: pipeline.Places) -> Table:
         "archive": "joined and archived",
         "delays": "aggregated by window",
         "alerts": "searched for alerts",
+        "unreadable": "searched for bad ones",
     }
     for name, seconds in run.spark_s.items():
         table.add_row(*_figure(names[name], run.total, seconds))

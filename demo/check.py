@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from demo.flights import airlines, airports
 from demo.pipeline import ALERT_MINUTES
@@ -50,9 +51,8 @@ def daily(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def windows(path: Path) -> pd.DataFrame:
-    """What the query `delays` left: of each window, what the last batch that changed it wrote."""
-    found = ds.dataset(path, partitioning="hive").to_table().to_pandas()
-    found = found.sort_values("batch").drop_duplicates(["day", "origin"], keep="last")
+    """What the query `delays` left: a row for each window."""
+    found = DeltaTable(path).to_pyarrow_table().to_pandas()
     found["day"] = found.day.dt.tz_localize(None).astype("datetime64[ns]")
     numbers = ["flights", "departed", "minutes", "worst"]
     found[numbers] = found[numbers].astype("Int64")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark job: three streaming queries over one stream.
+"""The Spark job: the ready-made pipelines `enrich` and `aggregate`, in one session.
 
-- `archive` joins each flight with the names of its airline and airports, and writes all of them to
-  Parquet, a directory per month. The file sink and the offsets in the checkpoint make that
-  exactly-once.
-- `delays` counts and sums the departure delays per origin and day, in windows over event time.
-- `alerts` publishes a message for each flight that left more than three hours late.
+- `enrich` joins each flight with the names of its airline and airports, writes all of them to
+  Parquet, a directory per month, and publishes an alert for each that left more than three hours
+  late.
+- `aggregate` counts and sums the departure delays per origin and day, in windows over event time,
+  and merges the windows that a batch changed into a Delta table.
 
 The time of an event is the scheduled departure on the clock of the airport. All three origins are
 in New York; their clock is read as if it were UTC, which is the session's zone, so that a window of
@@ -21,29 +21,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo import broker
-from demo.flights import airlines, airports
+from demo.flights import data_dir
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from contextlib import ExitStack
+
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 ALERT_MINUTES = 180
 RECORDS_PER_TRIGGER_MAX = 60_000
-SCHEMA = (
-    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, "
-    "sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, "
-    "origin STRING, dest STRING, air_time INT, distance INT, hour INT, minute INT, "
-    "time_hour STRING"
-)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the job writes."""
+    """Where the job writes: below `lake`, and what it remembers below `state`."""
 
-    archive: Path
-    delays: Path
-    checkpoints: Path
+    lake: Path
+    state: Path
+
+    @property
+    def archive(self) -> Path:
+        """Parquet files of flights, a directory per month."""
+        return self.lake / "flights"
+
+    @property
+    def delays(self) -> Path:
+        """The Delta table of windows."""
+        return self.lake / "delays"
 
 
 def session(scratch: Path) -> SparkSession:
@@ -90,112 +95,33 @@ def _log_config(scratch: Path) -> Path:
     return path
 
 
-def start(spark: SparkSession, url: str, places: Places) -> dict[str, StreamingQuery]:
-    """Start the three queries; they run until they are stopped."""
-    flights = _flights(spark, url)
-    named = _named(spark, flights)
-    return {
-        "archive": (
-            named.writeStream.queryName("archive")
-            .format("parquet")
-            .partitionBy("month")
-            .option("path", str(places.archive))
-            .option("checkpointLocation", str(places.checkpoints / "archive"))
-            .start()
-        ),
-        "delays": (
-            _delays(flights)
-            .writeStream.queryName("delays")
-            .outputMode("update")
-            .option("checkpointLocation", str(places.checkpoints / "delays"))
-            .foreachBatch(lambda changed, batch: _keep(changed, batch, places.delays))
-            .start()
-        ),
-        "alerts": (
-            _alerts(named)
-            .writeStream.queryName("alerts")
-            .format("amqp")
-            .option("uri", url)
-            .option("exchange", broker.ALERTS)
-            .option("checkpointLocation", str(places.checkpoints / "alerts"))
-            .start()
-        ),
-    }
+def start(
+    stack: ExitStack, spark: SparkSession, url: str, places: Places
+) -> dict[str, StreamingQuery]:
+    """Start the queries of both pipelines; they run until they are stopped."""
+    from headrace.pipeline.load import load
+    from headrace.pipeline.run import Run
+    from headrace.pipeline.state import State
 
-
-def _flights(spark: SparkSession, url: str) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    records = (
-        spark.readStream.format("amqp")
-        .option("uri", url)
-        .option("stream", broker.STREAM)
-        .option("startingOffsets", "earliest")
-        .option("maxRecordsPerTrigger", RECORDS_PER_TRIGGER_MAX)
-        .schema("body BINARY, routing_key STRING, stream STRING, offset BIGINT")
-        .load()
-    )
-    flight = f.from_json(f.col("body").cast("string"), SCHEMA, {"mode": "FAILFAST"})
-    return records.select("offset", "stream", "routing_key", flight.alias("flight")).select(
-        "offset",
-        "stream",
-        "routing_key",
-        "flight.*",
-        f.expr(
-            "make_timestamp(flight.year, flight.month, flight.day, flight.hour, flight.minute, 0)"
-        ).alias("departure"),
-    )
-
-
-def _named(spark: SparkSession, flights: DataFrame) -> DataFrame:
-    """The flights with the names of airlines and airports; unknown ones stay without a name."""
-    from pyspark.sql import functions as f
-
-    carriers = spark.createDataFrame(airlines()).toDF("carrier", "airline")
-    places = spark.createDataFrame(airports()[["faa", "name", "lat", "lon"]])
-    origins = places.toDF("origin", "origin_name", "origin_lat", "origin_lon")
-    destinations = places.toDF("dest", "dest_name", "dest_lat", "dest_lon")
-    return (
-        flights.join(f.broadcast(carriers), "carrier", "left")
-        .join(f.broadcast(origins), "origin", "left")
-        .join(f.broadcast(destinations), "dest", "left")
-    )
-
-
-def _delays(flights: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return (
-        flights.withWatermark("departure", "2 days")
-        .groupBy(f.window("departure", "1 day"), "origin")
-        .agg(
-            f.count("*").alias("flights"),
-            f.count("dep_delay").alias("departed"),
-            f.sum("dep_delay").alias("minutes"),
-            f.max("dep_delay").alias("worst"),
-        )
-        .select(
-            f.col("window.start").alias("day"), "origin", "flights", "departed", "minutes", "worst"
-        )
-    )
-
-
-def _keep(changed: DataFrame, batch: int, path: Path) -> None:
-    """Write the windows that a batch changed; the same batch again overwrites itself."""
-    changed.coalesce(1).write.mode("overwrite").parquet(str(path / f"batch={batch}"))
-
-
-def _alerts(named: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    said = ["carrier", "flight", "airline", "origin", "origin_name", "dest", "dest_name"]
-    said += ["departure", "dep_delay"]
-    return named.where(f.col("dep_delay") > ALERT_MINUTES).select(
-        f.to_json(f.struct(*said)).alias("value"),
-        f.concat_ws(".", f.lit("alerts"), "origin", "carrier").alias("routing_key"),
-        f.struct(
-            f.lit("application/json").alias("content_type"),
-            # The same for the same flight, however often Spark runs a batch.
-            f.concat_ws(":", "stream", "offset").alias("message_id"),
-        ).alias("properties"),
-    )
+    queries: dict[str, StreamingQuery] = {}
+    for name in ("enrich", "aggregate"):
+        parameters = {
+            "URL": url,
+            "STREAM": broker.STREAM,
+            "PATH_TO": str(places.lake),
+            "STATE": str(places.state / name),
+            "TRIGGER": "0 seconds",
+            "BATCH_RECORDS": str(RECORDS_PER_TRIGGER_MAX),
+        }
+        if name == "enrich":
+            parameters |= {
+                "AIRLINES": str(data_dir() / "airlines.csv"),
+                "AIRPORTS": str(data_dir() / "airports.csv"),
+                "ALERTS": broker.ALERTS,
+                "MINUTES": str(ALERT_MINUTES),
+            }
+        pipeline = load(f"ready:{name}", parameters)
+        state = State(pipeline.state)
+        stack.enter_context(state.held())
+        queries |= Run(spark, pipeline, state).start()
+    return queries
