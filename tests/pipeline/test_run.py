@@ -296,6 +296,18 @@ def test_an_archive_is_replayed_as_it_was(
         assert new is not None
         for one in dataclasses.fields(Message):
             assert getattr(new, one.name) == getattr(old, one.name), one.name
+    # And by Spark, with a condition: a run of its own, and no second one.
+    again = f"{name}.exchange"
+    with connection.channel() as channel:
+        channel.declare_exchange(again, "fanout")
+        channel.bind_queue(f"{name}.again", again)
+        more = {"FROM": "lake", "EXCHANGE": again, "WHERE": "properties.message_id = 'm'"}
+        assert run(at(tmp_path, "replay", URL=uri, **more)).state == "finished"
+        run(at(tmp_path, "replay", URL=uri, **more))
+        new = channel.get(f"{name}.again", no_ack=True)
+        assert new is not None
+        assert (new.body, new.message_id, new.routing_key) == (b"b", "m", name)
+        assert new.message_count == 0
 
 
 def test_a_queue_is_archived_once(
@@ -376,6 +388,28 @@ def test_reset_shows_and_rewinds(
         checkpoint.plan(pipeline, state, "lake", None, {"x": 1})
     checkpoint.apply(state, checkpoint.plan(pipeline, state, "lake", None, {}))
     assert checkpoint.names(state) == []
+
+
+def test_what_spark_refuses_is_told_without_secrets(
+    make: Make, run: RunIt, spark: SparkSession, tmp_path: Path
+) -> None:
+    text = f"""{HEAD}
+        [[steps]]
+        name = "wrong"
+        sql = "SELECT bod FROM messages"
+        [sinks.lake]
+        from = "wrong"
+        type = "json"
+        path = "lake"
+    """
+    uri = "amqp://ada:hunter2@127.0.0.1:1/"
+    with pytest.raises(PipelineError, match=r"step 'wrong': .*`bod`") as caught:
+        run(make(text, URI=uri, NAME="x"))
+    told = str(caught.value) + (tmp_path / ".headrace" / "test" / "status.json").read_text()
+    right = make(text.replace("bod ", "body "), URI=uri, NAME="x")
+    told += "".join(plan for _, plan in plans(spark, right, extended=True))
+    assert "StreamingRelation" in told
+    assert "hunter2" not in told
 
 
 def test_files_become_other_files(

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from headrace.cli.pipelines import pipeline
-from headrace.pipeline.display import line, table
+from headrace.pipeline.display import line, showing, table
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.progress import lag, reason
 from headrace.pipeline.state import QueryStatus, State
@@ -49,6 +51,25 @@ def test_a_run_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
     assert table(status).row_count == 1
     told_line = "lake: running, batch 3, 40 rows, 2/s in, 2/s done, lag 7, 0.2 s"
     assert line(status.queries[0]) == told_line
+
+
+def test_progress_is_shown_to_people_and_to_logs(tmp_path: Path) -> None:
+    status = State(tmp_path).begin("orders", "p.toml")
+    status.queries.append(QueryStatus("lake", ["lake"], "running", 3, 40))
+    for terminal in (True, False):
+        screen = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+        with showing(screen) as show:
+            show(status)
+            show(status)
+            status.queries[0].state, status.queries[0].error = "failed", "no space"
+            show(status)
+        shown = screen.file.getvalue()  # type: ignore[attr-defined]  # It is the one above.
+        assert "lake" in shown
+        if not terminal:
+            assert len(shown.splitlines()) == 2
+        else:
+            assert "no space" in shown
+        status.queries[0].state, status.queries[0].error = "running", ""
 
 
 def test_lag_is_what_the_streams_have_beyond_the_query() -> None:

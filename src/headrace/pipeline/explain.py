@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.pipeline import graph
-from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.errors import PipelineError, redacted
 from headrace.pipeline.progress import reason
 from headrace.pipeline.run import queries_of
 from headrace.pipeline.session import patiently
 from headrace.pipeline.settings import AmqpSource, Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def described(pipeline: Pipeline) -> Iterator[str]:
@@ -59,11 +57,21 @@ def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterato
         sources = patiently(lambda: graph.source_frames(spark, pipeline))
         frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
         for name in pipeline.sinks:
-            told = io.StringIO()
-            with contextlib.redirect_stdout(told):
-                graph.of_sink(pipeline, frames, name).explain(extended=extended)
-            yield name, told.getvalue().strip()
+            plan = _plan(graph.of_sink(pipeline, frames, name), extended=extended)
+            yield name, redacted(plan)
     except PipelineError:
         raise
     except Exception as error:  # noqa: BLE001  # Spark has many; its sentence is shown.
         raise PipelineError(reason(str(error))) from None
+
+
+def _plan(frame: DataFrame, *, extended: bool) -> str:
+    """What Spark makes of a frame; of one that streams only what the query means, with types.
+
+    How it is run is decided batch by batch.
+    """
+    execution = frame._jdf.queryExecution()
+    if frame.isStreaming:
+        plan = f"== Analyzed Logical Plan ==\n{execution.analyzed().treeString()}"
+        return plan + f"\n== Columns ==\n{frame.schema.treeString()}" if extended else plan
+    return str(execution.toString() if extended else execution.simpleString())

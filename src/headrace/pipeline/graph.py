@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.check import amqp_source_options, spark_options
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.progress import reason
 from headrace.pipeline.settings import (
     AmqpSink,
     AmqpSource,
@@ -62,8 +64,21 @@ def build(
     for name, frame in sources.items():
         _add(frames, pipeline, name, frame)
     for step in pipeline.steps:
-        _add(frames, pipeline, step.name, _step(spark, frames, step))
+        with _about(f"step {step.name!r}"):
+            frame = _step(spark, frames, step)
+        _add(frames, pipeline, step.name, frame)
     return frames
+
+
+@contextmanager
+def _about(what: str) -> Iterator[None]:
+    """Spark's refusals, with what they are about: its own texts show whole plans."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        raise PipelineError(f"{what}: {reason(str(error))}") from None
 
 
 def of_sink(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
@@ -87,6 +102,8 @@ def _add(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -> Non
     from pyspark.sql import functions as f
 
     for rule in pipeline.rules_of(name):
+        with _about(f"rule {rule.name!r}"):
+            frame.where(f"({rule.check})")
         holds = f.coalesce(f.expr(f"({rule.check})"), f.lit(False))
         frames.refused[rule.name] = frame.where(~holds)
         if rule.action == "fail":

@@ -7,6 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.pipeline.errors import redacted
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -80,4 +82,4 @@ def reason(text: str) -> str:
         chosen = causes[-1].removeprefix("Caused by: ")
     else:
         chosen = lines[0] if lines else ""
-    return chosen.strip()[:REASON_CHARACTERS_MAX]
+    return redacted(chosen.strip())[:REASON_CHARACTERS_MAX]

@@ -109,6 +109,8 @@ class Run:
         except BaseException as error:
             status.state = "failed"
             status.error = _told(error)
+            if _is_of_spark(error):  # Its texts show whole plans, with the options of sources.
+                raise PipelineError(status.error) from None
             raise
         finally:
             self._end()
@@ -361,6 +363,13 @@ class Run:
 def _started(writer: Any) -> StreamingQuery:
     query: StreamingQuery = writer.start()
     return query
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, Py4JError | PySparkException)
 
 
 def _batch(query: StreamingQuery) -> int:
