@@ -96,6 +96,7 @@ class History:
     values: int = 0
     outcomes: int = 0
     lives: int = 0
+    returned: int = 0
     full_seen: int = 0
 
     def __post_init__(self) -> None:
@@ -145,6 +146,8 @@ class History:
             self.decide(self.random.choice(list(self.branches.values())))
         elif pick < 0.52:
             self.change()
+        elif pick < 0.58:
+            self.give_back()
         for _ in range(self.random.randrange(6)):
             self.publish()
         for _ in range(self.random.randrange(8)):
@@ -229,6 +232,29 @@ class History:
         fact.settled = NEVER - 1
         fact.settled_by = self.transaction
         self.unflushed.append(fact)
+
+    def give_back(self) -> None:
+        """Return what a queue had settled to its place, as the release of a lease does."""
+        settled = [f for f in self.facts.values() if f.settled < NEVER and not f.dropped]
+        if self.journal.full or not settled:
+            return
+        fact = self.random.choice(settled)
+        message = new_message(b"\x01e\x01k\x00\x00" + fact.body, 4, len(fact.body))
+        message.seq, message.priority = fact.seq, fact.priority
+        message.deadline_ms = fact.deadline_ms
+        message.position = self.journal.give_back(message, 1234, fact.queue.to_bytes(4, "big"))
+        message.flags |= PERSISTENT
+        self.flushed()
+        self.facts[fact.queue, fact.seq] = Fact(
+            fact.seq,
+            fact.queue,
+            fact.body,
+            fact.priority,
+            fact.deadline_ms,
+            message,
+            self.journal.appended,
+        )
+        self.returned += 1
 
     def in_transaction(self) -> None:
         self.begin()
