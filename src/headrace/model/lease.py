@@ -95,6 +95,8 @@ class Lease(Stream):
             if octets > octets_max and (count or not one):
                 octets -= len(data)
                 source.put_back(message)
+                if self.tally.memory_used > self.tally.memory_max:
+                    source.page_out(message)
                 full = True
                 break
             arrived_ms = store.arrival(message)

@@ -7,7 +7,8 @@ from headrace.store.stream_log cimport DiskStreamLog
 
 cdef class DiskLeaseLog(DiskStreamLog):
     cdef public object render
-    cdef public unsigned long long pending
+    cdef public unsigned long long floor
+    cdef public object waiting
 
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
     cpdef list read_raw(self, unsigned long long offset, Py_ssize_t octets_max)

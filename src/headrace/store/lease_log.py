@@ -6,6 +6,7 @@ only when the fact that says how far the lease is settled is durable: a crash be
 lease back as it was, with all its messages.
 """
 
+from collections import deque
 from typing import Any
 
 import cython
@@ -31,7 +32,8 @@ class DiskLeaseLog(DiskStreamLog):
             StoreError, OSError: it cannot be read.
         """
         self.render: Any = as_it_is
-        self.pending = 0  # Where the log must be durable before files below ``first_offset`` go.
+        self.floor = 0  # It is durable that nothing below is wanted;
+        self.waiting: deque[tuple[int, int]] = deque()  # and when this is so of (position, offset).
         DiskStreamLog.__init__(
             self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)
         )
@@ -47,17 +49,18 @@ class DiskLeaseLog(DiskStreamLog):
         """See :class:`LeaseLog`."""
         if offset > self.first_offset:
             self.first_offset = offset
-            self.pending = position
+            self.waiting.append((position, offset))
         self.trim(0)
 
     def trim(self, now_ms: int) -> None:
         """Remove the segments that nobody needs."""
+        waiting = self.waiting
+        while waiting and waiting[0][0] <= self.journal.synced:
+            self.floor = waiting.popleft()[1]
         segments = self.segments
-        if len(segments) < 2 or self.pending > self.journal.synced:
-            return
         gone = 0
         while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
-            if segments[gone + 1].first_offset > self.first_offset:
+            if segments[gone + 1].first_offset > self.floor:
                 break
             gone += 1
         if not gone:
