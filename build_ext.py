@@ -34,6 +34,8 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/lease_log.py",
     "headrace/model/lease.py",
     "headrace/model/view.py",
+    "headrace/model/held.py",
+    "headrace/model/work.py",
     "headrace/protocol/output.py",
     "headrace/protocol/endpoint.py",
     "headrace/protocol/content.py",

@@ -154,6 +154,6 @@ def test_a_purge_spares_what_is_prepared_after_a_restart_too() -> None:
 
 
 def test_records_tell_what_they_were_given() -> None:
-    one = Prepared(X.encode(), 5, True, [1, 1 << 40], [(7, 1 << 41, 2)])
+    one = Prepared(X.encode(), 5, True, [(1, 7), (1 << 40, 1)], [(7, 1 << 41, 2)])
     assert Prepared.decode(one.encode()) == one
     assert read_decided(decided(b"xid", 4, 1234)) == (b"xid", 4, 1234)

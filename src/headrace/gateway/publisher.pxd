@@ -8,6 +8,7 @@ from headrace.model.message cimport C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Consumer, Queue
 from headrace.model.tally cimport Tally
+from headrace.model.work cimport Work
 from headrace.protocol.content cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport cut, get16, get32, same
 from headrace.wire.properties cimport BasicScan, scan_basic
@@ -46,7 +47,7 @@ cdef class Publisher(Peer):
         unsigned long long body_size
     )
     @cython.locals(flags=cython.uint, size=cython.uint, route=Route, bits=cython.uint,
-                   refused=cython.int)
+                   refused=cython.int, data=bytes)
     cdef publish(
         self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end, unsigned long long body_size, tuple parts
@@ -101,11 +102,13 @@ cdef class Publisher(Peer):
         self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t end,
         Py_ssize_t address_len, Py_ssize_t header, unsigned long long body_size, tuple parts
     )
-    @cython.locals(route=Route, queue=Queue, message=Message, bits=cython.uint, size=Py_ssize_t)
+    @cython.locals(queue=Queue, message=Message, bits=cython.uint, work=Work)
     cdef publish_in_branch(
         self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
-        unsigned long long body_size, tuple parts
+        unsigned long long body_size, tuple parts, Route route
     )
+    @cython.locals(size=Py_ssize_t, route=Route)
+    cdef Route branch_route(self, bytes data, Py_ssize_t address_len, Py_ssize_t header)
     @cython.locals(store=Store)
     cpdef commit(self, Channel channel)
     @cython.locals(route=Route, bits=cython.uint)

@@ -7,7 +7,7 @@ flags say whether anything in it matters to us, and then each queue either hands
 straight to a waiting consumer's output or gets a Message around one copy of them.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -27,10 +27,14 @@ from headrace.gateway.context import Context
 from headrace.gateway.copies import route_copies, take_copies
 from headrace.gateway.numbered import take_number
 from headrace.gateway.reply_to import reply_name
+from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
 from headrace.protocol.connection_0_x import Role, framed
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
+
+if TYPE_CHECKING:
+    from headrace.model.work import Work
 
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
@@ -141,9 +145,21 @@ class Publisher(Peer):
             or route.generation != self.tally.generation
             or not same(route.key, d, args, args + address_len)
         ):
+            if channel.dtx:
+                data = cut(d, args, end)
+                self.publish_in_branch(
+                    channel, data, address_len, header - args, body_size, parts, None
+                )
+                return
             route = self.find_route(cut(d, args, args + address_len), d, header + 7, size)
         bits = d[args + address_len]
         if channel.tx:
+            if channel.dtx:
+                data = cut(d, args, end)
+                self.publish_in_branch(
+                    channel, data, address_len, header - args, body_size, parts, route
+                )
+                return
             self.publish_later(channel, d, args, end, address_len, header, body_size, parts)
             return
         refused = 0
@@ -540,7 +556,9 @@ class Publisher(Peer):
         """In a transaction: keep the publish for the commit."""
         if channel.dtx:
             data = cut(d, args, end)
-            self.publish_in_branch(channel, data, address_len, header - args, body_size, parts)
+            self.publish_in_branch(
+                channel, data, address_len, header - args, body_size, parts, None
+            )
             return
         channel.tx_octets += body_size + end - args
         if channel.tx_octets > TX_OCTETS_MAX:
@@ -572,17 +590,20 @@ class Publisher(Peer):
         header: int,
         body_size: int,
         parts: tuple[bytes, ...] | None,
+        route: Route | None,
     ) -> None:
-        """Route a publish now, and leave it to the channel's transaction branch."""
-        work = check_branch(channel)
+        """Route a publish now, if it is not yet, and leave it to the channel's branch."""
+        work: Work = check_branch(channel)
         if self.publishing is not None:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, NO_NUMBERS)
-        size = get32(data, header + 3)
-        if self.copies is None:
-            route = self.find_route(data[:address_len], data, header + 7, size)
-        else:
-            payload = data[header + 7 : header + 7 + size]
-            route = route_copies(self, data[:address_len], self.copies, payload)
+        if route is None:
+            try:
+                route = self.branch_route(data, address_len, header)
+            except (AmqpError, ModelError) as error:
+                if not work.counts:
+                    raise
+                work.note(flaw_of(error))
+                return
         bits = data[address_len]
         queues = route.queues
         if bits & 2:
@@ -596,6 +617,10 @@ class Publisher(Peer):
                 message.flags = C_LARGE
                 message.parts = parts
             work.publish(message, queues, self.mode == 2)
+            if work.counts:
+                work.seen += 1
+        elif work.counts:
+            work.note("no queue gets it" if bits else "")
         elif bits & 1 and route.count == 0:
             self.send_back(
                 channel, NO_ROUTE, "NO_ROUTE", data, 0, address_len, header, len(data), parts
@@ -612,6 +637,15 @@ class Publisher(Peer):
                 len(data),
                 parts,
             )
+
+    def branch_route(self, data: bytes, address_len: int, header: int) -> Route:
+        """Return the route of a publish that a branch will make happen."""
+        size = get32(data, header + 3)
+        if self.copies is None:
+            return self.find_route(data[:address_len], data, header + 7, size)
+        payload = data[header + 7 : header + 7 + size]
+        route: Route = route_copies(self, data[:address_len], self.copies, payload)
+        return route
 
     def commit(self, channel: Channel) -> None:
         """Make a transaction happen, and answer once it is durable."""
@@ -702,6 +736,11 @@ class Publisher(Peer):
             )
         else:
             self.spread(route, data, 0, address_len, len(data), body_size, parts)
+
+
+def flaw_of(error: AmqpError | ModelError) -> str:
+    """Return what is wrong with a publish, in words."""
+    return error.reply_text if isinstance(error, AmqpError) else error.text
 
 
 def join_parts(start: bytes, parts: tuple[bytes, ...]) -> bytes:

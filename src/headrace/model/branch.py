@@ -32,18 +32,10 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
+from headrace.model.held import Held, weight
 from headrace.model.lanes import lane_of
-from headrace.model.message import (
-    GONE,
-    KIND_FILE,
-    KIND_MASK,
-    PAGED,
-    PERSISTENT,
-    REDELIVERED,
-    SCRATCH,
-)
-from headrace.model.tally import MESSAGE_OVERHEAD, PAGED_WEIGHT
-from headrace.model.work import REQUEUE, Publish, Settle, Work, settle_all
+from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
+from headrace.model.work import REQUEUE, Settle, Work, settle_all
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
@@ -57,6 +49,7 @@ ID_OCTETS_MAX = 255  # Of either half of an xid (vbin8).
 FORMAT_MAX = 0xFFFFFFFF
 TIMEOUT_DEFAULT_S = 3600  # From start to prepare or outcome.
 TIMEOUT_MAX_S = 7 * 86400
+STAGED = 0x48525342  # The format of the xids of staged batches (model.staged).
 KEPT_MS = 600_000  # How long a branch that failed stays known without an outcome.
 
 
@@ -78,6 +71,7 @@ class State(Enum):
 
     ACTIVE = "active"
     PREPARED = "prepared"
+    COMMITTING = "being committed"
     COMPLETED = "heuristically completed"
 
 
@@ -157,7 +151,7 @@ class Branch:
         self.suspended: set[Worker] = set()
         self.timeout_s = TIMEOUT_DEFAULT_S
         self.since_ms = vhost.tally.now_ms  # When it took this state.
-        self.publishes: list[Publish] = []  # When prepared.
+        self.publishes = Held()  # When prepared.
         self.settles: list[Settle] = []
 
     def __repr__(self) -> str:
@@ -176,6 +170,7 @@ class Branches:
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
         self._known: dict[Xid, Branch] = {}
+        self._global: dict[tuple[int, bytes], dict[Branch, None]] = {}
         self._of: dict[Worker, dict[Branch, None]] = {}
 
     def __contains__(self, xid: Xid) -> bool:
@@ -257,17 +252,18 @@ class Branches:
 
     # --- Outcomes -----------------------------------------------------------------------------
 
-    def prepare(self, xid: Xid) -> Status:
+    def prepare(self, xid: Xid, *, keep_empty: bool = False) -> Status:
         """Make sure that a branch can be committed or rolled back whatever happens.
 
-        The answer may be given when the store's ``synced`` has reached ``appended``.
+        A branch without work is done with, unless ``keep_empty``. The answer may be given when
+        the store's ``synced`` has reached ``appended``.
         """
         branch = self._settled_by_all(xid)
         if branch.state is not State.ACTIVE:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         if branch.failed:
             return branch.failed
-        if not branch.work:
+        if not branch.work and not keep_empty:
             self._remove(branch)
             return Status.RDONLY
         if self.vhost.store.full:
@@ -290,6 +286,8 @@ class Branches:
             return Status.OK
         if one_phase:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        if branch.state is State.COMMITTING:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
         if branch.state is State.COMPLETED:
             return branch.decided
         return self._do(branch, Status.HEURHAZ if branch.damaged else Status.OK)
@@ -299,6 +297,8 @@ class Branches:
         branch = self._settled_by_all(xid)
         if branch.state is State.COMPLETED:
             return branch.decided
+        if branch.state is State.COMMITTING:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
         if branch.state is State.PREPARED:
             self._undo(branch, Status.OK)
             return Status.OK
@@ -330,9 +330,14 @@ class Branches:
         self._undo(branch, status)
         return status
 
+    def done(self, branch: Branch) -> None:
+        """The work of a branch whose commit is in the store has happened."""
+        self._finish(branch, Status.OK)
+
     def recover(self) -> list[Xid]:
         """Return the xids that are prepared or heuristically completed."""
-        return [b.xid for b in self._known.values() if b.state is not State.ACTIVE]
+        states = (State.PREPARED, State.COMPLETED)
+        return [b.xid for b in self._known.values() if b.state in states]
 
     def forget(self, xid: Xid) -> None:
         """The coordinator knows what an operator decided: the xid is free again."""
@@ -354,6 +359,10 @@ class Branches:
     def get_timeout(self, xid: Xid) -> int:
         """Return the timeout of a branch in seconds."""
         return self.find(xid).timeout_s
+
+    def of(self, xid_format: int, global_id: bytes) -> list[Branch]:
+        """Return the branches of one global transaction, in the order of their start."""
+        return list(self._global.get((xid_format, global_id), ()))
 
     def find(self, xid: Xid) -> Branch:
         """Return a branch."""
@@ -384,7 +393,7 @@ class Branches:
                     branch.settles.append(Settle(queue, message, outcome))
                 else:
                     branch.damaged = True
-            self._known[branch.xid] = branch
+            self._add(branch)
 
     def _restore_publish(
         self, branch: Branch, message: Message, ids: list[int], queues: dict[int, Queue]
@@ -409,7 +418,7 @@ class Branches:
         for queue in there:
             queue.held_count += 1
         self.vhost.tally.memory_used += weight(message)
-        branch.publishes.append(Publish(message, there, True))
+        branch.publishes.add(message, there, True)
 
     def close(self) -> None:
         """The broker stops: undo what is not prepared."""
@@ -427,7 +436,9 @@ class Branches:
             raise NotAllowed("the xid is too long")
         if len(self._known) >= BRANCHES_MAX:
             raise ResourceError(f"more than {BRANCHES_MAX} transaction branches")
-        branch = self._known[xid] = Branch(xid, self.vhost)
+        branch = Branch(xid, self.vhost)
+        branch.work.counts = xid.format == STAGED
+        self._add(branch)
         self._expect(branch, branch.timeout_s * 1000)
         return branch
 
@@ -480,15 +491,25 @@ class Branches:
         self._remove(branch)
         return 0
 
+    def _add(self, branch: Branch) -> None:
+        xid = branch.xid
+        self._known[xid] = branch
+        self._global.setdefault((xid.format, xid.global_id), {})[branch] = None
+
     def _remove(self, branch: Branch) -> None:
         branch.work.dead = True
-        self._known.pop(branch.xid, None)
+        xid = branch.xid
+        if self._known.pop(xid, None) is not None:
+            siblings = self._global[xid.format, xid.global_id]
+            del siblings[branch]
+            if not siblings:
+                del self._global[xid.format, xid.global_id]
         self.vhost.agenda.remove(("branch", self, branch.xid))
 
     def _finish(self, branch: Branch, status: Status) -> None:
         """The work is done or undone: keep the decision if it was an operator's."""
         branch.work.let_go(branch.publishes)
-        branch.publishes, branch.settles = [], []
+        branch.publishes, branch.settles = Held(), []
         branch.since_ms = self.vhost.tally.now_ms
         if status:
             branch.state, branch.decided = State.COMPLETED, status
@@ -502,20 +523,10 @@ class Branches:
         branch.work.dead = True
         branch.state = State.PREPARED
         branch.since_ms = tally.now_ms
-        kept = []
         store.begin()
         try:
-            for message, queues, persistent in branch.publishes:
-                message.seq = tally.next_seq
-                tally.next_seq += 1
-                for queue in queues:
-                    queue.held_count += 1
-                ids = b"".join([q.id_bytes for q in queues if q.durable and not q.deleted])
-                if persistent and ids:
-                    message.position = store.publish_message(message, tally.now_ms, ids)
-                if message.position:
-                    message.flags |= PERSISTENT
-                    kept.append(message.seq)
+            kept = branch.publishes.keep(store, tally)
+            branch.damaged = branch.publishes.lost > 0
             settles = [
                 (queue.id, message.seq, outcome)
                 for queue, message, outcome in branch.settles
@@ -524,24 +535,15 @@ class Branches:
             store.prepare(branch.xid.encode(), kept, settles)
         finally:
             store.commit()
-        for message, _, _ in branch.publishes:
-            crowded = tally.memory_used > tally.memory_max
-            if message.position and crowded and message.flags & KIND_MASK != KIND_FILE:
-                store.page_out(message)
-            tally.memory_used += weight(message)
+        branch.publishes.store_away(store, tally)
 
     def _do(self, branch: Branch, status: Status) -> Status:
         """Make the work of a prepared branch happen; return what became of it."""
         store, tally = self.vhost.store, self.vhost.tally
         store.begin()
         try:
-            for message, queues, _ in branch.publishes:
-                tally.memory_used -= weight(message)
-                for queue in queues:
-                    queue.held_count -= 1
-                    if not self._admit(message, queue):
-                        status = Status.HEURHAZ
-            tally.published += len(branch.publishes)
+            if branch.publishes.admit(0, len(branch.publishes), store, tally, False):
+                status = Status.HEURHAZ
             settle_all(branch.settles)
             store.decide(branch.xid.encode(), status, tally.now_ms)
         finally:
@@ -554,56 +556,9 @@ class Branches:
         store, tally = self.vhost.store, self.vhost.tally
         store.begin()
         try:
-            for message, queues, _ in branch.publishes:
-                tally.memory_used -= weight(message)
-                for queue in queues:
-                    queue.held_count -= 1
-                    self._disown(message, queue)
+            branch.publishes.drop(0, len(branch.publishes), store, tally)
             settle_all([settle._replace(outcome=REQUEUE) for settle in branch.settles])
             store.decide(branch.xid.encode(), status, tally.now_ms)
         finally:
             store.commit()
         self._finish(branch, status)
-
-    def _admit(self, message: Message, queue: Queue) -> bool:
-        """Let a queue have a message that was held for it; false if that cannot be read."""
-        if queue.deleted:
-            self._disown(message, queue)
-            return True
-        store = self.vhost.store
-        kept = message.position != 0 and queue.durable and not queue.is_stream
-        if message.flags & PAGED and not kept:
-            try:
-                store.load(message)
-            except OSError as error:
-                log.error("branch %s: a message cannot be read and is lost: %s", self, error)
-                self._disown(message, queue)
-                return False
-        twin = message.copy()
-        kind = message.flags & KIND_MASK
-        twin.seq = message.seq
-        twin.flags = message.flags & ~(REDELIVERED | SCRATCH | GONE)
-        if kept:
-            twin.position = message.position
-        else:
-            twin.flags &= ~PERSISTENT
-        lane_of(queue, kind).admit(twin)
-        if queue.is_stream:
-            self._disown(message, queue)
-        return True
-
-    def _disown(self, message: Message, queue: Queue) -> None:
-        """A queue does not owe a message that was held for it any more."""
-        if not message.position or not queue.durable:
-            return
-        if queue.deleted:
-            self.vhost.store.forget(queue.id, message.position)
-        else:
-            self.vhost.store.settle(queue.id, message.seq, message.position)
-
-
-def weight(message: Message) -> int:
-    """Return the octets of memory that a held message is counted with."""
-    if message.flags & PAGED:
-        return PAGED_WEIGHT
-    return message.body_size + MESSAGE_OVERHEAD

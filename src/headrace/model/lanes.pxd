@@ -18,7 +18,7 @@ cdef class FileLane(Lane):
     cpdef hold(self, Message message)
     cpdef int offer(self, Message message) except -1
     cpdef give(self, Consumer consumer, Message message)
-    cpdef admit(self, Message message)
+    cpdef admit(self, Message message, bint promised=*)
     cpdef restore(self, Message message, long long arrived_ms)
     cpdef bint restore_held(self, Message message) except -1
     cpdef bint find_body(self, Message message) except -1

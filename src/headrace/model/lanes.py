@@ -90,9 +90,9 @@ class FileLane(Lane):
         self.hold(message)
         Queue.give(self, consumer, message)
 
-    def admit(self, message: Message) -> None:
+    def admit(self, message: Message, promised: bool = False) -> None:
         self.hold(message)
-        Queue.admit(self, message)
+        Queue.admit(self, message, promised)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         if self.find_body(message):

@@ -64,7 +64,7 @@ class Lease(Stream):
         """Nobody publishes here."""
         return 0
 
-    def admit(self, message: Message) -> None:
+    def admit(self, message: Message, promised: bool = False) -> None:
         """Nobody publishes here."""
 
     def take_some(self, messages_max: int, octets_max: int, one: bool) -> tuple[int, int, bool]:

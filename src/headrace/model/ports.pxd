@@ -37,6 +37,7 @@ cdef class Store:
     cpdef load(self, Message message)
     cpdef release(self, Message message)
     cpdef kick(self)
+    cpdef relieve(self)
     cpdef recover(self)
     cpdef woken(self)
     cpdef rest(self, marks)

@@ -139,6 +139,9 @@ class Store:
     def kick(self) -> None:
         """End of a turn of the event loop: start writing what was appended."""
 
+    def relieve(self) -> None:
+        """While :meth:`recover` goes on: write, and wait for it, when much is to be written."""
+
     def recover(self) -> Iterable[tuple[int, Message, int]]:
         """Give every message that survived, in order of ``seq``: (queue id, message, arrived_ms).
 

@@ -114,7 +114,10 @@ cdef class Queue:
     @cython.locals(consumer=Consumer)
     cpdef int offer(self, Message message) except -1
     cdef turn_away(self, Message message)
-    cpdef admit(self, Message message)
+    @cython.locals(refused=cython.bint)
+    cpdef admit(self, Message message, bint promised=*)
+    @cython.locals(ring=Ring, last=Message)
+    cdef bint is_newest(self, Message message) except -1
     cpdef give(self, Consumer consumer, Message message)
     @cython.locals(message=Message)
     cpdef Message get(self, Consumer getter)

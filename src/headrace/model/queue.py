@@ -261,19 +261,36 @@ class Queue:
         if message.position:
             self.store.settle(self.id, message.seq, message.position)
 
-    def admit(self, message: Message) -> None:
-        """Take an arrival that has a place already, from when its transaction was prepared."""
-        if self.limited and self.refuses(message.body_size) and self.taker() is None:
+    def admit(self, message: Message, promised: bool = False) -> None:
+        """Take an arrival that has a place already, from when its transaction was prepared.
+
+        With ``promised`` there was room for it then, and it is not turned away now.
+        """
+        refused = self.limited and not promised and self.refuses(message.body_size)
+        if refused and self.taker() is None:
             self.turn_away(message)
             return
         self.published += 1
         if self.message_ttl_ms >= 0:
             self.limit_life(message, self.tally.now_ms)
         self.tally.memory_used += self.weight(message)
-        self.put_back(message)
+        if self.is_newest(message):
+            self.push(message)
+        else:
+            self.put_back(message)
         if message.deadline_ms:
             self.watch(message)
         self.drain()
+
+    def is_newest(self, message: Message) -> bool:
+        """Tell whether a message's place is behind all that wait in the lowest level's ring."""
+        if self.level(message.priority) != 0:
+            return False
+        ring = self.ring
+        if ring is None or ring.count == 0:
+            return True
+        last = ring.at(ring.count - 1)
+        return last is not None and last.seq < message.seq
 
     def give(self, consumer: Consumer, message: Message) -> None:
         """Take a message for the consumer that :meth:`taker` named just now."""

@@ -63,7 +63,7 @@ cdef class Stream(Queue):
     cpdef long long trim(self, long long now_ms) except -1
     @cython.locals(log=StreamLog, before=cython.longlong)
     cpdef pin(self, long long offset, long long octets_max)
-    cpdef admit(self, Message message)
+    cpdef admit(self, Message message, bint promised=*)
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong)
     cdef serve(self, Consumer consumer)

@@ -244,8 +244,26 @@ class Stream(Queue):
             self.wake()
         return 0
 
-    def admit(self, message: Message) -> None:
+    def admit(self, message: Message, promised: bool = False) -> None:
         self.offer(message)
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        """Append what a transaction was to publish here, which was committed just before the end.
+
+        The store has the message, and the log does not have it yet: that changes at once.
+        """
+        store = self.store
+        store.begin()
+        try:
+            store.load(message)
+            self.offer(message)
+        except OSError as error:
+            log.error("stream %r: a message cannot be read and is lost: %s", self.name, error)
+        finally:
+            store.settle(self.id, message.seq, message.position)
+            store.commit()
+        message.data = None
+        store.relieve()
 
     def trim(self, now_ms: int) -> int:
         """Drop what is too old; return when to look again, 0 when age does not matter."""

@@ -12,10 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import cython
+
 from headrace.model.errors import IllegalState, ResourceError
-from headrace.model.message import KIND_FILE, KIND_MASK
+from headrace.model.held import Held
 from headrace.model.queue import Consumer, Queue
-from headrace.model.tally import MESSAGE_OVERHEAD
+
+if not cython.compiled:
+    from headrace.model.message import KIND_FILE as C_KIND_FILE
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
+    from headrace.model.tally import PAGED_WEIGHT as C_PAGED_WEIGHT
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
@@ -28,14 +35,6 @@ ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
 ACCEPT = 0  # The message is done with.
 REQUEUE = 1  # It returns to its place.
 DISCARD = 2  # It is rejected for good, and dead-lettered.
-
-
-class Publish(NamedTuple):
-    """A message and the queues that it was routed to."""
-
-    message: Message
-    queues: tuple[Queue, ...]
-    persistent: bool
 
 
 class Settle(NamedTuple):
@@ -52,13 +51,19 @@ class Work:
     def __init__(self, vhost: VirtualHost, *, owns: bool = False) -> None:
         """With ``owns``, what is settled leaves its session at once."""
         self.vhost = vhost
+        self.tally = vhost.tally
         self.owns = owns
         self.dead = False  # It cannot be committed any more: what is still added is undone at once.
-        self.publishes: list[Publish] = []
+        self.publishes = Held()
+        self.counts = False  # What went wrong is noted here, instead of closing the channel.
+        self.seen = 0  # Publishes that came, where they are counted,
+        self.flaw = ""  # what was wrong with the first bad one,
+        self.flaw_at = -1  # and which that was, from 0.
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
         self.numbers: dict[int, Number] = {}  # Of publishes that have one, by their place.
-        self.octets = 0
+        self.octets = 0  # Of all publishes,
+        self.held = 0  # and what of it counts as memory in use.
         self._holders: dict[Queue, Consumer] = {}
 
     def __bool__(self) -> bool:
@@ -72,15 +77,33 @@ class Work:
         """
         if self.dead:
             return
-        octets = message.body_size + len(message.data or b"") + MESSAGE_OVERHEAD
+        kind = message.flags & C_KIND_MASK
+        octets = C_MESSAGE_OVERHEAD
+        if message.data is not None:
+            octets += len(message.data)
+        if kind >= C_KIND_FILE or message.parts is not None:
+            octets += message.body_size
         self._check_room(octets)
         self.octets += octets
-        self.vhost.tally.memory_used += octets
-        kind = message.flags & KIND_MASK
-        if kind == KIND_FILE:
-            self.vhost.files.hold(message.data or b"")
-        routed = [q for q in queues if kind < KIND_FILE or not q.is_stream]
-        self.publishes.append(Publish(message, tuple(routed), persistent))
+        if kind >= C_KIND_FILE:
+            if kind == C_KIND_FILE:
+                self.vhost.files.hold(message.data or b"")
+            queues = [q for q in queues if not q.is_stream]
+        self.publishes.add(message, tuple(queues), persistent)
+        tally = self.tally
+        crowded = tally.memory_used + octets > tally.memory_max
+        # Where memory is short nobody could publish up to the prepare.
+        if crowded and self.owns and kind < C_KIND_FILE and self.vhost.store.page_out(message):
+            self.publishes.paged += 1
+            octets = C_PAGED_WEIGHT
+        self.held += octets
+        tally.memory_used += octets
+
+    def note(self, flaw: str) -> None:
+        """One more publish came, where they are counted; ``flaw`` is what is wrong with it."""
+        if flaw and self.flaw_at < 0:
+            self.flaw, self.flaw_at = flaw, self.seen
+        self.seen += 1
 
     def number(self, number: Number) -> None:
         """The next publish has a number: it happens unless it was taken before.
@@ -155,6 +178,7 @@ class Work:
             raise ResourceError("the disk is full; nothing was committed")
         facts, numbers = self.facts, self.numbers
         publishes, settles = self.take()
+        publishes.bring(store)
         store.begin()
         try:
             for place, (message, queues, persistent) in enumerate(publishes):
@@ -181,20 +205,24 @@ class Work:
     def undo(self) -> None:
         """Begin anew; what was settled returns to its queues."""
         publishes, settles = self.take()
+        publishes.abandon(self.vhost.store)
         self.let_go(publishes)
         self._requeue(settles)
 
-    def let_go(self, publishes: Iterable[Publish]) -> None:
+    def let_go(self, publishes: Held) -> None:
         """Publishes that were taken are done with: whoever needs their files holds them."""
+        if not publishes.files:
+            return
         for message, _, _ in publishes:
-            if message.flags & KIND_MASK == KIND_FILE and message.data is not None:
+            if message.flags & C_KIND_MASK == C_KIND_FILE and message.data is not None:
                 self.vhost.files.release(message.data)
 
-    def take(self) -> tuple[list[Publish], list[Settle]]:
+    def take(self) -> tuple[Held, list[Settle]]:
         """Begin anew, and return what there was to do."""
         taken = self.publishes, self.settles
-        self.vhost.tally.memory_used -= self.octets
-        self.publishes, self.settles, self.octets = [], [], 0
+        self.tally.memory_used -= self.held
+        self.publishes, self.settles = Held(), []
+        self.octets = self.held = 0
         self._holders = {}
         self.facts = {}
         self.numbers = {}

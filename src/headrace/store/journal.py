@@ -35,7 +35,7 @@ from headrace.store.compaction import Compactor
 from headrace.store.disk import Disk
 from headrace.store.facts import FactHomes
 from headrace.store.facts import encode as encode_fact
-from headrace.store.prepared import Prepared, decided
+from headrace.store.prepared import Prepared, decided, runs_of
 from headrace.store.record import segment_seed
 from headrace.store.recovery import Recovery
 from headrace.store.segment import HEADER, SEAL_ROOM, file_name, header
@@ -81,6 +81,7 @@ READ_AHEAD = 256 << 10
 SLABS = 4  # Stretches read ahead that are kept.
 PART_SIZE = 131064  # Octets; a large body is read back in parts of this size.
 INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
+RELIEF = 16 << 20  # Octets that may wait to be written while the log is being read.
 RUNS_MAX = 64 << 10  # Octets of SETTLED runs in one record.
 SPARES_MAX = 2  # Recycled files kept for the next segments.
 HANDLES_MAX = 64  # Files of old segments kept open.
@@ -578,7 +579,7 @@ class Journal(Store):
     ) -> None:
         """See :class:`Store`."""
         self.flush_settled()
-        self.keep(Prepared(xid, 0, False, publishes, settles))
+        self.keep(Prepared(xid, 0, False, runs_of(publishes), settles))
 
     def keep(self, prepared: Prepared) -> None:
         """Append what is known of a branch."""
@@ -970,6 +971,12 @@ class Journal(Store):
         self.emptied = True
         self.writer.look()
         return recovery.messages()
+
+    def relieve(self) -> None:
+        """See :class:`Store`."""
+        if self.appended - self.synced > RELIEF:
+            self.kick()
+            self.wait()
 
     def rest(self, marks: Iterable[tuple[int, int]]) -> None:
         """Write down which messages were delivered before, (queue id, seq) each, and no others.

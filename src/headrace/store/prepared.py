@@ -5,21 +5,25 @@ PREPARED names a branch and what it holds back::
 
     0        1         2          4           8         12      16
     +--------+---------+----------+-----------+---------+-------+- - -+- - - - - -+- - - - - -+
-    | status | damaged | xid size | publishes | settles | zeros | xid | publishes | settles   |
+    | status | damaged | xid size | publishes | settles | shape | xid | publishes | settles   |
     +--------+---------+----------+-----------+---------+-------+- - -+- - - - - -+- - - - - -+
 
 ``status`` is 0 for a prepared branch, else what an operator decided; then nothing is held any more.
-A publish is the seq (8) of a message that no queue may have yet; a settle is queue id (4), outcome
-(4) and seq (8) of a message that nobody may have. The messages are records of their own.
+Publishes are runs of messages that no queue may have yet: the first seq (8), how many follow each
+other (4); in records of ``shape`` 0, which are no longer written, each is one seq (8). A settle is
+queue id (4), outcome (4) and seq (8) of a message that nobody may have. The messages are records of
+their own.
 
 DECIDED ends what PREPARED began: status (1; 0 when nothing is to be remembered), zeros (7), when
 (8, milliseconds; it becomes the time at which the messages arrived), xid. What was settled with it
 is told by SETTLED records in the same transaction.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _HEAD = 16
+_RUNS = 1  # The shape.
 
 
 class Prepared(NamedTuple):
@@ -28,7 +32,7 @@ class Prepared(NamedTuple):
     xid: bytes
     status: int
     damaged: bool
-    publishes: list[int]  # Seqs.
+    publishes: list[tuple[int, int]]  # Runs: first seq, how many.
     settles: list[tuple[int, int, int]]  # Queue id, seq, outcome.
 
     def encode(self) -> bytes:
@@ -37,9 +41,9 @@ class Prepared(NamedTuple):
         b += len(self.xid).to_bytes(2, "big")
         b += len(self.publishes).to_bytes(4, "big")
         b += len(self.settles).to_bytes(4, "big")
-        b += bytes(4) + self.xid
-        for seq in self.publishes:
-            b += seq.to_bytes(8, "big")
+        b += _RUNS.to_bytes(4, "big") + self.xid
+        for seq, count in self.publishes:
+            b += seq.to_bytes(8, "big") + count.to_bytes(4, "big")
         for queue_id, seq, outcome in self.settles:
             b += queue_id.to_bytes(4, "big") + outcome.to_bytes(4, "big") + seq.to_bytes(8, "big")
         return bytes(b)
@@ -50,13 +54,21 @@ class Prepared(NamedTuple):
         xid_size = int.from_bytes(payload[2:4], "big")
         publishes = int.from_bytes(payload[4:8], "big")
         at = _HEAD + xid_size
-        middle = at + 8 * publishes
+        runs = int.from_bytes(payload[12:16], "big") == _RUNS
+        size = 12 if runs else 8
+        middle = at + size * publishes
         settles = int.from_bytes(payload[8:12], "big")
         return cls(
             payload[_HEAD:at],
             payload[0],
             payload[1] != 0,
-            [int.from_bytes(payload[k : k + 8], "big") for k in range(at, middle, 8)],
+            [
+                (
+                    int.from_bytes(payload[k : k + 8], "big"),
+                    int.from_bytes(payload[k + 8 : k + 12], "big") if runs else 1,
+                )
+                for k in range(at, middle, size)
+            ],
             [
                 (
                     int.from_bytes(payload[k : k + 4], "big"),
@@ -66,6 +78,26 @@ class Prepared(NamedTuple):
                 for k in range(middle, middle + 16 * settles, 16)
             ],
         )
+
+    def seqs(self) -> Iterator[int]:
+        """Give the seqs of the publishes."""
+        for first, count in self.publishes:
+            yield from range(first, first + count)
+
+
+def runs_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
+    """Return seqs as runs: the first, and how many follow each other."""
+    runs: list[tuple[int, int]] = []
+    first = following = -1
+    for seq in seqs:
+        if seq != following:
+            if following > first:
+                runs.append((first, following - first))
+            first = seq
+        following = seq + 1
+    if following > first:
+        runs.append((first, following - first))
+    return runs
 
 
 def decided(xid: bytes, status: int, when_ms: int) -> bytes:

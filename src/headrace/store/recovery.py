@@ -378,7 +378,7 @@ class Recovery:
         if xid not in self.prepared:
             return
         prepared, segment = self.prepared[xid]
-        for seq in prepared.publishes:
+        for seq in prepared.seqs():
             row = self.find(seq)
             if row >= 0:
                 put64(self.rows, row * C_ROW + 8, when_ms)
@@ -555,7 +555,7 @@ class Recovery:
         for prepared, _ in self.prepared.values():
             damaged = prepared.damaged
             publishes = []
-            for seq in prepared.publishes:
+            for seq in prepared.seqs():
                 row = self.find(seq)
                 if row < 0:
                     damaged = damaged or self.quarantined > 0
