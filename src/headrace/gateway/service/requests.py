@@ -26,11 +26,11 @@ import json
 import logging
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace.model import errors
 from headrace.model.deadletter import UnreadableError
-from headrace.model.message import KIND_FILE, KIND_MASK, Message, new_message
+from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, new_message
 from headrace.model.queue import Consumer, Queue
 from headrace.model.stream import Stream
 from headrace.protocol.codec_0_x import (
@@ -42,6 +42,9 @@ from headrace.protocol.connection_0_x import framed
 from headrace.protocol.errors import AmqpError
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
+
+if TYPE_CHECKING:
+    from headrace.model.ports import Store
 
 log = logging.getLogger(__name__)
 
@@ -195,8 +198,8 @@ class Service(Consumer):
         taken, self.taken = self.taken, []
         for message in taken:
             try:
-                self.serve(message)
-            except (AmqpError, UnreadableError, UnicodeDecodeError) as error:
+                self.serve(in_memory(message, self.vhost.store))
+            except (AmqpError, OSError, UnreadableError, UnicodeDecodeError) as error:
                 log.warning("a request to %s cannot be read: %s", self.tag, error)
             self.queue.settle(message)
         self.queue.unpark(self)
@@ -310,6 +313,21 @@ class Answer:
         queues = vhost.route("", self.reply_to, dict).queues
         if queues:
             vhost.deliver(new_message(data, len(address), len(self.body)), queues, False)
+
+
+def in_memory(message: Message, store: Store) -> Message:
+    """Return a request, or, where memory was short and it was paged out, a copy with its data.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not message.flags & PAGED:
+        return message
+    copy = message.copy()
+    copy.seq, copy.position = message.seq, message.position
+    copy.flags = message.flags
+    store.load(copy)
+    return copy
 
 
 def never_again(_: int) -> int:
