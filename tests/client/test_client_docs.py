@@ -56,6 +56,7 @@ EXPECTED = {
     ("docs/client.md", 7): "<Connection to URL, open> None\n",
     ("README.md", 0): "one coffee\n",
     ("docs/groups.md", 0): "0 and on: 3 messages\n3 and on: 0 messages\n",
+    ("docs/staged-batches.md", 0): "2 messages; the last batch is 0\n",
     ("docs/super-streams.md", 0): "events-0 has customer-17\n",
 }
 

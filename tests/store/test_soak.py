@@ -21,3 +21,4 @@ def test_a_killed_broker_keeps_its_promises(tmp_path: Path) -> None:
     assert soak.history.confirmed
     assert soak.history.settled
     assert soak.history.commits
+    assert soak.batches.last >= 0

@@ -20,6 +20,7 @@ COMMANDS = {
     "pipeline": ("headrace.cli.pipelines", "pipeline"),
     "publish": ("headrace.cli.messages", "publish"),
     "serve": ("headrace.cli.serve", "serve"),
+    "sinks": ("headrace.cli.sinks", "sinks"),
     "soak": ("headrace.testing.soak", "soak"),
     "soak-spark": ("headrace.testing.spark_soak", "soak_spark"),
     "super-stream": ("headrace.cli.super_streams", "super_stream"),

@@ -15,6 +15,7 @@ from headrace.client import groups as _groups
 from headrace.client import lease as _lease
 from headrace.client import requests as _requests
 from headrace.client import snapshot as _snapshot
+from headrace.client import staging as _staging
 from headrace.client import super_streams as _super_streams
 from headrace.client.background import LOOP
 from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
@@ -24,7 +25,10 @@ from headrace.client.stream import BATCH_MAX, CREDIT, Record
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
     from headrace.client.groups import GroupState, Position
+    from headrace.client.message import Content
+    from headrace.client.publishes import Octets
     from headrace.client.snapshot import Snapshot
+    from headrace.client.staging import SinkState, Staged
     from headrace.client.super_streams import SuperStream
 
 
@@ -269,3 +273,142 @@ def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperS
 def list_super_streams(requests: Requests) -> dict[str, int]:
     """The super streams that the user may read, with their numbers of partitions."""
     return LOOP.run(_super_streams.list_super_streams(requests.source))
+
+
+class Sink:
+    """The batches of one sink, as their owner sees them."""
+
+    def __init__(
+        self, connection: Connection, name: str, *, requests: Requests | None = None
+    ) -> None:
+        source = None if requests is None else requests.source
+        self._source = _staging.Sink(connection.source, name, requests=source)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """The sink's name."""
+        return self._source.name
+
+    @property
+    def epoch(self) -> int:
+        """What `begin` gave; 0 acts for whoever owns the sink."""
+        return self._source.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._source.epoch = epoch
+
+    def begin(self, owner: str, run: str = "", *, force: bool = False) -> SinkState:
+        """Own the sink from now on; what earlier runs left undecided is rolled back."""
+        return LOOP.run(self._source.begin(owner, run, force=force))
+
+    def state(self) -> SinkState | None:
+        """What the broker knows of the sink; None when it knows none of this name."""
+        return LOOP.run(self._source.state())
+
+    def last(self) -> int | None:
+        """The last committed batch of the owner, if any."""
+        return LOOP.run(self._source.last())
+
+    def commit(self, batch: int, staged: Iterable[Staged | str]) -> SinkState:
+        """Make the work of these attempts visible, all of it or nothing; give up all others."""
+        return LOOP.run(self._source.commit(batch, staged))
+
+    def abort(self, batch: int) -> int:
+        """Give up what is prepared for a batch; return how many branches that were."""
+        return LOOP.run(self._source.abort(batch))
+
+    def release(self, owner: str) -> None:
+        """Another owner may have the sink at once."""
+        LOOP.run(self._source.release(owner))
+
+    def close(self) -> None:
+        """Close the channel for requests."""
+        LOOP.run(self._source.close())
+
+
+class Stage:
+    """The work of one attempt at one partition of a batch."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        sink: str,
+        batch: int,
+        partition: int,
+        attempt: int,
+        *,
+        epoch: int = 0,
+    ) -> None:
+        self._source = _staging.Stage(
+            connection.source, sink, batch, partition, attempt, epoch=epoch
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def messages(self) -> int:
+        """How many were published so far."""
+        return self._source.messages
+
+    def publish_many(
+        self,
+        messages: Iterable[Content],
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = True,
+    ) -> None:
+        """Publish some messages; without an exchange the routing key is the name of a queue."""
+        publish = self._source.publish_many(messages, routing_key, exchange, mandatory=mandatory)
+        LOOP.run(publish)
+
+    def publish_columns(
+        self,
+        count: int,
+        body: Octets,
+        *,
+        properties: Octets,
+        routing_key: Octets,
+        exchange: Octets,
+        mandatory: bool = True,
+    ) -> None:
+        """Publish rows of columns (see `headrace.client.publishes`)."""
+        LOOP.run(
+            self._source.publish_columns(
+                count,
+                body,
+                properties=properties,
+                routing_key=routing_key,
+                exchange=exchange,
+                mandatory=mandatory,
+            )
+        )
+
+    def prepare(self) -> Staged:
+        """Make what was published survive until it is decided; the stage is over."""
+        return LOOP.run(self._source.prepare())
+
+    def close(self) -> None:
+        """Give up what is not prepared, and close the stage's connection."""
+        LOOP.run(self._source.close())

@@ -78,6 +78,7 @@ log = logging.getLogger(__name__)
 UNCONFIRMED_MAX = 1000
 PREFETCH = 100
 YIELD_EVERY = 100  # Publishes that need no wait.
+FRAMES_YIELD_EVERY = 4  # Buffers of frames.
 
 
 class Mode(Enum):
@@ -363,6 +364,14 @@ class Channel(Declarations, Native):
     def is_current(self, epoch: int) -> bool:
         """Whether what came by that opening of the channel can still be settled."""
         return epoch == self._epoch and self._link is not None and self._link.is_open
+
+    async def send_frames(self, frames: bytes | bytearray) -> None:
+        """Send frames of this channel that are encoded already, once the broker reads."""
+        link = await self._writable()
+        link.send_frames(frames)
+        self._sent += 1
+        if self._sent % FRAMES_YIELD_EVERY == 0:
+            await asyncio.sleep(0)
 
     # --- For the package: consumers and streams -----------------------------------------------
 

@@ -205,6 +205,20 @@ class Connection:
         """A stream, to be read by offset."""
         return Stream(self, name)
 
+    async def beside(self, version: Version) -> Connection:
+        """Another connection to the same broker, in that version, that does not reconnect."""
+        settings = [replace(one, version=version) for one in self._settings]
+        settings.sort(key=lambda one: one.address != self.address)
+        other = Connection(
+            settings,
+            reconnect=None,
+            ssl_context=self._ssl_context,
+            on_event=None,
+            intake=Intake(),
+        )
+        await other.open()
+        return other
+
     async def close(self) -> None:
         """Close the connection; the broker puts back what was not settled."""
         if self._error is not None:

@@ -59,6 +59,7 @@ from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Mess
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
 from headrace.model.queue import Queue
+from headrace.model.staged import Sinks
 from headrace.model.stream import TRIM_MIN_MS, Stream
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class VirtualHost:
         self._cycles: set[tuple[str, str]] = set()  # Reported ones.
         self._deadline_hook = self._on_deadline
         self.branches = Branches(self)
+        self.sinks = Sinks(self)
         self.facts = Facts(store)
         self.leases = Leases(self)
         self.groups = Groups(self.facts)

@@ -131,6 +131,13 @@ class Settings:
         low=1,
         high=30 * 86400,
     )
+    staged_s: float = setting(
+        86400.0,
+        "How long prepared work of a staged batch is kept for a decision.",
+        unit="seconds",
+        low=60,
+        high=30 * 86400,
+    )
 
     group_owner_timeout_s: float = setting(
         30.0,

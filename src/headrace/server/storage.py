@@ -216,6 +216,8 @@ class Storage:
             else:
                 lane_of(queue, message.flags & KIND_MASK).restore(message, arrived_ms)
         vhost.branches.restore(store.kept)
+        vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
+        vhost.sinks.restored()
         store.kept = []
         vhost.leases.restore()
         if isinstance(store, Journal):

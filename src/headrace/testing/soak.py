@@ -15,6 +15,8 @@ the history, and these are its laws:
 6. Nothing comes that was never published, and what comes has the octets that were published.
 7. A distributed transaction that was prepared is there, whole, until its outcome; then laws 1 and 2
    hold for what it published and took when it was committed, and nothing of it when rolled back.
+8. A staged batch is there whole and once, in a queue and in a stream, when its commit was answered;
+   otherwise so or not at all. The last batch that the broker tells never goes back.
 """
 
 import asyncio
@@ -41,6 +43,7 @@ from headrace.client.session import Session as BranchSession
 from headrace.client.session import Transfer
 from headrace.protocol.codec_0_10 import Xid
 from headrace.testing.broker import ChildBroker
+from headrace.testing.soak_batches import Batches
 
 FAN = ("fan.1", "fan.2", "fan.cold")  # Bound to one fan-out exchange; the last is not consumed.
 DIRECT = "direct"
@@ -149,6 +152,7 @@ class Soak:
     def __init__(self, directory: Path, seed: int, say: Callable[[str], None]) -> None:
         self.random = random.Random(seed)  # Not for secrets.
         self.history = History()
+        self.batches = Batches(self.random, self.history.violation)
         self.broker = ChildBroker(directory / "data", "--segment-size", str(1 << 20))
         self.say = say
         self.numbers: dict[str, int] = defaultdict(int)
@@ -371,6 +375,7 @@ class Soak:
                 await channel.declare_queue(queue, durable=True)
             for queue in FAN:
                 await channel.bind_queue(queue, "fan")
+            await self.batches.declare(connection)
 
     async def run(self, kills: int, progress: Callable[[], None]) -> None:
         """Work, kill, start, and so on; then drain all queues and judge."""
@@ -383,6 +388,7 @@ class Soak:
             self.keep(self.pairs),
             self.keep(self.steps),
             self.keep(self.branches, "?version=0-10"),
+            self.keep(self.batches.write),
             *(self.keep(self.consumer(queue)) for queue in CONSUMED),
         ]
         tasks = [asyncio.create_task(work) for work in workers]
@@ -398,7 +404,7 @@ class Soak:
                 self.restart_s_max = max(self.restart_s_max, time.monotonic() - started)
                 progress()
         finally:
-            self.stopping = True
+            self.stopping = self.batches.stopping = True
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -412,6 +418,8 @@ class Soak:
         self.say("draining")
         for queue in QUEUES:
             await self.drain(queue)
+        async with connect(self.broker.url, reconnect=None) as connection:
+            await self.batches.judge(connection)
         self.judge()
         await asyncio.to_thread(self.broker.stop)
 
@@ -455,7 +463,8 @@ class Soak:
         history = self.history
         return (
             f"{len(history.published)} messages published, {len(history.confirmed)} confirmed, "
-            f"{history.commits} transactions committed, {history.deliveries} deliveries "
+            f"{history.commits} transactions and {self.batches.last + 1} batches committed, "
+            f"{history.deliveries} deliveries "
             f"({history.redelivered} redelivered), {len(history.settled)} acks known durable, "
             f"slowest restart {self.restart_s_max:.2f} s, {len(history.broken)} violations"
         )

@@ -12,6 +12,7 @@ from headrace.gateway.service import (
     leases,
     publishers,
     ranges,
+    staged,
     streams,
     super_streams,
 )
@@ -27,6 +28,7 @@ HANDLERS: dict[str, Handler] = {
     **super_streams.HANDLERS,
     **ranges.HANDLERS,
     **publishers.HANDLERS,
+    **staged.HANDLERS,
 }
 
 

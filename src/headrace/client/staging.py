@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staged batches: many tasks publish, one decision makes all of it visible, exactly once.
+
+A `Stage` is the work of one attempt of one task: it publishes into transaction branches of the
+broker, fast and many at a time, and prepares them. A `Sink` is the driver's side: it owns the
+batches of one name, and commits each by naming the work that counts. docs/staged-batches.md tells
+what happens when any of them fails.
+
+A stage has a connection of its own, in AMQP 0-9, whose dtx class it speaks, whatever version the
+program's own connection has; so what it publishes is kept as any publish of 0-9-1 is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from headrace.client.errors import ClientError
+from headrace.client.message import Content, Message
+from headrace.client.publishes import (
+    MANDATORY,
+    OUTPUT,
+    Octets,
+    RowError,
+    encode_publishes,
+    properties_of,
+)
+from headrace.client.requests import RequestRefused, Requests
+from headrace.protocol.codec_0_x import DtxSelect, DtxStart
+from headrace.spec.tables import V0_9
+
+if TYPE_CHECKING:
+    from headrace.client.channel import Channel
+    from headrace.client.connection import Connection
+
+CHUNK_MESSAGES: Final = 16_384  # Of one branch,
+CHUNK_OCTETS: Final = 16 << 20  # or this many octets of bodies.
+PREPARING_MAX: Final = 4  # Branches whose prepare is not answered.
+FORMAT: Final = 0x48525342
+PREPARE_S: Final = 120.0  # How long a prepare or a decision may take.
+
+
+class StageError(ClientError):
+    """A message was not taken; `index` counts those of the stage from 0."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(index, reason)
+        self.index = index
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"message {self.index} cannot be published: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What an attempt prepared: hand it to `Sink.commit`."""
+
+    branches: str  # The name of the work, and the number of its branches; "" when there is none.
+    messages: int
+    already: bool = False  # The batch was committed before: nothing is staged.
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """What a broker tells of a sink."""
+
+    sink: str
+    owner: str
+    epoch: int
+    last: int | None  # The last committed batch.
+    at_ms: int  # When it was committed.
+    already: bool = False  # Of a commit: it had been done before.
+    messages: int = 0  # Of a commit: how many became visible.
+
+
+def _state(answer: dict[str, Any]) -> SinkState:
+    names = SinkState.__dataclass_fields__
+    return SinkState(**{name: value for name, value in answer.items() if name in names})
+
+
+class Sink:
+    """The batches of one sink, as their owner sees them.
+
+    Every call may be repeated: that changes nothing more. RequestRefused says when another owner,
+    or a later run of this one, has the sink (code `conflict`).
+    """
+
+    def __init__(
+        self, connection: Connection, name: str, *, requests: Requests | None = None
+    ) -> None:
+        self.name = name
+        self.epoch = 0  # Of `begin`; 0 acts for whoever owns the sink.
+        self._requests = requests or Requests(connection, timeout_s=PREPARE_S)
+
+    async def begin(self, owner: str, run: str = "", *, force: bool = False) -> SinkState:
+        """Own the sink from now on; what earlier runs left undecided is rolled back.
+
+        `owner` is who counts the batches, such as a query; `run` one life of it: the same run
+        keeps its epoch, an empty one is always new. `force` takes it from a live owner.
+        """
+        answer = await self._ask("batch.begin", owner=owner, run=run, force=force)
+        self.epoch = int(answer["epoch"])
+        return _state(answer)
+
+    async def state(self) -> SinkState | None:
+        """What the broker knows of the sink; None when it knows none of this name."""
+        try:
+            return _state(await self._ask("batch.last"))
+        except RequestRefused as error:
+            if error.code == "not-found":
+                return None
+            raise
+
+    async def last(self) -> int | None:
+        """The last committed batch of the owner, if any."""
+        state = await self.state()
+        return None if state is None else state.last
+
+    async def commit(self, batch: int, staged: Iterable[Staged | str]) -> SinkState:
+        """Make the work of these attempts visible, all of it or nothing; give up all others.
+
+        With code `not-found` or `precondition` some of it is not there any more: the batch must be
+        written again.
+        """
+        names = [one if isinstance(one, str) else one.branches for one in staged]
+        names = [name for name in names if name]
+        return _state(
+            await self._ask("batch.commit", epoch=self.epoch, batch=batch, branches=names)
+        )
+
+    async def abort(self, batch: int) -> int:
+        """Give up what is prepared for a batch; return how many branches that were."""
+        answer = await self._ask("batch.abort", epoch=self.epoch, batch=batch)
+        return int(answer["branches"])
+
+    async def release(self, owner: str) -> None:
+        """Another owner may have the sink at once."""
+        await self._ask("batch.release", owner=owner)
+
+    async def close(self) -> None:
+        """Close the channel for requests."""
+        await self._requests.close()
+
+    async def _ask(self, what: str, **fields: Any) -> dict[str, Any]:
+        return await self._requests.ask(what, sink=self.name, **fields)
+
+
+class Stage:
+    """The work of one attempt at one partition of a batch. Use it with `async with`.
+
+    Without `prepare` nothing comes of it.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sink: str,
+        batch: int,
+        partition: int,
+        attempt: int,
+        *,
+        epoch: int = 0,
+        chunk_messages: int = CHUNK_MESSAGES,
+        chunk_octets: int = CHUNK_OCTETS,
+    ) -> None:
+        """`epoch` is that of the sink's owner: of an earlier one, nothing is prepared any more."""
+        self.sink = sink
+        self.batch = batch
+        self.name = f"{partition}.{attempt}.{secrets.token_hex(3)}"
+        self.epoch = epoch
+        self.messages = 0  # Published so far.
+        self._source = connection
+        self._own: Connection | None = None
+        self._channel: Channel | None = None
+        self._requests: Requests | None = None
+        self._chunk = -1  # The branch at work,
+        self._count = 0  # how many messages are in it,
+        self._octets = 0  # and how many octets.
+        self._chunk_messages = chunk_messages
+        self._chunk_octets = chunk_octets
+        self._preparing: deque[asyncio.Task[bool]] = deque()
+        self._already = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def publish_many(
+        self,
+        messages: Iterable[Content],
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = True,
+    ) -> None:
+        """Publish some messages; without an exchange the routing key is the name of a queue.
+
+        With `mandatory`, a message that no queue gets makes the stage fail.
+        """
+        each = [Message.of(one) for one in messages]
+        await self.publish_columns(
+            len(each),
+            Octets.of(one.body for one in each),
+            properties=Octets.of(properties_of(one) for one in each),
+            routing_key=Octets(routing_key.encode()),
+            exchange=Octets(exchange.encode()),
+            mandatory=mandatory,
+        )
+
+    async def publish_columns(
+        self,
+        count: int,
+        body: Octets,
+        *,
+        properties: Octets,
+        routing_key: Octets,
+        exchange: Octets,
+        mandatory: bool = True,
+    ) -> None:
+        """Publish rows of columns (see `headrace.client.publishes`).
+
+        StageError names a row that cannot be encoded, or that the broker did not take; the broker
+        may say so only at a later call.
+        """
+        flags = MANDATORY if mandatory else 0
+        row = 0
+        while row < count:
+            channel = await self._ready()
+            stop = min(count, row + self._chunk_messages - self._count)
+            room = min(OUTPUT, self._chunk_octets - self._octets)
+            try:
+                frames, after = encode_publishes(
+                    channel.number,
+                    self._frame_max(),
+                    exchange,
+                    routing_key,
+                    properties,
+                    body,
+                    row,
+                    stop,
+                    flags,
+                    room,
+                )
+            except RowError as error:
+                raise StageError(self.messages + error.row - row, error.reason) from None
+            await channel.send_frames(frames)
+            self._count += after - row
+            self._octets += len(frames)
+            self.messages += after - row
+            row = after
+
+    async def prepare(self) -> Staged:
+        """Make what was published survive until it is decided; the stage is over.
+
+        StageError when a message was not taken; RequestRefused when the stage came too late
+        (`conflict`: another run owns the sink), or cannot be kept.
+        """
+        if self._count:
+            self._begin_prepare()
+        while self._preparing:
+            await self._prepared()
+        if self._already:
+            return Staged("", 0, already=True)
+        chunks = self._chunk + 1
+        return Staged(f"{self.name}:{chunks}" if chunks else "", self.messages)
+
+    async def close(self) -> None:
+        """Give up what is not prepared, and close the stage's connection."""
+        for task in self._preparing:
+            task.cancel()
+        self._preparing.clear()
+        own, self._own = self._own, None
+        self._channel = None
+        if own is not None:
+            await own.close()
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _frame_max(self) -> int:
+        assert self._own is not None
+        return self._own.frame_max
+
+    async def _ready(self) -> Channel:
+        """The channel, working for a branch that has room."""
+        if self._own is None:
+            self._own = await self._source.beside(V0_9)
+            self._requests = Requests(self._own, timeout_s=PREPARE_S)
+            self._channel = await self._own.channel(confirm=False)
+            await self._channel.call(DtxSelect())
+        assert self._channel is not None
+        full = self._count >= self._chunk_messages or self._octets >= self._chunk_octets
+        if self._chunk < 0 or full:
+            if full:
+                self._begin_prepare()
+            while self._preparing and (
+                len(self._preparing) >= PREPARING_MAX or self._preparing[0].done()
+            ):
+                await self._prepared()
+            self._chunk += 1
+            self._count = self._octets = 0
+            await self._channel.call(DtxStart(dtx_identifier=self._identifier()))
+        return self._channel
+
+    def _identifier(self) -> str:
+        whole = f"{self.sink}\0{self.batch}".encode()
+        return f"{FORMAT:x}:{whole.hex()}:{self._branch().encode().hex()}"
+
+    def _branch(self) -> str:
+        return f"{self.name}/{self._chunk}"
+
+    def _begin_prepare(self) -> None:
+        """Have the branch at work prepared; the next one may begin meanwhile."""
+        first = self.messages - self._count
+        prepare = self._prepare(self._branch(), self._count, first)
+        self._preparing.append(asyncio.create_task(prepare))
+
+    async def _prepare(self, branch: str, count: int, first: int) -> bool:
+        assert self._requests is not None
+        try:
+            answer = await self._requests.ask(
+                "batch.prepare",
+                sink=self.sink,
+                epoch=self.epoch,
+                batch=self.batch,
+                branch=branch,
+                count=count,
+            )
+        except RequestRefused as error:
+            place, _, reason = error.text.removeprefix("message ").partition(": ")
+            if error.code == "precondition" and place.isdigit():
+                raise StageError(first + int(place), reason) from None
+            raise
+        return bool(answer["already"])
+
+    async def _prepared(self) -> None:
+        """Wait for the oldest prepare."""
+        if await self._preparing.popleft():
+            self._already = True
