@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headrace.client.blocking import connect
 from headrace.spark import decode_avro
 from headrace.spark.infer import InferenceError, grow, infer
 from headrace.spark.options import OptionError, read_options
@@ -24,6 +25,9 @@ from headrace.spark.sample import json_schema
 from headrace.spark.schema import read_schema
 from headrace.spark.schema_log import SchemaLog, SchemaLogError
 from headrace.spark.values import loads
+
+if TYPE_CHECKING:
+    from headrace.testing import LocalBroker
 
 READ = {"uri": "amqp://h/", "stream": "s"}
 
@@ -271,3 +275,29 @@ def test_columns_follow_from_the_options(tmp_path: Path) -> None:
     given = {"value": "json", "schemaLocation": location, "valueSchema": "a INT, kept BIGINT"}
     assert read_schema({**READ, **given})["value"].dataType.names == ["a", "kept"]  # type: ignore[attr-defined]  # A struct.
     assert SchemaLog(location).versions() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+def test_a_sample_is_taken_from_both_ends(headrace_broker: LocalBroker, kind: str) -> None:
+    """Of a queue from its front; what is looked at stays there."""
+    arguments = {"x-queue-type": "stream"} if kind == "stream" else {}
+    with connect(headrace_broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q", durable=True, arguments=arguments)
+        channel.publish_many([json.dumps({f"c{number}": number}) for number in range(9)], "q")
+        options = {"uri": headrace_broker.url, kind: "q", "value": "json", "schemaSample": "4"}
+        schema = read_schema(options)["value"].dataType
+        assert isinstance(schema, StructType)
+        expected = ["c0", "c1", "c7", "c8"] if kind == "stream" else ["c0", "c1", "c2", "c3"]
+        assert schema.names == expected
+        if kind == "queue":
+            assert channel.declare_queue("q", passive=True).message_count == 9
+    with pytest.raises(OptionError, match="no schema can be inferred: there are no records"):
+        read_schema({**options, "schemaSample": "1", kind: empty(headrace_broker, kind)})
+
+
+def empty(broker: LocalBroker, kind: str) -> str:
+    """A stream or queue without messages."""
+    arguments = {"x-queue-type": "stream"} if kind == "stream" else {}
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("empty", durable=True, arguments=arguments)
+    return "empty"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
@@ -96,13 +97,14 @@ def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
 
 
 def sample(options: ReadOptions, count: int) -> Iterable[bytes]:
-    """Some bodies: of each stream the oldest and the newest."""
+    """Some bodies: of each stream the oldest and the newest, of a queue the first."""
     from headrace.spark.offsets import Range
     from headrace.spark.records import Reading, read
     from headrace.spark.survey import Survey
 
     if options.streams is None:
-        raise OptionError("option 'valueSchema' is needed: no schema is inferred from a queue")
+        yield from _of_queue(options, count)
+        return
     broker = Survey(options)
     places = broker.places()
     names = sorted(places)[:STREAMS_MAX]
@@ -122,3 +124,21 @@ def sample(options: ReadOptions, count: int) -> Iterable[bytes]:
                     if size > SAMPLE_BYTES_MAX:
                         return
                     yield body
+
+
+def _of_queue(options: ReadOptions, count: int) -> Iterable[bytes]:
+    """The first bodies of a queue, which stay in it."""
+    from headrace.spark.schema import Wanted
+    from headrace.spark.snapshot import SnapshotReader
+
+    plain = replace(options, decoding=None, partitions_min=1, partition_records_max=None)
+    reader = SnapshotReader(plain, Wanted(("body",)))
+    size = 0
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            for body in batch.column("body").to_pylist():
+                size += len(body)
+                if count == 0 or size > SAMPLE_BYTES_MAX:
+                    return
+                count -= 1
+                yield body

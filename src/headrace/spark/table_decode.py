@@ -58,7 +58,8 @@ DECODING: Final = Section(
         Option(
             name="schemaSample",
             kind=kinds.whole(1, SAMPLE_MAX),
-            doc="from how many records a schema is inferred: the oldest and the newest",
+            doc="from how many records a schema is inferred: of streams the oldest and the newest, "
+            "of a queue the first",
             default="1000",
             uses=READS,
             needs="value",
