@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# make venv | build | test | lint | bench | demo | fuzz | conformance. All but `clean` make .venv first.
+# make venv | build | test | interop | lint | bench | demo | fuzz | conformance. All but `clean` make .venv first.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -7,8 +7,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: venv build sanitized interop test test-pure test-compiled lint bench bench-spark demo fuzz \
-	soak-spark docs conformance clean
+.PHONY: venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
+	demo fuzz soak-spark docs conformance clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,10 +36,18 @@ build: $(STAMP)
 sanitized: $(STAMP)
 	@HEADRACE_SANITIZE=$(SANITIZERS) $(BIN)/python build_ext.py
 
-test: interop test-pure test-compiled
+test: peers test-pure test-compiled
 
-interop: $(STAMP)
+# What tests/interop drives: other people's clients.
+peers: $(STAMP)
 	@bash tools/interop.sh
+
+# Our client and the data source against another broker: Debian's RabbitMQ.
+interop: build
+	@bash tools/rabbitmq.sh
+	@echo "== against RabbitMQ: tests/foreign"
+	@HEADRACE_FOREIGN=1 HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) \
+		$(BIN)/python -m pytest tests/foreign
 
 test-pure: $(STAMP)
 	@echo "== uncompiled: $(BOTH)"

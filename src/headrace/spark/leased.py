@@ -103,7 +103,10 @@ class Leased:
 
         def ask(connection: blocking.Connection) -> dict[str, Any]:
             if not isinstance(connection.server_properties.get("headrace_id"), str):
-                raise OptionError("option 'queue' needs Headrace as the broker")
+                raise OptionError(
+                    "option 'queue': this broker has no leases; give option 'spoolDirectory', a "
+                    "durable directory that the driver and all executors share"
+                )
             return requests(connection).ask(
                 f"lease.{what}", queue=options.queue, group=options.group, **fields
             )

@@ -38,6 +38,7 @@ RECONNECT_TIMEOUT_S: Final = 60.0
 GROUP_TIMEOUT_S: Final = 40.0  # Longer than a broker takes an owner for alive that is gone.
 TRIGGER_DELAY_S: Final = 15 * 60.0
 QUEUE_GROUP: Final = "spark"
+SPOOL_OCTETS_MAX: Final = 1 << 30
 _SOURCES: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
 
@@ -105,6 +106,8 @@ class ReadOptions:
     group: str = ""
     group_timeout_s: float = GROUP_TIMEOUT_S
     pin: bool = False
+    spool_directory: str = ""  # Of a queue at a broker without leases.
+    spool_octets_max: int = SPOOL_OCTETS_MAX
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
@@ -159,6 +162,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         group=given.get("group", QUEUE_GROUP if queue else ""),
         group_timeout_s=given.get("groupTimeout", GROUP_TIMEOUT_S),
         pin=given.get("pinRetention", False),
+        spool_directory=given.get("spoolDirectory", ""),
+        spool_octets_max=given.get("spoolBytesMax", SPOOL_OCTETS_MAX),
         filters=given.get("filter", ()),
         match_unfiltered=given.get("filterMatchUnfiltered", False),
         reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),

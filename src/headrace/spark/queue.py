@@ -23,17 +23,22 @@ if TYPE_CHECKING:
 
     from headrace.spark.leased import Leased
     from headrace.spark.queue_planner import QueuePlanner
+    from headrace.spark.spooled import Spooled
 
 
 class QueueReader(MicroBatchReader):
     """Reads a queue by leases from where the checkpoint stands; see docs/spark.md."""
 
-    _lessor: Leased | None = None
+    _lessor: Leased | Spooled | None = None
 
     @property
-    def lessor(self) -> Leased:
+    def lessor(self) -> Leased | Spooled:
         """Who gives the messages."""
-        if self._lessor is None:
+        if self._lessor is None and self.options.spool_directory:
+            from headrace.spark.spooled import Spooled
+
+            self._lessor = Spooled(self.options)
+        elif self._lessor is None:
             from headrace.spark.leased import Leased
 
             self._lessor = Leased(self.options)

@@ -99,6 +99,7 @@ def read_partition(
         match_unfiltered=options.match_unfiltered,
         reconnect_timeout_s=options.reconnect_timeout_s,
         browse=browse,
+        spooled=bool(options.spool_directory),
     )
     piece = partition.piece
     if options.decoding is None:

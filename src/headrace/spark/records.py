@@ -14,6 +14,7 @@ from headrace.client.errors import (
     NotFound,
     OffsetGone,
 )
+from headrace.spark import spool
 from headrace.spark.arrow import batches
 from headrace.spark.links import Purpose, patiently, requests
 from headrace.spark.planner import DataLossError
@@ -46,6 +47,7 @@ class Reading:
     match_unfiltered: bool = False
     reconnect_timeout_s: float = 60.0
     browse: bool = False  # An ordinary queue is looked at, whose positions are the offsets.
+    spooled: bool = False  # Not streams but spools; see headrace.spark.spool.
 
 
 def read(
@@ -60,6 +62,9 @@ def records(reading: Reading, piece: Range) -> Iterator[Block]:
 
     A connection that breaks is made again, and reading goes on behind what was handed out.
     """
+    if reading.spooled:
+        yield from spool.blocks(piece.stream, piece.first, piece.last)
+        return
     at = piece.first
     breaks = 0
     while at < piece.last:

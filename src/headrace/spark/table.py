@@ -12,6 +12,7 @@ from typing import Final
 from headrace.spark import kinds
 from headrace.spark.option import (
     BATCH,
+    OF_QUEUES,
     OF_STREAMS,
     READS,
     STREAMING,
@@ -184,6 +185,24 @@ SOURCE: Final = Section(
             uses=STREAMING,
             sources=OF_STREAMS,
             needs="group",
+        ),
+        Option(
+            name="spoolDirectory",
+            kind=kinds.TEXT,
+            doc="for brokers without leases, such as RabbitMQ: a durable directory that driver and "
+            "executors share, which keeps messages of the queue until their batch is committed",
+            uses=STREAMING,
+            sources=OF_QUEUES,
+        ),
+        Option(
+            name="spoolBytesMax",
+            kind=kinds.SIZE,
+            doc="how much the spool may hold; beyond it nothing is taken from the queue until a "
+            "batch is committed",
+            default="`1g`",
+            uses=STREAMING,
+            sources=OF_QUEUES,
+            needs="spoolDirectory",
         ),
         Option(
             name="filter",

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RabbitMQ as Debian has it, on ports and in a directory of its own.
+
+These tests run with `make interop`, which sets HEADRACE_FOREIGN. HEADRACE_TEST_URL names a RabbitMQ
+that runs already.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+from headrace.client import blocking
+from headrace.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIBRARY = Path("/usr/lib/rabbitmq/lib")
+START_S = 120.0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mine = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in mine:
+        item.add_marker(pytest.mark.rabbitmq)
+    if not os.environ.get("HEADRACE_FOREIGN"):
+        config.hook.pytest_deselected(items=mine)
+        items[:] = [item for item in items if item not in mine]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class RabbitMQ:
+    """A node that can be stopped and started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, self.epmd = free_port(), free_port()
+        (directory / "plugins").write_text("[].\n")
+        self.environment = {
+            **os.environ,
+            "HOME": str(directory),
+            "RABBITMQ_NODENAME": f"headrace-{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1",
+            "ERL_EPMD_PORT": str(self.epmd),
+        }
+        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        found = sorted(LIBRARY.glob("rabbitmq_server-*/sbin/rabbitmq-server"))
+        assert found, "RabbitMQ is not installed; `make interop` does it"
+        log = (self.directory / "console.log").open("ab")
+        self.process = subprocess.Popen(
+            [found[-1]], env=self.environment, stdout=log, stderr=log, start_new_session=True
+        )
+        log.close()
+        until = time.monotonic() + START_S
+        while True:
+            try:
+                blocking.connect(self.url).close()
+                return
+            except (ClientError, OSError):
+                text = (self.directory / "console.log").read_text(errors="replace")
+                assert self.process.poll() is None, text
+                assert time.monotonic() < until, text
+                time.sleep(0.25)
+
+    def stop(self) -> None:
+        """End it."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait(60)
+            self.process = None
+
+    def close(self) -> None:
+        """End it and its port mapper."""
+        self.stop()
+        subprocess.run(["epmd", "-port", str(self.epmd), "-kill"], check=False, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """A node for all tests."""
+    node = RabbitMQ(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        node.start()
+        yield node
+    finally:
+        node.close()
+
+
+@pytest.fixture(scope="session")
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of RabbitMQ."""
+    return os.environ.get("HEADRACE_TEST_URL") or request.getfixturevalue("rabbitmq").url
+
+
+@pytest.fixture
+def name() -> Callable[[str], str]:
+    """Make names that no other test has."""
+    suffix = uuid.uuid4().hex[:8]
+    return lambda base="q": f"test.{base}.{suffix}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of two cores."""
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYTHONPATH"] = str(Path(headrace.__file__).parent.parent)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("headrace foreign tests")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.authenticate.socketTimeout", "120s")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client against RabbitMQ, beyond the tests of tests/client that `make interop` runs there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.client import Message, UsageError, blocking, connect
+from headrace.client.requests import Requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Name = Callable[[str], str]
+
+STREAM = {"x-queue-type": "stream"}
+
+
+def test_a_stream_by_offset(url: str, name: Name) -> None:
+    with blocking.connect(url) as connection:
+        with connection.channel() as channel:
+            channel.declare_queue(name("s"), durable=True, arguments=STREAM)
+            channel.publish_many([f"{n}" for n in range(2500)], name("s"))
+        stream = connection.stream(name("s"))
+        assert (stream.first_offset(), stream.last_offset()) == (0, 2500)
+        for first, last in ((0, 2500), (1234, 1240), (2499, 2500)):
+            found = [(r.offset, r.body) for batch in stream.read(first, last) for r in batch]
+            assert found == [(n, b"%d" % n) for n in range(first, last)]
+
+
+def test_filters_are_applied_by_the_client(url: str, name: Name) -> None:
+    with blocking.connect(url) as connection:
+        with connection.channel() as channel:
+            channel.declare_queue(name("s"), durable=True, arguments=STREAM)
+            for n in range(30):
+                headers = {"x-stream-filter-value": "red"} if n % 3 == 0 else {}
+                channel.publish(Message(b"%d" % n, headers=headers), name("s"))
+        stream = connection.stream(name("s"))
+        red = [r.offset for batch in stream.read(0, 30, filter="red") for r in batch]
+        assert red == list(range(0, 30, 3))
+
+
+def test_what_only_headrace_has_says_so(url: str, name: Name) -> None:
+    async def ask() -> None:
+        async with connect(url) as connection, Requests(connection) as requests:
+            await requests.ask("stream.info", stream=name("s"))
+
+    with pytest.raises(UsageError, match="is no Headrace"):
+        asyncio.run(ask())

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spool of a queue: what was synced is there again, once, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.client import blocking
+from headrace.spark import links
+from headrace.spark.kinds import OptionError
+from headrace.spark.options import ReadOptions, read_options
+from headrace.spark.planner import GroupInUseError
+from headrace.spark.queue_planner import QueuePlanner
+from headrace.spark.spool import SEGMENT_OCTETS, Spool, SpoolError, read, segments
+from headrace.spark.spooled import Spooled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.testing import LocalBroker
+
+WHAT = {"broker": "b", "queue": "q", "group": "g"}
+
+
+def fill(spool: Spool, count: int, size: int = 10) -> None:
+    for _ in range(count):
+        body = spool.next.to_bytes(size, "big")
+        spool.append(b"header", body, b"x", b"key", redelivered=False)
+    spool.sync()
+
+
+def numbers(path: Path, first: int, last: int) -> list[int]:
+    found = [record for batch in read(str(path), first, last) for record in batch]
+    assert all(record[1] == b"header" and record[3:] == (b"x", b"key", False) for record in found)
+    assert all(int.from_bytes(record[2], "big") == record[0] for record in found)
+    return [record[0] for record in found]
+
+
+def test_ranges_are_there_again_until_they_are_settled(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), WHAT)
+    fill(spool, 40, 1 << 20)
+    assert len(segments(tmp_path)) == 3
+    assert numbers(tmp_path, 5, 38) == list(range(5, 38))
+    spool.settle(20)
+    assert [first for first, _ in segments(tmp_path)] == [16, 32]
+    spool.close()
+    again = Spool(str(tmp_path), WHAT)
+    assert (again.settled, again.next, again.id) == (20, 40, spool.id)
+    assert [entry.number for entry in again.entries] == list(range(20, 40))
+    assert again.octets > 20 << 20
+    fill(again, 1)
+    assert numbers(tmp_path, 39, 41) == [39, 40]
+    with pytest.raises(SpoolError, match="no record 41"):
+        numbers(tmp_path, 40, 42)
+    assert SEGMENT_OCTETS == 16 << 20
+    again.close()
+
+
+def test_a_torn_end_is_cut_and_damage_is_told(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), WHAT)
+    fill(spool, 5)
+    spool.close()
+    [(_, path)] = segments(tmp_path)
+    whole = path.read_bytes()
+    for end in range(len(whole) - 1, len(whole) - 50, -7):
+        path.write_bytes(whole[:end])
+        spool = Spool(str(tmp_path), WHAT)
+        assert spool.next == 4
+        spool.close()
+    path.write_bytes(whole[:-3] + b"!!!" + bytes(50))
+    spool = Spool(str(tmp_path), WHAT)
+    assert spool.next == 4
+    spool.settle(2)
+    fill(spool, 3)
+    spool.close()
+    path.write_bytes(whole[:100])
+    with pytest.raises(SpoolError, match="is damaged at octet 52"):
+        Spool(str(tmp_path), WHAT)
+
+
+def test_a_spool_has_one_owner_and_one_queue(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), WHAT)
+    with pytest.raises(SpoolError, match="in use"):
+        Spool(str(tmp_path), WHAT)
+    spool.close()
+    with pytest.raises(SpoolError, match="is the spool of queue 'q', not of 'other'"):
+        Spool(str(tmp_path), {**WHAT, "queue": "other"})
+
+
+def options(broker: LocalBroker, path: Path, **more: str) -> ReadOptions:
+    given = {"uri": broker.url, "queue": "q", "spoolDirectory": str(path), **more}
+    return read_options(given, streaming=True)
+
+
+def publish(broker: LocalBroker, first: int, last: int) -> None:
+    with blocking.connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q")
+        channel.publish_many([f"{n}" for n in range(first, last)], "q")
+
+
+def ready(broker: LocalBroker) -> int:
+    with blocking.connect(broker.url) as connection, connection.channel() as channel:
+        return channel.declare_queue("q", passive=True).message_count
+
+
+def bodies(path: Path, first: int, last: int) -> list[int]:
+    return [int(record[2]) for batch in read(str(path), first, last) for record in batch]
+
+
+def test_a_queue_without_leases_is_read_once_over_restarts(
+    headrace_broker: LocalBroker, tmp_path: Path
+) -> None:
+    broker, path = headrace_broker, tmp_path / "spool"
+    publish(broker, 0, 50)
+    chosen = options(broker, path, maxRecordsPerTrigger="20")
+    lessor = Spooled(chosen)
+    planner = QueuePlanner(chosen, lessor, lambda: 0.0)
+    start = planner.initial()
+    first = planner.following(start)
+    assert first is not None
+    assert bodies(path, 0, first.positions["q"]) == list(range(20))
+    second = planner.following(first)
+    assert second is not None
+    planner.commit(first)
+    links.forget(chosen.uri)  # The driver dies: nothing of the second batch is acked.
+    lessor.close()
+    publish(broker, 50, 60)
+    lessor = Spooled(chosen)
+    planner = QueuePlanner(chosen, lessor, lambda: 0.0)
+    assert bodies(path, 20, second.positions["q"]) == list(range(20, 40))
+    planner.commit(second)
+    third = planner.following(second)
+    assert third is not None
+    assert bodies(path, 40, third.positions["q"]) == list(range(40, 60))
+    planner.commit(third)
+    assert planner.following(third) is None
+    links.forget(chosen.uri)
+    assert ready(broker) == 0
+    lessor.close()
+
+
+def test_a_full_spool_takes_nothing_more(headrace_broker: LocalBroker, tmp_path: Path) -> None:
+    publish(headrace_broker, 0, 3000)
+    chosen = options(headrace_broker, tmp_path, spoolBytesMax="50k")
+    lessor = Spooled(chosen)
+    state = lessor.claim("me")
+    first = lessor.take("me", 0, 3000, 1 << 30)
+    assert 0 < first < 3000
+    assert lessor.take("me", first, 3000, 1 << 30) == first
+    assert lessor.settle("me", first) == first
+    assert first < lessor.take("me", first, 3000, 1 << 30)
+    assert state.ready == 3000
+    with pytest.raises(GroupInUseError, match="spoolDirectory"):
+        Spooled(chosen).claim("other")
+    links.forget(chosen.uri)
+    lessor.close()
+
+
+def test_a_queue_that_is_not_there(headrace_broker: LocalBroker, tmp_path: Path) -> None:
+    chosen = options(headrace_broker, tmp_path)
+    lessor = Spooled(chosen)
+    with pytest.raises(OptionError, match="no queue 'q'"):
+        lessor.claim("me")
+    links.forget(chosen.uri)
+    lessor.close()
