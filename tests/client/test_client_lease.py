@@ -134,3 +134,30 @@ def test_leases_without_asyncio(headrace_broker: LocalBroker, name: Callable[...
             assert lease.release() == 1
             lease.leave()
             assert lease.info().owner == ""
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_what_is_leased_is_read_in_blocks(durable: bool, tmp_path: Path) -> None:
+    """Messages of any version, fresh and delivered before, whole and in parts."""
+    with LocalBroker(tmp_path / "data" if durable else None) as broker:
+        async with connect(broker.url) as connection, connection.channel() as channel:
+            await channel.declare_queue("work")
+            await channel.publish_many([b"a%d" % n for n in range(10)], "work")
+            url = f"{broker.url}?version=0-10"
+            async with connect(url) as other, other.channel() as modern:
+                await modern.publish_many([b"b%d" % n for n in range(10)], "work")
+            for _ in range(3):
+                taken = await channel.get("work")
+                assert taken is not None
+                await taken.nack(requeue=True)
+            async with Lease(connection, "work", "etl") as lease:
+                state = await lease.claim()
+                taken_range = await lease.take()
+                assert (taken_range.first, taken_range.last) == (0, 20)
+            stream = connection.stream(state.stream)
+            for first, last in ((0, 20), (0, 1), (1, 5), (2, 3), (5, 15), (19, 20)):
+                records = [each async for batch in stream.read(first, last) for each in batch]
+                blocks = [block async for block in stream.read_blocks(first, last)]
+                assert sum(block.count for block in blocks) == last - first == len(records)
+                bodies = b"".join(bytes(block.bodies.view()) for block in blocks)
+                assert bodies == b"".join(record.body for record in records)

@@ -71,6 +71,19 @@ def test_a_queue_is_read_once_and_settled(
     assert lease(connection, name)["settled"] == 300
 
 
+def test_a_batch_read_of_a_queue_takes_nothing(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    channel = connection.channel()
+    channel.declare_queue(name)
+    channel.publish_many(map(str, range(50)), name)
+    reader = spark.read.format("amqp").options(uri=uri, queue=name, minPartitions="2")
+    rows = reader.load().selectExpr("CAST(body AS STRING) AS body", "stream").collect()
+    assert sorted(int(row.body) for row in rows) == list(range(50))
+    assert {row.stream for row in rows} == {name}
+    assert channel.declare_queue(name, passive=True).message_count == 50
+
+
 def test_a_query_goes_on_after_a_crash_of_the_broker(
     spark: SparkSession, headrace_process: ChildBroker, name: str, tmp_path: Path
 ) -> None:

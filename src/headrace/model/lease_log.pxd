@@ -4,6 +4,7 @@ import cython
 from headrace.model.message cimport (
     C_KIND_MASK, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
+from headrace.model.queue cimport Consumer
 from headrace.model.stream cimport StreamLog
 from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
@@ -22,6 +23,10 @@ cdef class LeaseLog(StreamLog):
     cdef public object render
 
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    @cython.locals(data=bytes, address_len=Py_ssize_t)
+    cpdef unsigned long long pour(
+        self, unsigned long long offset, unsigned long long end, Consumer consumer
+    ) except? 0
     cpdef list read_raw(self, unsigned long long offset, Py_ssize_t octets_max)
     @cython.locals(gone=cython.longlong, octets=cython.longlong)
     cpdef forget_below(self, unsigned long long offset, unsigned long long position)

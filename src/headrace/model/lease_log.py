@@ -21,10 +21,12 @@ if not cython.compiled:
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
+    from headrace.model.queue import Consumer
     from headrace.model.stream import StreamLog
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
 TAIL = 24  # Octets.
+POURED_OCTETS = 256 << 10  # Read at a time for one reader.
 
 if not cython.compiled:
     C_TAIL = TAIL
@@ -83,6 +85,15 @@ class LeaseLog(StreamLog):
 
     def read(self, offset: int, octets_max: int) -> list[Entry]:
         return shown(StreamLog.read(self, offset, octets_max), self.render)
+
+    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
+        entries = self.read(offset, POURED_OCTETS)
+        for seq, data, address_len, _, arrived_ms in entries:
+            if seq >= end or not consumer.can():
+                break
+            consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
+            offset = seq + 1
+        return offset
 
     def read_raw(self, offset: int, octets_max: int) -> list[Entry]:
         """Return records with what the queue knew of their messages; see :func:`unpacked`."""

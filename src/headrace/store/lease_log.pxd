@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.lease_log cimport shown
+from headrace.model.lease_log cimport C_TAIL, shown
 from headrace.store.journal cimport Journal
 from headrace.store.stream_log cimport DiskStreamLog
 

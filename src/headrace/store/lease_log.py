@@ -15,6 +15,7 @@ from headrace.model.lease_log import as_it_is
 from headrace.store.stream_log import Removal
 
 if not cython.compiled:
+    from headrace.model.lease_log import TAIL as C_TAIL
     from headrace.model.lease_log import shown
     from headrace.store.journal import Journal
     from headrace.store.stream_log import DiskStreamLog
@@ -37,6 +38,7 @@ class DiskLeaseLog(DiskStreamLog):
         DiskStreamLog.__init__(
             self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)
         )
+        self.tail = C_TAIL
 
     def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
         return shown(DiskStreamLog.read(self, offset, octets_max), self.render)

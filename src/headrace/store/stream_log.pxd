@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
+from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED
 from headrace.model.queue cimport Consumer
 from headrace.model.stream cimport StreamLog
 from headrace.store.journal cimport Journal
@@ -20,6 +21,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public object disk
     cdef public u64 segment_size
     cdef public u64 secret
+    cdef public Py_ssize_t tail
     cdef public u64 seed
     cdef public list segments
     cdef public bytearray buffer
@@ -58,7 +60,7 @@ cdef class DiskStreamLog(StreamLog):
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
     @cython.locals(
         begun=u64, place=u64, left=u64, d=bytes, stop=Py_ssize_t, at=Py_ssize_t, seed=u64,
-        length=u32, seq=u64, lo=Py_ssize_t, hi=Py_ssize_t,
+        length=u32, seq=u64, lo=Py_ssize_t, hi=Py_ssize_t, tail=Py_ssize_t,
     )
     cpdef unsigned long long pour(
         self, unsigned long long offset, unsigned long long end, Consumer consumer

@@ -42,6 +42,8 @@ from headrace.store.segment import (
 )
 
 if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.queue import Consumer
     from headrace.model.stream import StreamLog
     from headrace.store.journal import Journal
@@ -162,6 +164,7 @@ class DiskStreamLog(StreamLog):
             segment_size = min(segment_size, max_length_bytes // 8)
         self.segment_size = max(segment_size, SEGMENT_MIN)
         self.secret = 0
+        self.tail = 0  # Octets at the end of a record's data that readers are not shown.
         self.segments: list[StreamSegment] = []
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
@@ -484,6 +487,7 @@ class DiskStreamLog(StreamLog):
             d = self.disk.read(self.handle(segment), min(READ_OCTETS + 4096, left), place)
             stop = len(d) & ~7
             seed = segment.seed
+            tail = self.tail
             at = 0
             while at < stop and offset < end:
                 length = intact(d, at, stop, seed)
@@ -497,7 +501,9 @@ class DiskStreamLog(StreamLog):
                         if not consumer.can():
                             break
                         lo = at + C_MESSAGE_HEAD
-                        hi = lo + get32(d, at + 48)
+                        hi = lo + get32(d, at + 48) - tail
+                        if tail and d[hi + 16] & (C_KIND_MASK | C_REDELIVERED):
+                            break  # It has to be shown in another way.
                         consumer.put_record(d, lo, get16(d, at + 52), hi, seq, get64(d, at + 24))
                         offset = seq + 1
                 at += (length + 7) & ~7
@@ -510,7 +516,7 @@ class DiskStreamLog(StreamLog):
         return offset
 
     def pour_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
-        """As :meth:`pour`, for large records and damaged places."""
+        """As :meth:`pour`, for large records, damaged places, and what is shown otherwise."""
         for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
             if seq >= end or not consumer.can():
                 break
