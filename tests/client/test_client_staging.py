@@ -169,6 +169,9 @@ def test_an_owner_is_fenced_by_the_next(connection: Connection) -> None:
         assert refused.value.code == "conflict"
 
         new.begin("query", "second life")
+        with pytest.raises(RequestRefused, match="is over") as refused:
+            old.begin("query", "first life")
+        assert refused.value.code == "conflict"
         with pytest.raises(RequestRefused) as refused:
             old.commit(0, [zombie])
         assert refused.value.code == "conflict"

@@ -45,6 +45,7 @@ BATCH_MAX = (1 << 63) - 1
 CHUNKS_MAX = 9999  # Branches of one attempt.
 OWNER_S = 60.0  # How long an owner that is not heard of keeps its sink.
 KEEP_S = 86400.0  # How long undecided work stays prepared, unless the setting says otherwise.
+PAST_MAX = 8  # Runs that a sink remembers to be over.
 SLICE = 2048  # Messages that become visible, or are dropped, at a time.
 
 Steps = Generator[None, None, dict[str, Any]]
@@ -58,6 +59,7 @@ class Sink(NamedTuple):
     epoch: int
     last: int  # The last committed batch; -1 when there was none.
     at_ms: int  # When it was committed.
+    past: tuple[str, ...] = ()  # The owner's runs that are over, the latest of them.
 
     def encode(self) -> bytes:
         """Return the value of the fact."""
@@ -66,7 +68,13 @@ class Sink(NamedTuple):
     @classmethod
     def decode(cls, raw: bytes) -> Sink:
         """Read what :meth:`encode` made."""
-        return cls(**json.loads(raw))
+        known = cls(**json.loads(raw))
+        return known._replace(past=tuple(known.past))
+
+    def next(self, run: str) -> Sink:
+        """Return the sink with the next run of its owner."""
+        past = (*self.past, self.run)[-PAST_MAX:] if self.run else self.past
+        return self._replace(run=run, epoch=self.epoch + 1, past=past)
 
 
 class Stage(NamedTuple):
@@ -160,8 +168,10 @@ class Sinks:
                     f"{OWNER_S:.0f} s ago"
                 )
             self._put(name, Sink(owner, run, before.epoch + 1, -1, 0))
+        elif run in before.past:
+            raise IllegalState(f"run '{run}' of '{owner}' is over: sink '{name}' has a later one")
         elif before.run != run or not run:
-            self._put(name, before._replace(run=run, epoch=before.epoch + 1))
+            self._put(name, before.next(run))
         sink = self.find(name)
         self._heard_ms[name] = now_ms
         if sink.epoch != before.epoch:
