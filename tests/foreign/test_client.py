@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,3 +54,18 @@ def test_what_only_headrace_has_says_so(url: str, name: Name) -> None:
 
     with pytest.raises(UsageError, match="is no Headrace"):
         asyncio.run(ask())
+
+
+def test_what_the_client_promises_holds_there_too(url: str) -> None:
+    """The client's own tests of channels and streams, which any broker of 0-9-1 passes."""
+    tests = Path(__file__).parent.parent / "client"
+    files = [str(tests / f"test_client_{name}.py") for name in ("channel", "stream")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        env={**os.environ, "HEADRACE_TEST_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
