@@ -37,6 +37,7 @@ __all__ = [
 RECONNECT_TIMEOUT_S: Final = 60.0
 GROUP_TIMEOUT_S: Final = 40.0  # Longer than a broker takes an owner for alive that is gone.
 TRIGGER_DELAY_S: Final = 15 * 60.0
+SINK_OCTETS_MAX: Final = 64
 QUEUE_GROUP: Final = "spark"
 SPOOL_OCTETS_MAX: Final = 1 << 30
 _SOURCES: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
@@ -124,6 +125,9 @@ class WriteOptions:
     routing_key: str | None = None
     mandatory: bool = True
     persistent: bool = True
+    exactly_once: bool = True
+    sink_id: str | None = None  # None: the id of the query.
+    sink_takeover: bool = False
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
 
 
@@ -181,8 +185,20 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
         routing_key=given.get("routingKey"),
         mandatory=given.get("mandatory", True),
         persistent=given.get("persistent", True),
+        exactly_once=given.get("deliveryGuarantee", "exactly-once") == "exactly-once",
+        sink_id=_sink_id(given),
+        sink_takeover=given.get("sinkTakeover", False),
         reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
     )
+
+
+def _sink_id(given: Given) -> str | None:
+    name: str | None = given.get("sinkId")
+    if name is not None and (len(name.encode()) > SINK_OCTETS_MAX or not name.isprintable()):
+        raise OptionError(
+            f"option 'sinkId' must be a printable name of 1 to {SINK_OCTETS_MAX} bytes"
+        )
+    return name
 
 
 def _left_out(given: Given, decoding: DecodeOptions | None) -> tuple[str, ...]:

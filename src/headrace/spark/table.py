@@ -19,6 +19,7 @@ from headrace.spark.option import (
     WRITES,
     Option,
     Section,
+    Use,
 )
 from headrace.spark.table_decode import DECODING
 
@@ -379,6 +380,31 @@ SINK: Final = Section(
             doc="the routing key",
             default="the column `routing_key`, or empty",
             uses=WRITES,
+        ),
+        Option(
+            name="deliveryGuarantee",
+            kind=kinds.choice("exactly-once", "at-least-once"),
+            doc="`exactly-once` stages a batch and makes all of it visible at once; "
+            "`at-least-once` publishes as it goes, twice when Spark runs a task or a batch again",
+            default="`exactly-once`",
+            uses=WRITES,
+        ),
+        Option(
+            name="sinkId",
+            kind=kinds.STATED_NAME,
+            doc="the name, of 64 bytes at most, under which the broker keeps the last batch that "
+            "it has; one query may use it",
+            default="the id of the query, which is in its checkpoint",
+            uses=frozenset({Use.STREAM_WRITE}),
+        ),
+        Option(
+            name="sinkTakeover",
+            kind=kinds.BOOLEAN,
+            doc="whether a query with a new checkpoint may use a `sinkId` that another query "
+            "used; the batches of that one are forgotten",
+            default="`false`",
+            uses=frozenset({Use.STREAM_WRITE}),
+            needs="sinkId",
         ),
         Option(
             name="mandatory",

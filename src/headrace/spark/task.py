@@ -8,6 +8,7 @@ from typing import Final
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
+RUN: Final = "spark.jobGroup.id"  # Of a streaming query: the id of this run of it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Task:
     attempt: int = 0  # No other attempt of the application has the same.
     query: str = ""  # Empty in a batch query.
     batch: int = -1
+    run: str = ""
 
     @classmethod
     def current(cls) -> Task:
@@ -33,6 +35,7 @@ class Task:
             context.taskAttemptId(),
             context.getLocalProperty(QUERY) or "",
             -1 if batch is None else int(batch),
+            context.getLocalProperty(RUN) or "",
         )
 
     def ids(self) -> str | None:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes: each row becomes a message, and a task succeeds when the broker confirmed all of its own.
+"""Writes: each row becomes a message.
 
-That is at-least-once: when Spark runs a task or a batch again, its messages are published again.
+By default exactly once: tasks stage (`stage`) and the driver commits. On demand at least once:
+tasks publish (`publish`), again when Spark runs a task or a batch again.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from headrace.spark.stage import Part
+
 
 @dataclass
 class Published(WriterCommitMessage):
-    """How many messages of one task the broker confirmed."""
+    """How many messages of one task the broker confirmed or staged, and as what."""
 
     count: int
+    part: Part | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -42,10 +47,40 @@ class BatchWriter(DataSourceArrowWriter):
             )
         self.options = write_options(options)
         _check_columns(self.options, schema)
+        self.sink = f"write-{uuid.uuid4().hex}"  # Of this write alone: all of it or nothing.
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish the rows of one partition; returns once all of them are confirmed."""
-        return Published(publish(self.options, iterator, Task.current().partition))
+        """Publish or stage the rows of one partition."""
+        task = Task.current()
+        if not self.options.exactly_once:
+            return Published(publish(self.options, iterator, task.partition))
+        from headrace.spark.stage import stage
+
+        part = stage(
+            self.options,
+            iterator,
+            sink=self.sink,
+            owner=self.sink,
+            run="write",
+            batch=0,
+            task=task,
+        )
+        return Published(part.count, part)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks succeeded: make what they staged visible."""
+        if self.options.exactly_once and (parts := _parts(messages)):
+            from headrace.spark.stage import commit, forget
+
+            commit(self.options, parts, 0)
+            forget(self.options, self.sink)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The write failed: nothing of it will be seen, unless it published as it went."""
+        if self.options.exactly_once:
+            from headrace.spark.stage import forget
+
+            forget(self.options, self.sink)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -56,15 +91,50 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _check_columns(self.options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish the rows of one partition; returns once all of them are confirmed."""
+        """Publish or stage the rows of one partition."""
         task = Task.current()
-        return Published(publish(self.options, iterator, task.partition, task.ids()))
+        if not self.options.exactly_once:
+            return Published(publish(self.options, iterator, task.partition, task.ids()))
+        from headrace.spark.stage import stage
+
+        part = stage(
+            self.options,
+            iterator,
+            sink=self.options.sink_id or task.query,
+            owner=task.query,
+            run=task.run,
+            batch=task.batch,
+            task=task,
+        )
+        return Published(part.count, part)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing is left to do: the messages are in the broker."""
+        """All tasks succeeded: make what they staged visible, once however often it is asked."""
+        if parts := _parts(messages):
+            from headrace.spark.stage import commit
+
+            commit(self.options, parts, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing can be taken back: the batch runs again, and publishes again."""
+        """The batch failed. What was staged for it goes now, or when the batch is committed.
+
+        After a failure the messages may all be None, so the sink is known only by its option.
+        """
+        sinks = {part.sink for part in _parts(messages)} | {self.options.sink_id or ""}
+        if self.options.exactly_once:
+            from headrace.spark.stage import abort
+
+            for sink in sinks - {""}:
+                abort(self.options, sink, batchId)
+
+
+def _parts(messages: list[WriterCommitMessage | None]) -> list[Part]:
+    """What the tasks staged; those that had no rows, or published as they went, are left out."""
+    return [
+        message.part
+        for message in messages
+        if isinstance(message, Published) and message.part is not None and message.part.sink
+    ]
 
 
 def _check_columns(options: WriteOptions, schema: StructType) -> None:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches that tasks stage and the driver commits, against a real broker, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.client import blocking
+from headrace.client.url import Secret
+from headrace.spark.kinds import OptionError
+from headrace.spark.links import forget as disconnect
+from headrace.spark.options import WriteOptions
+from headrace.spark.publish import PublishError
+from headrace.spark.stage import Part, SinkTakenError, abort, commit, forget, stage
+from headrace.spark.task import Task
+
+if TYPE_CHECKING:
+    from headrace.testing import LocalBroker
+
+
+@pytest.fixture
+def broker(headrace_durable_broker: LocalBroker) -> Iterator[LocalBroker]:
+    yield headrace_durable_broker
+    disconnect(Secret(headrace_durable_broker.url))
+
+
+def options(broker: LocalBroker, **given: Any) -> WriteOptions:
+    return WriteOptions(uri=Secret(broker.url), exchange="", **{"routing_key": "q", **given})
+
+
+def staged(
+    asked: WriteOptions,
+    *bodies: bytes | None,
+    sink: str = "s",
+    owner: str = "query",
+    run: str = "run",
+    batch: int = 0,
+    partition: int = 0,
+    attempt: int = 0,
+) -> Part:
+    rows = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
+    return stage(
+        asked,
+        iter([rows] if bodies else []),
+        sink=sink,
+        owner=owner,
+        run=run,
+        batch=batch,
+        task=Task(partition, attempt, owner, batch, run),
+    )
+
+
+def bodies(broker: LocalBroker) -> list[bytes]:
+    with blocking.connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q", durable=True)
+        found = []
+        while (delivery := channel.get("q", no_ack=True)) is not None:
+            found.append(delivery.body)
+        return found
+
+
+def test_a_batch_is_seen_when_it_is_committed_and_only_once(broker: LocalBroker) -> None:
+    asked = options(broker)
+    assert bodies(broker) == []
+    lost = staged(asked, b"a", b"b", attempt=1)
+    parts = [staged(asked, b"a", b"b", attempt=2), staged(asked, b"c", partition=1, attempt=3)]
+    assert (lost.count, parts[0].count, parts[1].count) == (2, 2, 1)
+    assert bodies(broker) == []
+    commit(asked, [*parts, staged(asked, partition=2)], 0)
+    assert sorted(bodies(broker)) == [b"a", b"b", b"c"]
+    commit(asked, parts, 0)
+    again = staged(asked, b"a", b"b", attempt=4)
+    assert again.already
+    commit(asked, [again], 0)
+    assert bodies(broker) == []
+    commit(asked, [staged(asked, b"d", batch=1)], 1)
+    assert bodies(broker) == [b"d"]
+
+
+def test_what_is_staged_survives_the_broker_and_a_new_run_gives_it_up(broker: LocalBroker) -> None:
+    asked = options(broker)
+    bodies(broker)
+    part = staged(asked, b"kept")
+    broker.restart()
+    commit(asked, [part], 0)
+    assert bodies(broker) == [b"kept"]
+    late = staged(asked, b"late", batch=1)
+    fresh = staged(asked, b"fresh", batch=1, run="another run")
+    with pytest.raises(Exception, match="can do nothing any more"):
+        commit(asked, [late], 1)
+    commit(asked, [fresh], 1)
+    assert bodies(broker) == [b"fresh"]
+
+
+def test_an_aborted_batch_is_not_seen(broker: LocalBroker) -> None:
+    asked = options(broker)
+    bodies(broker)
+    part = staged(asked, b"a")
+    abort(asked, "s", 0)
+    with pytest.raises(Exception, match="unknown"):
+        commit(asked, [part], 0)
+    forget(asked, "s")
+    assert bodies(broker) == []
+
+
+def test_rows_that_cannot_be_published_are_told_by_their_number(broker: LocalBroker) -> None:
+    asked = options(broker)
+    bodies(broker)
+    with pytest.raises(PublishError, match=r"1 of the 3 rows of partition 0 .* row 1 .*null"):
+        staged(asked, b"private", None, b"private")
+    nowhere = options(broker, routing_key="nowhere")
+    with pytest.raises(PublishError, match=r"row 0 \(routing_key 'nowhere'\): ") as caught:
+        staged(nowhere, b"private", b"private")
+    assert "private" not in str(caught.value)
+    assert bodies(broker) == []
+
+
+def test_a_sink_of_another_query_is_refused_unless_told(broker: LocalBroker) -> None:
+    named = options(broker, sink_id="s")
+    bodies(broker)
+    commit(named, [staged(named, b"1", batch=7)], 7)
+    with pytest.raises(SinkTakenError, match=r"has the batches of query query, and query new"):
+        staged(named, b"2", owner="new")
+    taken = options(broker, sink_id="s", sink_takeover=True)
+    commit(taken, [staged(taken, b"3", owner="new")], 0)
+    assert bodies(broker) == [b"1", b"3"]
+
+
+def test_a_broker_that_is_no_headrace_is_refused(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocking.Connection, "server_properties", {})
+    with pytest.raises(OptionError, match=r"'deliveryGuarantee'.*set it to 'at-least-once'"):
+        staged(options(broker), b"a")
