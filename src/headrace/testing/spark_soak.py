@@ -35,7 +35,7 @@ VICTIMS: Final = ("driver", "worker", "broker", "executor")
 MOVES_S: Final = 300.0  # How long the target may stand still before that is a failure.
 PAUSE_S: Final = (0.05, 2.0)  # Between signs of life and the next kill.
 PUBLISHED_AT_ONCE: Final = 200
-BACKLOG_MAX: Final = 20_000  # Published and not yet seen in the target.
+BACKLOG_MAX: Final = 6_000  # Published and not yet seen in the target.
 LOCAL: Final = "local[2,8]"
 CLUSTER: Final = "local-cluster[2,1,600]"
 
