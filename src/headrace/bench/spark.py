@@ -156,9 +156,16 @@ def _measure(
             failures[name] = str(error)
             say(f"{name}: {error}")
         except Exception as error:  # noqa: BLE001 - Spark raises what it likes; the rest goes on.
-            failures[name] = str(error).splitlines()[0]
+            failures[name] = _gist(str(error))
             say(f"{name}: {failures[name]}")
     return figures, failures
+
+
+def _gist(text: str) -> str:
+    """The line of an error of Spark that says what was wrong in Python, else its first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.partition(": ")[0].endswith(("Error", "Refused"))]
+    return (told or lines or ["no reason given"])[-1][:500]
 
 
 def _line(figure: Figure) -> str:

@@ -175,7 +175,7 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
         while (passed := time.monotonic() - began) < minutes * 60:
             time.sleep(MEMORY_EVERY_S)
             if query.exception() is not None or not query.isActive:
-                raise BenchError(f"the query failed: {query.exception()}")
+                raise RuntimeError(f"the query failed: {query.exception()}")
             samples.append((passed, stage.meter.spent(), _heap(stage)))
             stage.say(f"memory: {passed / 60:.1f} of {minutes:g} minutes")
     finally:
@@ -319,7 +319,7 @@ def _until(
         while True:
             failure = query.exception()
             if failure is not None:
-                raise BenchError(f"the query failed: {failure}")
+                raise RuntimeError(f"the query failed: {failure}")
             progress: list[dict[str, Any]] = [
                 dict(each) for each in query.recentProgress if each["numInputRows"]
             ]
