@@ -102,7 +102,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             iterator,
             sink=self.options.sink_id or task.query,
             owner=task.query,
-            run=task.run,
+            run=task.run or task.query,  # Never empty: all tasks of a run are one.
             batch=task.batch,
             task=task,
         )
