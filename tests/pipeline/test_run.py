@@ -114,7 +114,7 @@ def test_an_archive_that_is_killed_goes_on(
     run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
     publish(name, *bodies(0, 400))
-    pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="10", TRIGGER="0 seconds")
+    pipeline = archive(tmp_path, uri, name)
     command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", "ready:archive"]
     for word in ("BATCH_RECORDS=10", "TRIGGER=0 seconds", "PATH_TO=lake", f"NAME={name}"):
         command += ["--set", word]
@@ -469,7 +469,7 @@ def test_a_pipeline_that_is_stopped_goes_on(
     spark: SparkSession, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
     pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="5", TRIGGER="0 seconds")
-    state = State(pipeline.state)
+    state = State(pipeline.state)  # The next run has larger batches.
     publish(name, *bodies(0, 200))
     ended: list[Status] = []
 
@@ -491,7 +491,7 @@ def test_a_pipeline_that_is_stopped_goes_on(
     assert [(one.state, one.error) for one in ended[0].queries] == [("stopped", "")]
     assert command("status").exit_code == 3
     assert command("stop").output == "Error: it does not run\n"
-    run(pipeline)
+    run(archive(tmp_path, uri, name))
     assert offsets(tmp_path / "lake") == list(range(200))
 
 

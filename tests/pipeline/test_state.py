@@ -14,7 +14,7 @@ from rich.console import Console
 from headrace.cli.pipelines import pipeline
 from headrace.pipeline.display import line, showing, table
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.progress import lag, reason
+from headrace.pipeline.progress import lag, reason, take
 from headrace.pipeline.state import QueryStatus, State
 
 
@@ -70,6 +70,51 @@ def test_progress_is_shown_to_people_and_to_logs(tmp_path: Path) -> None:
         else:
             assert "no space" in shown
         status.queries[0].state, status.queries[0].error = "running", ""
+
+
+class Reporting:
+    """What a query of Spark tells, batch by batch."""
+
+    def __init__(self) -> None:
+        self.recentProgress: list[dict[str, object]] = []
+        self.status = {"isTriggerActive": True}
+
+    @property
+    def lastProgress(self) -> dict[str, object] | None:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def batch(self, number: int, rows: int) -> None:
+        self.recentProgress.append(
+            {
+                "batchId": number,
+                "numInputRows": rows,
+                "durationMs": {"triggerExecution": 1500},
+                "inputRowsPerSecond": float("nan"),
+                "processedRowsPerSecond": 10.0,
+                "sources": [],
+            }
+        )
+
+
+def test_rows_are_counted_once_however_seldom_one_looks() -> None:
+    query, status = Reporting(), QueryStatus("lake", ["lake"])
+
+    def look() -> tuple[int, int | None]:
+        take(status, query)  # type: ignore[arg-type]  # Of a query it needs no more than this.
+        return status.rows, status.batch
+
+    assert look() == (0, None)
+    query.batch(0, 5)
+    query.batch(1, 7)
+    assert look() == (12, 1)
+    assert look() == (12, 1)
+    query.batch(2, 1)
+    assert look() == (13, 2)
+    query.batch(3, 0)  # Nothing came.
+    query.batch(4, 2)
+    query.batch(5, 3)
+    assert look() == (18, 5)
+    assert (status.batch_s, status.rows_per_s, status.lag) == (1.5, 0.0, None)
 
 
 def test_lag_is_what_the_streams_have_beyond_the_query() -> None:

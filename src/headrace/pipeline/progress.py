@@ -23,14 +23,16 @@ _PYTHON_ERROR: Final = re.compile(
 
 def take(status: QueryStatus, query: StreamingQuery) -> None:
     """Bring the status of a query up to date."""
-    for progress in query.recentProgress:
-        batch = int(progress["batchId"])
-        if progress["numInputRows"] and (status.batch is None or batch > status.batch):
-            status.rows += int(progress["numInputRows"])
-            status.batch = batch
-            status.batch_s = float(progress["durationMs"].get("triggerExecution", 0)) / 1000
     last = query.lastProgress
     if last is not None:
+        # All that Spark remembers, a hundred at most, only when there is more than one new.
+        is_next = status.batch is not None and int(last["batchId"]) <= status.batch + 1
+        for progress in [last] if is_next else query.recentProgress:
+            batch = int(progress["batchId"])
+            if progress["numInputRows"] and (status.batch is None or batch > status.batch):
+                status.rows += int(progress["numInputRows"])
+                status.batch = batch
+                status.batch_s = float(progress["durationMs"].get("triggerExecution", 0)) / 1000
         status.rows_per_s = _number(last, "inputRowsPerSecond")
         status.processed_per_s = _number(last, "processedRowsPerSecond")
         status.lag = lag(last)

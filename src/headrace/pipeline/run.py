@@ -286,9 +286,10 @@ class Run:
                 self._stop_all()
                 self.status.state = "stopped"
                 return
-            active = self._look()
             moment = time.monotonic()
-            if moment - written >= STATUS_EVERY_S:
+            is_due = moment - written >= STATUS_EVERY_S
+            active = self._look(progress=is_due)
+            if is_due:
                 self.state.write(self.status)
                 show(self.status)
                 written = moment
@@ -297,15 +298,16 @@ class Run:
                 return
             self.stopping.wait(POLL_S)
 
-    def _look(self) -> bool:
-        """Take over the progress of all queries; whether any still runs. Raises what failed."""
+    def _look(self, *, progress: bool) -> bool:
+        """Whether any query still runs; on demand, how far they are. Raises what failed."""
         active = False
         for status in self.status.queries:
             query = self._queries.get(status.name)
             if query is None or status.state == "finished":
                 continue
             is_active = query.isActive
-            take(status, query)
+            if progress or not is_active:
+                take(status, query)
             if is_active:
                 active = True
                 continue

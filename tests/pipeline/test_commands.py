@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that need no Spark, and what `archive` makes of its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli import pipelines
+from headrace.pipeline.load import ready_names
+from headrace.pipeline.settings import AmqpSource, DeltaSink, FileSink, Pipeline
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(pipelines.pipeline, list(words))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Pipeline]:
+    """The pipelines that would have been run."""
+    would: list[Pipeline] = []
+    monkeypatch.setattr(pipelines, "run_pipeline", would.append)
+    monkeypatch.chdir(tmp_path)
+    return would
+
+
+def test_an_archive_of_a_queue_and_of_a_stream(run: list[Pipeline], tmp_path: Path) -> None:
+    assert call("archive", "--queue", "a/b", "--to", "lake", "--delta").exit_code == 0
+    assert call("archive", "--stream", "s", "--to", "/l", "--trigger", "once").exit_code == 0
+    queue, stream = run
+    source, sink = queue.sources["messages"], queue.sinks["lake"]
+    assert isinstance(source, AmqpSource)
+    assert (source.type, source.name, "startingOffsets" in source.options) == (
+        "queue",
+        "a/b",
+        False,
+    )
+    assert isinstance(sink, DeltaSink)
+    assert queue.located(sink.path) == str(tmp_path / "lake")
+    assert queue.state == tmp_path / ".headrace" / "archive-a%2Fb"
+    assert stream.sources["messages"].options["startingOffsets"] == "earliest"
+    sink = stream.sinks["lake"]
+    assert isinstance(sink, FileSink)
+    assert (stream.located(sink.path), stream.trigger(sink)) == ("/l", "once")
+
+
+def test_an_archive_has_one_source(run: list[Pipeline]) -> None:
+    assert call("archive", "--to", "lake").exit_code == 2
+    assert call("archive", "--to", "lake", "--stream", "s", "--queue", "q").exit_code == 2
+    assert run == []
+
+
+def test_examples_are_listed_and_printed() -> None:
+    listed = call("example").output.splitlines()
+    assert [line.split()[0] for line in listed] == ready_names()
+    assert all(line.endswith(".") for line in listed)
+    assert call("example", "archive").output.startswith("# SPDX")
+    assert "there are aggregate, archive" in call("example", "nothing").output
+
+
+def test_check_tells_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('[pipeline]\nname = "p"\n\n[sources.s]\ntype = "stream"\n')
+    result = call("check", str(file))
+    assert result.exit_code == 1
+    assert f"{file}:4: sources.s: type 'stream' needs 'name'" in result.output
+    assert call("check", "ready:archive", "--set", "NAME").exit_code == 2
+    right = call("check", "ready:archive", "--set", "NAME=s", "--set", "PATH_TO=x")
+    assert right.output == "ready:archive: right. 1 sources, 1 steps to lake\n"
+    assert "No such file" in call("check", str(tmp_path / "other.toml")).output
+
+
+def test_reset_wants_one_thing_at_a_time(tmp_path: Path) -> None:
+    words = ("ready:archive", "--set", "NAME=s", "--set", f"PATH_TO={tmp_path}")
+    state = ("--set", f"STATE={tmp_path / 'state'}")
+    assert call("reset", *words, *state, "--to", "1").exit_code == 2
+    assert call("reset", *words, *state, "--query", "lake", "--to", "1", "--all").exit_code == 2
+    assert call("reset", *words, *state).output.startswith("there is no checkpoint in")
+    assert (
+        "there is no checkpoint of 'lake'"
+        in call("reset", *words, *state, "--query", "lake", "--all").output
+    )
