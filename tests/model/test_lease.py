@@ -522,3 +522,20 @@ def test_a_large_take_lets_others_go_on() -> None:
     assert slices >= 3
     assert finish(other)[:2] == (0, 10)
     assert host.queue.ready_count == 0
+
+
+def test_work_on_a_lease_ends_with_it() -> None:
+    host = Host()
+    host.publish(3000)
+    lease = host.claim()
+    works = [
+        host.vhost.leases.take(lease),
+        host.vhost.leases.settle(lease, 3000, range(0, 3000, 2)),
+        host.vhost.leases.release(lease),
+    ]
+    assert next(works[0]) is None
+    host.vhost.delete_queue("q")
+    assert finish(works[0]).last == 1000
+    for work in works[1:]:
+        with pytest.raises(NotFound):
+            finish(work)

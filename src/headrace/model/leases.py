@@ -250,8 +250,7 @@ class Leases:
                 raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
             done = 0
             while done < len(numbers):
-                while lease.log.committed_offset <= numbers[done]:
-                    yield
+                yield from self._durable(lease, numbers[done])
                 some = numbers[done : done + SLICE_REJECTS]
                 with self._transaction():
                     count = lease.reject_some(some, "rejected")
@@ -277,9 +276,7 @@ class Leases:
             count = 0
             upto = lease.log.next_offset
             while lease.settled < upto:
-                while lease.log.committed_offset <= lease.settled:
-                    yield
-                self._check(lease)
+                yield from self._durable(lease, lease.settled)
                 with self._transaction():
                     some = lease.return_some(upto)
                     if not some:
@@ -379,8 +376,7 @@ class Leases:
         last = min(lease.log.next_offset, first + messages)
         at, size = first, 0
         while at < last:
-            while lease.log.committed_offset <= at:
-                yield
+            yield from self._durable(lease, at)
             entries = lease.kept.read_raw(at, SLICE_OCTETS)
             if not entries:
                 return Taken(first, last, size)
@@ -501,8 +497,7 @@ class Leases:
         try:
             yield from self._begin(lease)
             while lease.count():
-                while lease.log.committed_offset <= lease.settled:
-                    yield
+                yield from self._durable(lease, lease.settled)
                 end = min(lease.settled + SLICE_REJECTS, lease.log.committed_offset)
                 numbers = list(range(lease.settled, end))
                 with self._transaction():
@@ -522,6 +517,13 @@ class Leases:
             yield
         self._check(lease)
         self._busy.add(lease)
+
+    def _durable(self, lease: Lease, number: int) -> Steps:
+        """Wait until a number can be read."""
+        self._check(lease)
+        while lease.log.committed_offset <= number:
+            yield
+            self._check(lease)
 
     def _check(self, lease: Lease) -> None:
         if lease.deleted:
