@@ -314,10 +314,15 @@ class Stream:
         In 0-10, where no such arguments come with a question, by a request.
         """
         if self._connection.version is V0_10:
-            at = int(what.timestamp() * 1000) if isinstance(what, datetime) else what
             async with Requests(self._connection) as requests:
-                answer = await requests.ask("stream.offset", stream=self.name, at=at)
-            return int(answer["offset"])
+                if isinstance(what, datetime):
+                    moment_ms = max(0, int(what.timestamp() * 1000))
+                    answer = await requests.ask(
+                        "stream.offset", stream=self.name, timestamp_ms=moment_ms
+                    )
+                    return int(answer["offset"])
+                answer = await requests.ask("stream.info", stream=self.name)
+                return int(answer["first" if what == "first" else "next"])
         async with self._connection.channel(confirm=False) as channel:
             state = await channel.declare_queue(
                 self.name, passive=True, arguments={"x-stream-offset-query": what}

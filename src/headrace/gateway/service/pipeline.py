@@ -11,7 +11,6 @@ from headrace.gateway.service import (
     groups,
     leases,
     publishers,
-    ranges,
     staged,
     streams,
     super_streams,
@@ -26,7 +25,6 @@ HANDLERS: dict[str, Handler] = {
     **streams.HANDLERS,
     **leases.HANDLERS,
     **super_streams.HANDLERS,
-    **ranges.HANDLERS,
     **publishers.HANDLERS,
     **staged.HANDLERS,
 }
