@@ -528,14 +528,13 @@ def test_work_on_a_lease_ends_with_it() -> None:
     host = Host()
     host.publish(3000)
     lease = host.claim()
-    works = [
-        host.vhost.leases.take(lease),
-        host.vhost.leases.settle(lease, 3000, range(0, 3000, 2)),
-        host.vhost.leases.release(lease),
-    ]
-    assert next(works[0]) is None
+    taking = host.vhost.leases.take(lease)
+    settling = host.vhost.leases.settle(lease, 3000, range(0, 3000, 2))
+    releasing = host.vhost.leases.release(lease)
+    assert next(taking) is None
     host.vhost.delete_queue("q")
-    assert finish(works[0]).last == 1000
-    for work in works[1:]:
-        with pytest.raises(NotFound):
-            finish(work)
+    assert finish(taking).last == 1000
+    with pytest.raises(NotFound):
+        finish(settling)
+    with pytest.raises(NotFound):
+        finish(releasing)
