@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SIZE: Final = 200  # Octets of each body.
 BATCHES_WARM: Final = 2  # Micro-batches that are run first and not counted.
 SINK_BATCHES: Final = 4
+QUEUE_BATCH: Final = 500_000  # Rows of a micro-batch of a queue.
 LATENCY_ROWS: Final = 100
 LATENCY_BATCHES: Final = 30
 LATENCY_WARM: Final = 10
@@ -102,7 +103,8 @@ def queue_rate(stage: Stage) -> list[Figure]:
         stage.say(f"queue_rows: filling a queue with {rows:,} messages")
         fill(stage.settings, "bench.queue", rows, SIZE)
         stage.say("queue_rows: reading" if number else "queue_rows: warming up")
-        rate, details = _read(stage, {"queue": "bench.queue", "group": f"bench-{number}"}, None)
+        options = {"queue": "bench.queue", "group": f"bench-{number}"}
+        rate, details = _read(stage, options, None, limit=QUEUE_BATCH)
         remove(stage.settings, "bench.queue")
     return [Figure("queue_rows", rate, "rows/s", 150_000, details=details)]
 
