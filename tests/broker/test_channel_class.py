@@ -63,6 +63,7 @@ def test_what_the_broker_says_of_itself(served: Served) -> None:
             "per_consumer_qos": True,
             "direct_reply_to": True,
             "stream_offset_query": True,
+            "stream_ranges": True,
         }
 
 
