@@ -21,8 +21,8 @@ TESTS ?= tests
 # Two processes; a file's tests stay together, since they share brokers.
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
-# Tests that need neither Spark nor other people's clients run in both builds.
-BOTH := $(wildcard tests/unit tests/protocol tests/model tests/store tests/broker tests/client)
+# These run in both builds; what they pass through runs with them.
+BOTH := $(wildcard tests/unit tests/protocol tests/broker)
 
 venv: $(STAMP)
 
