@@ -358,7 +358,8 @@ class Mutator010:
         pick = self._random
         control = pick.random() < 0.25
         kind: Any = pick.choice(CONTROLS[12:] if control else COMMANDS)
-        values = {name: self._value(str(kind.__annotations__[name])) for name in kind.__slots__}
+        types = getattr(kind.__init__, "__annotations__", {})  # Those without fields have none.
+        values = {name: self._value(str(types[name])) for name in kind.FIELDS}
         try:
             made = kind(**{name: value for name, value in values.items() if pick.random() < 0.8})
             payload = (
