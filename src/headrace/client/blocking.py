@@ -33,7 +33,7 @@ from headrace.client import connection as _connection
 from headrace.client import consumer as _consumer
 from headrace.client import session as _session
 from headrace.client import stream as _stream
-from headrace.client.background import LOOP, SETTLEMENTS, Result
+from headrace.client.background import LOOP, SETTLEMENTS, Closing, Result
 from headrace.client.channel import PREFETCH, UNCONFIRMED_MAX
 from headrace.client.connection import RECONNECT
 from headrace.client.errors import Returned, UsageError
@@ -245,23 +245,12 @@ class Transaction:
         LOOP.run(self._source.__aexit__(kind, error, traceback), self._timeout_s)
 
 
-class Channel:
+class Channel(Closing):
     """One channel of a connection. After a reconnection it is open again, as it was."""
 
     def __init__(self, source: _channel.Channel, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._source)
@@ -709,23 +698,12 @@ class Subscription:
         LOOP.run(self._source.cancel(), self._timeout_s)
 
 
-class Session:
+class Session(Closing):
     """A session of AMQP 0-10; get one with `connection.session(...)`."""
 
     def __init__(self, source: _session.Session, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._source)
@@ -921,23 +899,12 @@ class Session:
         return LOOP.run(work, self._timeout_s)
 
 
-class Connection:
+class Connection(Closing):
     """A connection to a broker. Make one with `connect`."""
 
     def __init__(self, source: _connection.Connection, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._source)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from headrace.client import groups as _groups
 from headrace.client import lease as _lease
@@ -17,7 +16,7 @@ from headrace.client import requests as _requests
 from headrace.client import snapshot as _snapshot
 from headrace.client import staging as _staging
 from headrace.client import super_streams as _super_streams
-from headrace.client.background import LOOP
+from headrace.client.background import LOOP, Closing
 from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
 from headrace.client.requests import ANSWER_S, PIPELINE
 from headrace.client.stream import BATCH_MAX, CREDIT, Record
@@ -32,24 +31,13 @@ if TYPE_CHECKING:
     from headrace.client.super_streams import SuperStream
 
 
-class Requests:
+class Requests(Closing):
     """Asks one queue of a broker. `with`, or `close`, closes its channel."""
 
     def __init__(
         self, connection: Connection, queue: str = PIPELINE, *, timeout_s: float = ANSWER_S
     ) -> None:
         self._source = _requests.Requests(connection.source, queue, timeout_s=timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._source)
@@ -72,7 +60,7 @@ class Requests:
         LOOP.run(self._source.close())
 
 
-class Lease:
+class Lease(Closing):
     """The lease of a queue for a group, as one owner works on it."""
 
     def __init__(
@@ -95,17 +83,6 @@ class Lease:
             on_timeout=on_timeout,
             requests=None if requests is None else requests.source,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._source)
@@ -275,7 +252,7 @@ def list_super_streams(requests: Requests) -> dict[str, int]:
     return LOOP.run(_super_streams.list_super_streams(requests.source))
 
 
-class Sink:
+class Sink(Closing):
     """The batches of one sink, as their owner sees them."""
 
     def __init__(
@@ -283,17 +260,6 @@ class Sink:
     ) -> None:
         source = None if requests is None else requests.source
         self._source = _staging.Sink(connection.source, name, requests=source)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def name(self) -> str:
@@ -338,7 +304,7 @@ class Sink:
         LOOP.run(self._source.close())
 
 
-class Stage:
+class Stage(Closing):
     """The work of one attempt at one partition of a batch."""
 
     def __init__(
@@ -354,17 +320,6 @@ class Stage:
         self._source = _staging.Stage(
             connection.source, sink, batch, partition, attempt, epoch=epoch
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def messages(self) -> int:

@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from headrace.client import publisher as _publisher
-from headrace.client.background import LOOP
+from headrace.client.background import LOOP, Closing
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
     from headrace.client.message import Content
 
 
-class Publisher:
+class Publisher(Closing):
     """Publishes under a name, each message once. Use it with `with`, one for each name."""
 
     def __init__(self, connection: Connection, name: str) -> None:
@@ -25,14 +24,6 @@ class Publisher:
         """Open a channel, and ask how far the publisher was."""
         LOOP.run(self._source.__aenter__())
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._source)
