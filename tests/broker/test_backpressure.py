@@ -16,6 +16,8 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError
 from talk import Talk
 
+from headrace.client import blocking
+from headrace.client.blocking_pipeline import Lease
 from headrace.protocol.codec_0_x import (
     BasicDeliver,
     BasicQos,
@@ -91,6 +93,58 @@ def test_publishers_hear_when_memory_is_short_and_when_it_is_not(small: Served) 
     assert said == ["low on memory", "unblocked"]
     channel.basic_publish("", "q", b"on")
     assert channel.queue_declare("q", passive=True).method.message_count >= 1
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+def test_requests_to_the_broker_pass_while_publishers_wait(small: Served, version: str) -> None:
+    """What is settled makes room; who has published anything else waits, requests and all."""
+    url = f"{small.url}?version={version}"
+    with (
+        blocking.connect(small.url) as hog,
+        hog.channel(confirm=False) as flood,
+        blocking.connect(url) as asking,
+        blocking.connect(url) as mixed,
+        Lease(asking, "work", "g", owner="o") as lease,
+        Lease(mixed, "work", "g", owner="o") as waiting,
+    ):
+        flood.declare_queue("work", durable=True)
+        with mixed.channel() as channel:
+            channel.publish_many([b"%d" % n for n in range(50)], "work")
+        lease.claim()
+        assert lease.take(messages=10).last == 10
+        flood.declare_queue("hog")
+
+        def fill() -> None:
+            while hog.blocked is None:
+                flood.publish(bytes(MIB // 4), "hog")
+
+        filling = threading.Thread(target=fill)
+        filling.start()
+        until(lambda: hog.blocked, "memory is short")
+        settled = threading.Event()
+
+        def settle_as_publisher() -> None:
+            waiting.settle(40)
+            settled.set()
+
+        thread = threading.Thread(target=settle_as_publisher)
+        thread.start()
+        for n in range(10, 40, 10):
+            lease.settle(n)
+            assert lease.take(messages=10).last == n + 10
+        assert next(record.body for batch in lease.read(30, 40) for record in batch) == b"30"
+        assert hog.blocked == "low on memory"
+        assert not settled.is_set()
+        with blocking.connect(small.url) as other, other.channel() as emptying:
+
+            def emptied() -> bool:
+                emptying.purge_queue("hog")
+                return settled.is_set()
+
+            until(emptied, "the publisher's request is served")
+        thread.join()
+        filling.join()
+        assert lease.info().settled == 40
 
 
 def test_a_flood_without_a_disk_is_held_back(small: Served) -> None:

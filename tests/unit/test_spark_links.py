@@ -9,13 +9,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import trustme
 
 from headrace.client import blocking
 from headrace.client.errors import AuthenticationFailed, ConnectFailed
+from headrace.client.requests import RequestRefused
 from headrace.client.url import Secret
 from headrace.spark import links
+from headrace.spark.leased import Leased
+from headrace.spark.options import read_options, write_options
+from headrace.spark.publish import publish
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
 
@@ -132,37 +137,60 @@ def test_who_may_not_log_in_fails_at_once(broker: LocalBroker) -> None:
     assert not calls
 
 
-def test_an_alarm_pauses_a_query() -> None:
-    """What is asked waits; what is read does not."""
+def test_an_alarm_pauses_what_writes_and_not_what_reads() -> None:
+    """A batch of a queue is leased, read and settled: that makes room."""
     with LocalBroker(memory_max=1 << 20) as broker:
         fill(broker, "work", 0, 50)
         rows: dict[int, list[dict[str, Any]]] = {}
         running = query(broker, Checkpoint(), rows, queue="work", maxRecordsPerTrigger="20")
-        assert running.step()
-        done = threading.Event()
+        written = threading.Event()
+        options = write_options({"uri": broker.url, "routingKey": "hog"})
 
-        def run() -> None:
-            running.run()
-            done.set()
+        def write() -> None:
+            for _ in range(4):
+                batch = pa.RecordBatch.from_pydict({"body": [bytes(100_000)] * 10})
+                publish(options, iter([batch]), 0)
+            written.set()
 
-        with blocking.connect(broker.url) as hog, hog.channel(confirm=False) as channel:
-            channel.declare_queue("hog")
-            asked = links.link(Secret(broker.url), links.Purpose.ASK)
-            for _ in range(40):
-                channel.publish(bytes(100_000), "hog")
-            until(lambda: asked.blocked is not None)
-            thread = threading.Thread(target=run)
+        with blocking.connect(broker.url) as other, other.channel() as emptying:
+            emptying.declare_queue("hog")
+            thread = threading.Thread(target=write)
             thread.start()
-            assert not done.wait(0.3)
-            with blocking.connect(broker.url) as other, other.channel() as emptying:
+            writing = links.link(Secret(broker.url), links.Purpose.WRITE)
+            until(lambda: writing.blocked is not None)
+            running.run()
+            assert bodies(rows) == list(range(50))
+            assert writing.blocked is not None
+            assert not written.is_set()
 
-                def emptied() -> bool:
-                    emptying.purge_queue("hog")
-                    return done.is_set()
+            def emptied() -> bool:
+                emptying.purge_queue("hog")
+                return written.is_set()
 
-                until(emptied)
+            until(emptied)
             thread.join()
-        assert bodies(rows) == list(range(50))
+
+
+def test_a_full_disk_at_the_broker_pauses_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be leased then, and that is no failure."""
+    slept: list[float] = []
+    with LocalBroker() as broker:
+        fill(broker, "work", 0, 5)
+        leased = Leased(
+            read_options({"uri": broker.url, "queue": "work"}, streaming=True), sleep=slept.append
+        )
+        leased.claim("me")
+        answers = [RequestRefused("limit", "the disk is full; nothing was taken")] * 3
+        asked = leased._send
+
+        def send(what: str, **fields: Any) -> dict[str, Any]:
+            if what == "take" and answers:
+                raise answers.pop()
+            return asked(what, **fields)
+
+        monkeypatch.setattr(leased, "_send", send)  # The disk of this machine has room.
+        assert leased.take("me", 0, 10, 1 << 20) == 5
+    assert len(slept) == 3
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -216,9 +216,10 @@ class GatewayConnection(Connection):
         body: int,
         body_end: int,
     ) -> None:
-        self.publishes = True
         target: Session = session
         target.publish(d, args, args_end, header, header_end, body, body_end)
+        if target.route is None or not target.route.serves:
+            self.publishes = True
 
     def on_transfer_large(
         self,
@@ -231,9 +232,10 @@ class GatewayConnection(Connection):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        self.publishes = True
         target: Session = session
         target.publish_large(start, args, args_end, header, header_end, parts, body_size)
+        if target.route is None or not target.route.serves:
+            self.publishes = True
 
     def on_accept(self, session: Any, d: bytes | bytearray, lo: int, hi: int) -> None:
         target: Session = session

@@ -115,7 +115,6 @@ class Publisher(Peer):
     ) -> None:
         """Take one publish: check, route, keep, hand out. ``parts`` is a large body."""
         self.current = 0x003C0028
-        self.publishes = True
         flags = get16(d, header + 19)
         size = get32(d, header + 3)
         if flags == 0 and size == 14:
@@ -152,6 +151,8 @@ class Publisher(Peer):
                 )
                 return
             route = self.find_route(cut(d, args, args + address_len), d, header + 7, size)
+        if not route.serves:  # Requests may come while publishers wait: some make room.
+            self.publishes = True
         bits = d[args + address_len]
         if channel.tx:
             if channel.dtx:
@@ -298,6 +299,7 @@ class Publisher(Peer):
         parts: tuple[bytes, ...] | None,
     ) -> None:
         """Take a publish whose headers name further routing keys, or give it a number."""
+        self.publishes = True
         number = None
         if self.numbered:
             data, number = take_number(data, header)
@@ -481,7 +483,6 @@ class Publisher(Peer):
         Returns:
             How many queues refused it; -1 when it is immediate and nobody takes it at once.
         """
-        self.publishes = True
         header = address_len + 2
         size = get32(data, header + 3)
         self.examine(data, header + 7, header + 7 + size)
@@ -490,6 +491,8 @@ class Publisher(Peer):
             data, number = take_number(data, header)
             size = get32(data, header + 3)
         route = self.find_route(data[:address_len], data, header + 7, size)
+        if not route.serves:
+            self.publishes = True
         bits = data[address_len]
         if channel.tx:
             self.publishing = number

@@ -11,6 +11,7 @@ cdef class Route:
     cdef public unsigned long long generation
     cdef public bytes queue_ids
     cdef public bint durable
+    cdef public bint serves
 
 @cython.locals(queue=Queue)
 cpdef bint will_last(tuple queues, bint persistent) except -1

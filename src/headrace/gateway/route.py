@@ -10,6 +10,8 @@ import cython
 if not cython.compiled:
     from headrace.model.queue import Queue
 
+SERVICES = "amq.headrace."  # What the names of queues that the broker consumes begin with.
+
 
 class Route:
     """The queues that a message of this address goes to."""
@@ -23,6 +25,7 @@ class Route:
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]
         )
         self.durable = any(queue.durable for queue in queues)
+        self.serves = self.count > 0 and all(queue.name.startswith(SERVICES) for queue in queues)
 
 
 def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:

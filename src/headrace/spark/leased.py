@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.spark.options import ReadOptions
 
+log = logging.getLogger(__name__)
+
 CLAIM_PAUSE_S: Final = 0.25
+DISK_PAUSE_S: Final = 5.0
 OWNER_GONE_S: Final = 30  # How long an owner whose connection is gone stays the owner.
 
 
@@ -78,10 +82,21 @@ class Leased:
             self._fail(refused)
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
-        """Give the numbers from `first` on; return the one behind the last."""
-        answer = self._ask("take", owner=owner, first=first, messages=records, octets=octets)
-        last: int = answer["last"]
-        return last
+        """Give the numbers from `first` on; return the one behind the last.
+
+        As long as the broker's disk is full there is nothing to take, and this waits.
+        """
+        while True:
+            try:
+                last: int = self._send(
+                    "take", owner=owner, first=first, messages=records, octets=octets
+                )["last"]
+                return last
+            except RequestRefused as refused:
+                if refused.code != "limit":
+                    self._fail(refused)
+                log.warning("the query waits: %s", refused.text)
+            self._sleep(DISK_PAUSE_S)
 
     def settle(self, owner: str, upto: int) -> int:
         """Be done with all numbers below `upto`; return below which all are settled."""

@@ -3,9 +3,9 @@
 
 Spark uses its Python workers again, so connections are kept: one for what is read, one for what is
 written, and one for what is asked, since a broker that is short of memory stops reading from who
-publishes. But for the one that writes they do not reconnect by themselves: all work goes through
-`patiently`, which does it again on a new connection until a broker that was there before has been
-away for too long.
+publishes anything but requests. But for the one that writes they do not reconnect by themselves:
+all work goes through `patiently`, which does it again on a new connection until a broker that was
+there before has been away for too long.
 """
 
 from __future__ import annotations
