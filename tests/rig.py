@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from headrace.gateway.amqp_0_x import GatewayConnection
-from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
+from headrace.gateway.conversion.contents import Contents
+from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
 from headrace.model.stream import Stream, StreamLog

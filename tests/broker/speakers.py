@@ -13,7 +13,7 @@ from uuid import UUID
 
 from talk_0_10 import Talk, TalkSession
 
-from headrace.gateway.context_0_10 import Context010
+from headrace.gateway.v0_10.context import Context010
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     MessageAccept,

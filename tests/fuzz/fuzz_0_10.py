@@ -16,7 +16,7 @@ from fuzz_gateway import OUTPUT_MAX, Rig, listening, names_in_order, run_all
 from fuzz_target import Finding, holds, splits
 
 import recorded
-from headrace.gateway.context_0_10 import Context010
+from headrace.gateway.v0_10.context import Context010
 from headrace.protocol import codec_0_10 as codec
 from headrace.protocol.connection_0_10 import Connection
 from headrace.protocol.connection_0_x import Role

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from fuzz_journal import run_journal
 from fuzz_target import Finding, holds, run_stream
 
-from headrace.gateway.amqp_0_x import GatewayConnection
-from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
+from headrace.gateway.conversion.contents import Contents
+from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
 from headrace.model.stream import Stream, StreamLog

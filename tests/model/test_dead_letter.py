@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.gateway.headers import BasicContents
+from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.deadletter import DEATHS_MAX, Content, is_cycle, with_death
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store

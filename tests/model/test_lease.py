@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headrace.gateway.contents import Contents
+from headrace.gateway.conversion.contents import Contents
 from headrace.model.agenda import Agenda
 from headrace.model.errors import IllegalState, InvalidArgument, NotFound, PreconditionFailed
 from headrace.model.lease import Lease

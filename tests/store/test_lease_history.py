@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headrace.gateway.contents import Contents
+from headrace.gateway.conversion.contents import Contents
 from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
+from headrace.gateway.conversion.contents import Contents
 from headrace.model.definitions import NoDefinitions, QueueRecord
 from headrace.model.stream import Stream
 from headrace.model.tally import Tally

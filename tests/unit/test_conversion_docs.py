@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from headrace.gateway.neutral_basic import read_basic, write_basic
-from headrace.gateway.neutral_message import read_message, write_message
-from headrace.gateway.neutral_transfer import read_transfer, write_transfer
-from headrace.gateway.neutral_values import (
+from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
+from headrace.gateway.conversion.neutral_message import read_message, write_message
+from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
+from headrace.gateway.conversion.neutral_values import (
     coded,
     entries_of_map,
     entries_of_table,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.gateway.contents import rewritten, told
-from headrace.gateway.convert import CannotConvert, Converter, body_of_frames
-from headrace.gateway.neutral_basic import read_basic, write_basic
-from headrace.gateway.neutral_transfer import (
+from headrace.gateway.conversion.contents import rewritten, told
+from headrace.gateway.conversion.convert import CannotConvert, Converter, body_of_frames
+from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
+from headrace.gateway.conversion.neutral_transfer import (
     DELIVERY_PROPERTIES,
     MESSAGE_PROPERTIES,
     read_transfer,

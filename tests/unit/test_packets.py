@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.packets import Pace, PacketDesk, StreamConsumer, packet
+from headrace.gateway.content.packets import Pace, PacketDesk, StreamConsumer, packet
 from headrace.model.agenda import Agenda
 from headrace.model.lanes import lane_of
 from headrace.model.message import KIND_STREAM, Message

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.confirm import ConfirmLine
-from headrace.gateway.contents import Contents
+from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.service.pipeline import HANDLERS, Pipeline
 from headrace.gateway.service.requests import REQUESTS_MAX, Call, Service, Steps
 from headrace.gateway.service.transactions import QUEUE, Coordinator

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.contents import segment_of
-from headrace.gateway.headers import shortstr
-from headrace.gateway.neutral import Properties
-from headrace.gateway.neutral_transfer import read_transfer, write_transfer
-from headrace.gateway.neutral_values import MAP, STR16, VOID
+from headrace.gateway.conversion.contents import segment_of
+from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.conversion.neutral import Properties
+from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
+from headrace.gateway.conversion.neutral_values import MAP, STR16, VOID
 from headrace.model.message import KIND_TRANSFER, LARGE, new_message
 from headrace.protocol.codec_0_x import (
     BasicAck,

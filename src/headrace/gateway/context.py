@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from headrace.gateway import (
+from headrace.gateway.confirm import ConfirmLine
+from headrace.gateway.route import Route
+from headrace.gateway.v0_x import (
     control_access,
     control_basic,
     control_connection,
@@ -19,12 +21,10 @@ from headrace.gateway import (
     control_tunnel,
     early,
 )
-from headrace.gateway.confirm import ConfirmLine
-from headrace.gateway.offers import Offers
-from headrace.gateway.references import Checkpoints
-from headrace.gateway.resume import Suspensions
-from headrace.gateway.route import Route
-from headrace.gateway.tickets import WRITE, Tickets
+from headrace.gateway.v0_x.offers import Offers
+from headrace.gateway.v0_x.references import Checkpoints
+from headrace.gateway.v0_x.resume import Suspensions
+from headrace.gateway.v0_x.tickets import WRITE, Tickets
 from headrace.model.errors import (
     AccessRefused,
     CommandInvalid,

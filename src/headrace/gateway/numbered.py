@@ -7,7 +7,7 @@ and all, does not pass for the first publisher, whose ids were all taken.
 
 from __future__ import annotations
 
-from headrace.gateway.transfer_header import malformed
+from headrace.gateway.v0_10.transfer_header import malformed
 from headrace.model.errors import PreconditionFailed
 from headrace.model.publishers import Number, number_of
 from headrace.protocol.errors_0_10 import ExecutionError

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from headrace.gateway.access import MECHANISMS, Access, LoginRefused
-from headrace.gateway.contents import Contents
 from headrace.gateway.context import Context
-from headrace.gateway.context_0_10 import Context010
-from headrace.gateway.offers import OfferError, Offers, hosts_of, pairs, realms_of
+from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.service.pipeline import Pipeline
 from headrace.gateway.service.transactions import Coordinator
+from headrace.gateway.v0_10.context import Context010
+from headrace.gateway.v0_x.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError

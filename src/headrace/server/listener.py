@@ -9,8 +9,8 @@ import socket
 import ssl
 from typing import Any
 
-from headrace.gateway.amqp_0_x import GatewayConnection
 from headrace.gateway.context import Context
+from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.server.transport import Reactor, TlsTransport, Transport
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads and rewrites stored messages of every kind: what dead-lettering needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.headers import BasicContents, address_of, shortstr
+from headrace.gateway.conversion.neutral_basic import write_basic
+from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
+from headrace.gateway.conversion.neutral_values import (
+    CannotConvert,
+    Entry,
+    entries_of_table,
+    table_of_entries,
+)
+from headrace.model.deadletter import Content, UnreadableError
+from headrace.model.message import (
+    KIND_MASK,
+    KIND_TRANSFER,
+    LARGE,
+    REDELIVERED,
+    Message,
+    new_message,
+)
+from headrace.protocol.connection_0_x import framed
+from headrace.wire.memory import get32
+from headrace.wire.properties import with_header_entry
+from headrace.wire.table import check_table, decode_table, encode_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PERSISTENT_MODE = 2
+REDELIVERED_ENTRY = b"\x0dx-redeliveredt\x01"
+
+
+class Contents:
+    """Contents of every kind."""
+
+    def __init__(self) -> None:
+        self._basic = BasicContents()
+        self._transfer = TransferContents()
+
+    def read(self, message: Message) -> Content:
+        """Return what a message says of itself.
+
+        Raises:
+            UnreadableError: it is malformed.
+        """
+        if message.flags & KIND_MASK == KIND_TRANSFER:
+            return self._transfer.read(message)
+        return self._basic.read(message)
+
+    def rewrite(
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+    ) -> Message:
+        """Return a new message: same body, another address and headers, and no expiration.
+
+        Raises:
+            UnreadableError: the headers do not fit.
+        """
+        if message.flags & KIND_MASK == KIND_TRANSFER:
+            return self._transfer.rewrite(message, exchange, routing_key, headers)
+        return self._basic.rewrite(message, exchange, routing_key, headers)
+
+    def joined(self, message: Message) -> bytes:
+        """Return the data of a message as streams keep it: class basic, with its body.
+
+        Raises:
+            UnreadableError: it cannot be said so.
+        """
+        if message.flags & KIND_MASK == KIND_TRANSFER:
+            return self._transfer.as_basic(message)
+        return self._basic.joined(message)
+
+    def filter_value(self, data: bytes, address_len: int) -> str | None:
+        """Return the filter value that a message of class basic was published with."""
+        return self._basic.filter_value(data, address_len)
+
+    def leased(self, message: Message) -> bytes:
+        """Return the data of a leased message as its readers see it: as streams keep it.
+
+        The header ``x-redelivered`` says that the message was delivered before.
+
+        Raises:
+            UnreadableError: it cannot be said so.
+        """
+        data = self.joined(message)
+        if not message.flags & REDELIVERED:
+            return data
+        at = message.address_len + 2
+        size = get32(data, at + 3)
+        payload = data[at + 7 : at + 7 + size]
+        if REDELIVERED_ENTRY in payload:
+            return data
+        payload = with_header_entry(payload, REDELIVERED_ENTRY)
+        return data[:at] + framed(2, 0, payload) + data[at + 8 + size :]
+
+
+class TransferContents:
+    """Contents of 0-10 transfers. Headers are told as those of a 0-x message are."""
+
+    def read(self, message: Message) -> Content:
+        """Return what a message says of itself."""
+        try:
+            p = read_transfer(segment_of(message))
+        except CannotConvert as error:
+            raise UnreadableError(error.reason) from error
+        exchange, routing_key = address_of(message)
+        return Content(
+            exchange,
+            routing_key,
+            told(p.headers or []),
+            None if p.ttl_ms is None else str(p.ttl_ms),
+            p.delivery_mode == PERSISTENT_MODE,
+        )
+
+    def rewrite(
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+    ) -> Message:
+        """Return a new message; a header whose value is the same keeps its type."""
+        data = message.data
+        assert data is not None, "the message is paged out"
+        segment = segment_of(message)
+        try:
+            p = read_transfer(segment)
+            p.ttl_ms = p.expiration_text = p.expiration_s = None
+            p.headers = rewritten(p.headers or [], headers)
+            written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
+        except (CannotConvert, ValueError) as error:
+            raise UnreadableError(str(error)) from error
+        body = data[message.address_len + 6 + len(segment) :]
+        address = shortstr(exchange) + shortstr(routing_key)
+        size = len(written).to_bytes(4, "big")
+        made = new_message(
+            b"".join((address, b"\x00\x00", size, written, body)),
+            len(address),
+            message.body_size,
+        )
+        made.parts = message.parts
+        made.flags = message.flags & (LARGE | KIND_MASK)
+        made.priority = message.priority
+        made.publisher = message.publisher
+        return made
+
+    def as_basic(self, message: Message) -> bytes:
+        """Return the data of a message of class basic that says the same, with the body."""
+        data = message.data
+        assert data is not None, "the message is paged out"
+        segment = segment_of(message)
+        try:
+            header = write_basic(read_transfer(segment), message.body_size)
+        except CannotConvert as error:
+            raise UnreadableError(error.reason) from error
+        body = data[message.address_len + 6 + len(segment) :]
+        pieces = [body] if body else []
+        pieces += message.parts or ()
+        return b"".join(
+            (
+                data[: message.address_len],
+                b"\x00\x00",
+                framed(2, 0, header),
+                *[framed(3, 0, piece) for piece in pieces],
+            )
+        )
+
+
+def segment_of(message: Message) -> bytes:
+    """Return the payload of the header segment of a 0-10 message in memory."""
+    data = message.data
+    assert data is not None, "the message is paged out"
+    at = message.address_len + 2
+    segment: bytes = data[at + 4 : at + 4 + get32(data, at)]
+    return segment
+
+
+def told(entries: list[Entry]) -> dict[str, Any]:
+    """Return headers as Python values; what a field table cannot say is left out."""
+    table = b"".join([said for said in map(as_entry, entries) if said is not None])
+    return decode_table(len(table).to_bytes(4, "big") + table)[0]
+
+
+def as_entry(entry: Entry) -> bytes | None:
+    """Return the entry of a field table that says a header; None when none does."""
+    try:
+        raw = table_of_entries([entry])
+    except CannotConvert:
+        return None
+    table = len(raw).to_bytes(4, "big") + raw
+    return raw if raw and check_table(table, 0, len(table)) > 0 else None
+
+
+def rewritten(entries: list[Entry], headers: Mapping[str, Any]) -> list[Entry]:
+    """Return entries that say ``headers``; those that stay the same stay as they are."""
+    before = told(entries)
+    made: list[Entry] = []
+    kept: set[str] = set()
+    for entry in entries:
+        name = entry[0].decode("utf-8", "replace")
+        if as_entry(entry) is None:
+            made.append(entry)
+        elif name in headers and headers[name] == before[name]:
+            made.append(entry)
+            kept.add(name)
+    for name, python_value in headers.items():
+        if name not in kept:
+            raw = encode_entry(name, python_value)
+            made += entries_of_table(raw, 0, len(raw))
+    return made

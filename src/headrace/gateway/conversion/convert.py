@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Content headers from one family of versions to the other, as a consumer needs them.
+
+A message stays as it was published (see :mod:`headrace.model.message`); it is converted when it is
+delivered. Most messages of a queue have the same header as the one before, but for the size of the
+body, so each consumer remembers one header and what it became: the same octets again cost two
+comparisons. Anything else is read into the neutral set and written anew.
+
+The properties of both families and what becomes of each are listed in docs/conversion.md.
+"""
+
+import cython
+
+from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
+from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
+from headrace.gateway.conversion.neutral_values import CannotConvert
+
+if not cython.compiled:
+    from headrace.wire.memory import cut, get32, same
+
+__all__ = ["CannotConvert", "Converter", "body_of_frames"]
+
+# A header frame's payload: class, weight and body size come before what is said of the message.
+_SAID_AT = 12
+
+
+class Converter:
+    """Converts headers for one consumer. ``header_max`` is in octets; 0 is no limit."""
+
+    def __init__(self, header_max: int = 0) -> None:
+        self.header_max = header_max
+        self.address = b""
+        self.source = b"-"  # What a header to be converted is compared with; never this.
+        self.transfer = b""
+        self.transfer_source = b"-"
+        self.basic = b""
+        self.basic_size = 0
+
+    def header_for_transfer(
+        self, d: bytes | bytearray, address_len: int, header_at: int, header_size: int
+    ) -> bytes:
+        """Return the payload of a 0-10 header segment for a message of class basic.
+
+        ``d`` starts with the address; the payload of its header frame is the ``header_size``
+        octets from ``header_at`` on.
+
+        Raises:
+            CannotConvert: with the reason.
+        """
+        return self.transfer_at(d, 0, address_len, header_at, header_size)
+
+    def transfer_at(
+        self, d: bytes | bytearray, lo: int, address_len: int, header_at: int, header_size: int
+    ) -> bytes:
+        """The same for a message whose address starts at ``lo``."""
+        if same(self.source, d, header_at + 12, header_at + header_size) and same(
+            self.address, d, lo, lo + address_len
+        ):
+            return self.transfer
+        return self.make_transfer(
+            cut(d, lo, lo + address_len), cut(d, header_at, header_at + header_size)
+        )
+
+    def make_transfer(self, address: bytes, payload: bytes) -> bytes:
+        """Convert a header that is not remembered."""
+        size = 1 + address[0]
+        converted = write_transfer(read_basic(payload), address[1:size], address[size + 1 :])
+        self.address = address
+        self.source = payload[_SAID_AT:]
+        self.transfer = converted
+        return converted
+
+    def header_for_basic(
+        self, d: bytes | bytearray, address_len: int, at: int, size: int, body_size: int
+    ) -> bytes:
+        """Return the payload of a header frame of class basic for a message from 0-10.
+
+        The payload of its header segment is ``d[at:at + size]``.
+
+        Raises:
+            CannotConvert: with the reason.
+        """
+        if not same(self.transfer_source, d, at, at + size):
+            return self.make_basic(cut(d, at, at + size), body_size)
+        if body_size != self.basic_size:
+            self.basic = self.basic[:4] + body_size.to_bytes(8, "big") + self.basic[_SAID_AT:]
+            self.basic_size = body_size
+        return self.basic
+
+    def make_basic(self, payload: bytes, body_size: int) -> bytes:
+        """Convert a header that is not remembered."""
+        converted = write_basic(read_transfer(payload), body_size)
+        if self.header_max and len(converted) > self.header_max:
+            raise CannotConvert(
+                f"a header of {len(converted)} octets exceeds the {self.header_max} that the "
+                "client takes in one frame"
+            )
+        self.transfer_source = payload
+        self.basic = converted
+        self.basic_size = body_size
+        return converted
+
+
+def body_of_frames(d: bytes, at: int, end: int) -> bytes:
+    """Return the body of a message of class basic, whose body frames are ``d[at:end]``."""
+    if at == end:
+        return b""
+    size = get32(d, at + 3)
+    if at + 8 + size == end:
+        return d[at + 7 : end - 1]
+    parts: list[bytes] = []
+    while at < end:
+        size = get32(d, at + 3)
+        parts.append(d[at + 7 : at + 7 + size])
+        at += 8 + size
+    return b"".join(parts)

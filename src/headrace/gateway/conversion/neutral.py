@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a message says of itself, in the terms of no version: one set of properties, one of values.
+
+Each family of versions has one module that reads its content header into this set and one way back:
+:mod:`~headrace.gateway.conversion.neutral_basic` for class basic of 0-8, 0-9 and 0-9-1,
+:mod:`~headrace.gateway.conversion.neutral_transfer` for 0-10 and
+:mod:`~headrace.gateway.conversion.neutral_message` for the message class of 0-9. So there is one
+conversion per family, not one per pair.
+
+What a family cannot say is carried by it opaquely, in one header of a name of its own
+(``x-headrace-0-x`` in a 0-10 message, ``x-headrace-0-10`` in a 0-x one), and restored when the
+message comes back to its own family with what stands beside it unchanged.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.gateway.conversion.neutral_values import Entry, text_of_uuid
+
+if not cython.compiled:
+    from headrace.wire.table import check_utf8
+
+TEXT_MAX = 255  # Octets of a short string.
+TTL_MS_MAX = 0xFFFFFFFF  # What an expiration of a 0-x message can say.
+
+CARRIER_0_X = b"x-headrace-0-x"  # In a 0-10 message: what only 0-x can say.
+CARRIER_0_10 = b"x-headrace-0-10"  # In a 0-x message: what only 0-10 can say.
+JMS_TYPE = b"x-jms-type"  # Where 0-10 clients of the field keep the type of a message.
+BINARY_PREFIX = b"AMQP_BINARY:"  # Before the hexadecimal form of octets that are no text.
+
+
+class Properties:
+    """All that the content header of a message says. What is absent is None."""
+
+    __slots__ = (
+        "app_id",
+        "app_id_text",
+        "cluster_id",
+        "content_encoding",
+        "content_type",
+        "correlation_id",
+        "correlation_id_text",
+        "delivery_mode",
+        "expiration_s",
+        "expiration_text",
+        "headers",
+        "message_id_text",
+        "message_uuid",
+        "priority",
+        "reply_exchange",
+        "reply_key",
+        "reply_text",
+        "security_token",
+        "structs",
+        "timestamp_s",
+        "transaction_id",
+        "ttl_ms",
+        "type",
+        "user_id",
+    )
+
+    def __init__(self) -> None:
+        self.content_type: bytes | None = None
+        self.content_encoding: bytes | None = None
+        self.headers: list[Entry] | None = None
+        self.delivery_mode: int | None = None  # 1 or 2; a 0-x message may have any octet.
+        self.priority: int | None = None
+        # Octets; the text is there when a 0-x message said it in a form of its own.
+        self.correlation_id: bytes | None = None
+        self.correlation_id_text: bytes | None = None
+        self.app_id: bytes | None = None
+        self.app_id_text: bytes | None = None
+        self.user_id: bytes | None = None
+        self.reply_exchange: bytes | None = None
+        self.reply_key: bytes | None = None
+        self.reply_text: bytes | None = None  # As a 0-x message said it, if in another form.
+        self.ttl_ms: int | None = None
+        self.expiration_text: bytes | None = None  # Likewise.
+        self.expiration_s: int | None = None  # A moment, from a 0-10 message without a ttl.
+        self.message_uuid: bytes | None = None  # 16 octets.
+        self.message_id_text: bytes | None = None  # Likewise, or what is no UUID.
+        self.timestamp_s: int | None = None
+        self.type: bytes | None = None
+        self.cluster_id: bytes | None = None
+        self.structs: bytes | None = None  # Structs of a 0-10 header that we do not know.
+        self.transaction_id: bytes | None = None  # Of the message class of 0-9.
+        self.security_token: bytes | None = None
+
+
+# --- Text forms -----------------------------------------------------------------------------------
+
+
+def is_text(raw: bytes) -> bool:
+    """Tell whether octets are fit for a short string."""
+    return len(raw) <= TEXT_MAX and check_utf8(raw, 0, len(raw))
+
+
+def text_of_octets(raw: bytes) -> bytes | None:
+    """Say octets as a short string; None when they are too many."""
+    if is_text(raw) and not raw.startswith(BINARY_PREFIX):
+        return raw
+    text = BINARY_PREFIX + raw.hex().upper().encode()
+    return text if len(text) <= TEXT_MAX else None
+
+
+def octets_of_text(text: bytes) -> bytes:
+    """Return what :func:`text_of_octets` made a text of."""
+    if text.startswith(BINARY_PREFIX):
+        try:
+            raw = bytes.fromhex(text[len(BINARY_PREFIX) :].decode())
+        except ValueError:
+            return text
+        if text_of_octets(raw) == text:
+            return raw
+    return text
+
+
+def uuid_of_text(text: bytes) -> bytes | None:
+    """Return the UUID that a text is, with or without the ``ID:`` of JMS; None when it is none."""
+    if text[:3] == b"ID:":
+        text = text[3:]
+    if len(text) != 36 or text[8:9] + text[13:14] + text[18:19] + text[23:24] != b"----":
+        return None
+    digits = text.replace(b"-", b"")
+    if len(digits) != 32 or not digits.isalnum():
+        return None
+    try:
+        return bytes.fromhex(digits.decode())
+    except ValueError:
+        return None
+
+
+_EXCHANGE_CLASSES = {b"amq.topic": b"topic", b"amq.fanout": b"fanout", b"amq.match": b"headers"}
+
+
+def text_of_reply_to(exchange: bytes | None, key: bytes | None) -> bytes:
+    """Say a reply-to as a short string may: the queue's name, or a binding URL.
+
+    The default exchange leads to the queue of that name, so its key alone is what a 0-x client
+    answers to; for any other exchange it is the URL that the clients of Qpid write and read.
+    """
+    key = key or b""
+    if not exchange and b"://" not in key:
+        return key
+    exchange = exchange or b""
+    kind = _EXCHANGE_CLASSES.get(exchange, b"direct")
+    return b"%s://%s//?routingkey='%s'" % (kind, exchange, key)
+
+
+def reply_to_of_text(text: bytes) -> tuple[bytes, bytes]:
+    """Return exchange and routing key of a reply-to."""
+    kind, separator, rest = text.partition(b"://")
+    if not separator or not kind.isalpha():
+        return b"", text
+    path, _, options = rest.partition(b"?")
+    parts = path.split(b"/")
+    _, found, tail = options.partition(b"routingkey='")
+    if found:
+        key = tail.rpartition(b"'")[0] if b"'," not in tail else tail.partition(b"',")[0]
+    else:
+        key = b"/".join(parts[2:]) or (parts[1] if len(parts) > 1 else b"")
+    if len(parts[0]) > TEXT_MAX or len(key) > TEXT_MAX:
+        return b"", text
+    return parts[0], key
+
+
+def set_message_id(p: Properties, text: bytes) -> None:
+    """Take a message id that is text."""
+    p.message_uuid = uuid_of_text(text)
+    if p.message_uuid is None or text_of_uuid(p.message_uuid) != text:
+        p.message_id_text = text
+
+
+def set_correlation_id(p: Properties, text: bytes) -> None:
+    """Take a correlation id that is text."""
+    p.correlation_id = octets_of_text(text)
+    if text_of_octets(p.correlation_id) != text:
+        p.correlation_id_text = text
+
+
+def set_app_id(p: Properties, text: bytes) -> None:
+    """Take an application id that is text."""
+    p.app_id = octets_of_text(text)
+    if text_of_octets(p.app_id) != text:
+        p.app_id_text = text
+
+
+def set_reply_to(p: Properties, text: bytes) -> None:
+    """Take a reply-to that is text."""
+    p.reply_exchange, p.reply_key = reply_to_of_text(text)
+    if text_of_reply_to(p.reply_exchange, p.reply_key) != text:
+        p.reply_text = text
+
+
+def set_expiration(p: Properties, text: bytes) -> None:
+    """Take an expiration that is text: whole milliseconds."""
+    if text.isdigit() and len(text) <= 20 and int(text) < 1 << 64:
+        p.ttl_ms = int(text)
+    if p.ttl_ms is None or b"%d" % p.ttl_ms != text:
+        p.expiration_text = text

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The content header of class basic (0-8, 0-9, 0-9-1), read into the neutral set and written.
+
+What only 0-10 can say is carried in the entry ``x-headrace-0-10`` of the headers table: a table of
+octets (``x``) by the name of the property; ``headers`` holds entries of a 0-10 map.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.gateway.conversion.neutral import (
+    CARRIER_0_10,
+    TTL_MS_MAX,
+    Properties,
+    is_text,
+    reply_to_of_text,
+    set_app_id,
+    set_correlation_id,
+    set_expiration,
+    set_message_id,
+    set_reply_to,
+    text_of_octets,
+    text_of_reply_to,
+)
+from headrace.gateway.conversion.neutral_values import (
+    MAP,
+    VBIN16,
+    VBIN32,
+    CannotConvert,
+    Entry,
+    check_limits,
+    entries_of_map,
+    entries_of_table,
+    find,
+    is_exact_in_0_x,
+    map_of_entries,
+    restored,
+    table_of_entries,
+    text_of_uuid,
+)
+from headrace.wire.table import encode_table
+
+if not cython.compiled:
+    from headrace.wire.properties import BasicScan, scan_basic
+    from headrace.wire.table import check_table
+
+_ABSENT = b"\xff"  # In a carrier: the field was not there.
+
+
+def read_basic(payload: bytes) -> Properties:
+    """Read the payload of a header frame of class basic.
+
+    Raises:
+        CannotConvert: it is malformed.
+    """
+    scan = BasicScan()
+    if not scan_basic(payload, 0, len(payload), scan):
+        raise CannotConvert("a content header is malformed")
+    p = Properties()
+    flags = scan.flags
+    at = 14
+    bit = 0x8000
+    while bit > 2:
+        if flags & bit:
+            if bit == 0x2000:
+                p.headers = entries_of_table(payload, scan.headers_at + 4, scan.headers_end)
+                at = scan.headers_end
+            elif bit == 0x1000:
+                p.delivery_mode = payload[at]
+                at += 1
+            elif bit == 0x0800:
+                p.priority = payload[at]
+                at += 1
+            elif bit == 0x0040:
+                p.timestamp_s = scan.timestamp
+                at += 8
+            else:
+                end = at + 1 + payload[at]
+                _take(p, bit, payload[at + 1 : end])
+                at = end
+        bit >>= 1
+    if p.headers is not None:
+        _unload(p)
+    return p
+
+
+def _take(p: Properties, bit: int, text: bytes) -> None:
+    """Take a property that is a short string."""
+    if bit == 0x8000:
+        p.content_type = text
+    elif bit == 0x4000:
+        p.content_encoding = text
+    elif bit == 0x0400:
+        set_correlation_id(p, text)
+    elif bit == 0x0200:
+        set_reply_to(p, text)
+    elif bit == 0x0100:
+        set_expiration(p, text)
+    elif bit == 0x0080:
+        set_message_id(p, text)
+    elif bit == 0x0020:
+        p.type = text
+    elif bit == 0x0010:
+        p.user_id = text
+    elif bit == 0x0008:
+        set_app_id(p, text)
+    else:
+        p.cluster_id = text
+
+
+def _unload(p: Properties) -> None:
+    """Restore what was carried for a message that came from 0-10."""
+    assert p.headers is not None
+    value = find(p.headers, CARRIER_0_10)
+    if value is None or value[0] != MAP:
+        return
+    carried: dict[bytes, bytes] = {}
+    for key, (code, raw) in value[1]:
+        if code not in (VBIN16, VBIN32):
+            return  # Not ours: a header like any other.
+        carried[key] = raw
+    try:
+        originals = entries_of_map_body(carried.get(b"headers", b""))
+    except CannotConvert:
+        return
+    present = [entry for entry in p.headers if entry[0] != CARRIER_0_10]
+    p.headers = restored(present, originals, in_0_10=False)
+    if not p.headers and b"no-headers" in carried:
+        p.headers = None
+    if p.correlation_id is None:
+        p.correlation_id = carried.get(b"correlation-id")
+    if p.app_id is None:
+        p.app_id = carried.get(b"app-id")
+    if b"reply-to" in carried:
+        exchange, key = _reply_to(carried[b"reply-to"])
+        text = text_of_reply_to(exchange, key)
+        if (_reply_text(p) or b"") == (text if is_text(text) else b""):
+            p.reply_exchange, p.reply_key, p.reply_text = exchange, key, None
+    ttl = carried.get(b"ttl")
+    if ttl is not None and len(ttl) == 8 and p.ttl_ms == TTL_MS_MAX:
+        p.ttl_ms = int.from_bytes(ttl, "big")
+    expiration = carried.get(b"expiration")
+    if expiration is not None and len(expiration) == 8 and p.ttl_ms is None:
+        p.expiration_s = int.from_bytes(expiration, "big")
+    p.structs = carried.get(b"structs")
+
+
+def entries_of_map_body(raw: bytes) -> list[Entry]:
+    """Read the entries of a map that was carried."""
+    return entries_of_map(raw, 0, len(raw))
+
+
+def _reply_text(p: Properties) -> bytes | None:
+    """The reply-to as the message said it."""
+    if p.reply_text is not None or p.reply_key is None:
+        return p.reply_text
+    return text_of_reply_to(p.reply_exchange, p.reply_key)
+
+
+def _reply_to(raw: bytes) -> tuple[bytes | None, bytes | None]:
+    """Read a reply-to that was carried: two short strings, or ``_ABSENT``."""
+    parts: list[bytes | None] = []
+    at = 0
+    while at < len(raw) and len(parts) < 2:
+        if raw[at : at + 1] == _ABSENT:
+            parts.append(None)
+            at += 1
+        else:
+            parts.append(raw[at + 2 : at + 2 + raw[at + 1]] if at + 1 < len(raw) else None)
+            at += 2 + raw[at + 1] if at + 1 < len(raw) else 1
+    parts += [None, None]
+    return parts[0], parts[1]
+
+
+def _pack_reply_to(p: Properties) -> bytes:
+    fields = (p.reply_exchange, p.reply_key)
+    return b"".join(
+        [_ABSENT if one is None else b"\x00" + bytes((len(one),)) + one for one in fields]
+    )
+
+
+def write_basic(p: Properties, body_size: int) -> bytes:
+    """Return the payload of a header frame of class basic.
+
+    Raises:
+        CannotConvert: the headers exceed what a field table may be.
+    """
+    flags = 0
+    parts: list[bytes] = []
+    carried: dict[str, bytes] = {}
+    if p.content_type is not None:
+        flags |= _short(parts, 0x8000, p.content_type, "content type")
+    if p.content_encoding is not None:
+        flags |= _short(parts, 0x4000, p.content_encoding, "content encoding")
+    headers_at = len(parts)
+    if p.delivery_mode is not None:
+        flags |= 0x1000
+        parts.append(bytes((p.delivery_mode,)))
+    if p.priority is not None:
+        flags |= 0x0800
+        parts.append(bytes((p.priority,)))
+    if p.correlation_id is not None:
+        text = p.correlation_id_text or text_of_octets(p.correlation_id)
+        if text is None:
+            carried["correlation-id"] = p.correlation_id
+        else:
+            flags |= _short(parts, 0x0400, text, "correlation id")
+    if p.reply_text is not None:
+        flags |= _short(parts, 0x0200, p.reply_text, "reply-to")
+    elif p.reply_exchange is not None or p.reply_key is not None:
+        text = text_of_reply_to(p.reply_exchange, p.reply_key)
+        if is_text(text):
+            flags |= _short(parts, 0x0200, text, "reply-to")
+        if not is_text(text) or reply_to_of_text(text) != (p.reply_exchange, p.reply_key):
+            carried["reply-to"] = _pack_reply_to(p)
+    if p.expiration_text is not None:
+        flags |= _short(parts, 0x0100, p.expiration_text, "expiration")
+    elif p.ttl_ms is not None:
+        flags |= _short(parts, 0x0100, b"%d" % min(p.ttl_ms, TTL_MS_MAX), "expiration")
+        if p.ttl_ms > TTL_MS_MAX:
+            carried["ttl"] = p.ttl_ms.to_bytes(8, "big")
+    elif p.expiration_s is not None:
+        carried["expiration"] = p.expiration_s.to_bytes(8, "big")
+    if p.message_id_text is not None:
+        flags |= _short(parts, 0x0080, p.message_id_text, "message id")
+    elif p.message_uuid is not None:
+        flags |= _short(parts, 0x0080, text_of_uuid(p.message_uuid), "message id")
+    if p.timestamp_s is not None:
+        flags |= 0x0040
+        parts.append(p.timestamp_s.to_bytes(8, "big"))
+    if p.type is not None:
+        flags |= _short(parts, 0x0020, p.type, "type")
+    if p.user_id is not None and is_text(p.user_id):
+        flags |= _short(parts, 0x0010, p.user_id, "user id")
+    if p.app_id is not None:
+        text = p.app_id_text or text_of_octets(p.app_id)
+        if text is None:
+            carried["app-id"] = p.app_id
+        else:
+            flags |= _short(parts, 0x0008, text, "application id")
+    if p.cluster_id is not None:
+        flags |= _short(parts, 0x0004, p.cluster_id, "cluster id")
+    if p.structs:
+        carried["structs"] = p.structs
+    table = _headers(p.headers, carried)
+    if table is not None:
+        flags |= 0x2000
+        parts.insert(headers_at, table)
+    head = b"\x00\x3c\x00\x00" + body_size.to_bytes(8, "big") + flags.to_bytes(2, "big")
+    return head + b"".join(parts)
+
+
+def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | None:
+    """Return the headers table with what is carried in it; None when there is none."""
+    body = b""
+    if headers is not None:
+        body = table_of_entries(headers)
+        lossy = [entry for entry in headers if not is_exact_in_0_x(entry[1])]
+        if lossy:
+            carried["headers"] = map_of_entries(lossy)
+    elif carried:
+        carried["no-headers"] = b""
+    if carried:
+        table = encode_table(dict(carried))
+        body += bytes((len(CARRIER_0_10),)) + CARRIER_0_10 + b"F" + table
+    elif headers is None:
+        return None
+    raw = check_limits(len(body).to_bytes(4, "big") + body)
+    if check_table(raw, 0, len(raw)) < 0:
+        raise CannotConvert("the headers exceed what a field table may be")
+    return raw
+
+
+def _short(parts: list[bytes], bit: int, text: bytes, what: str) -> int:
+    """Append a short string; return its flag."""
+    if not is_text(text):
+        raise CannotConvert(f"the {what} is no short string")
+    parts.append(bytes((len(text),)))
+    parts.append(text)
+    return bit

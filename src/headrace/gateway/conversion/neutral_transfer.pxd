@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.conversion.neutral cimport Properties
+from headrace.wire.memory cimport get16, get32, get64
+from headrace.wire.table cimport check_table
+
+@cython.locals(p=Properties)
+cpdef Properties read_transfer(bytes payload)
+@cython.locals(stop=Py_ssize_t)
+cpdef list structs_of(bytes payload, Py_ssize_t at, Py_ssize_t end)
+@cython.locals(flags=cython.uint)
+cdef int _flags(bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int known) except -1
+@cython.locals(flags=cython.uint, fixed=Py_ssize_t)
+cdef _read_delivery(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
+cdef Py_ssize_t _skip_text(bytes d, Py_ssize_t at, Py_ssize_t end) except -1
+cdef bytes _text(bytes d, Py_ssize_t at, Py_ssize_t end)
+cdef bytes _octets(bytes d, Py_ssize_t at, Py_ssize_t end)
+@cython.locals(flags=cython.uint, size=Py_ssize_t, stop=Py_ssize_t)
+cdef _read_message(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
+@cython.locals(flags=cython.uint)
+cdef _read_reply_to(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
+cdef _unload(Properties p, list headers)
+cdef _restore(Properties p, dict carried)
+cpdef bytes write_transfer(
+    Properties p, bytes exchange, bytes routing_key, long long content_length=*
+)
+cpdef bytes struct32(bytes code, int flags, bytes fields)

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header segment of a 0-10 transfer, read into the neutral set and written.
+
+::
+
+    struct32, any number of them
+    +----------+-------+--------+-------+----------------------------------------+
+    | size u32 | class | struct | flags | the fields whose flag is set, in order |
+    +----------+-------+--------+-------+----------------------------------------+
+      4, 1 delivery-properties   4, 3 message-properties   others are kept as they are
+
+What only 0-x can say is carried in the entry ``x-headrace-0-x`` of the application headers: a map
+of texts (str16), numbers and, as ``headers``, the entries of a field table.
+
+What belongs to one transfer, not to the message, is not read: discard-unroutable, immediate,
+redelivered, resume-id, resume-ttl, content-length, and an expiration beside a ttl.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.gateway.conversion.neutral import (
+    CARRIER_0_X,
+    JMS_TYPE,
+    Properties,
+    is_text,
+    octets_of_text,
+    reply_to_of_text,
+    set_expiration,
+    uuid_of_text,
+)
+from headrace.gateway.conversion.neutral_values import (
+    BOOLEAN,
+    MAP,
+    STR16,
+    UINT8,
+    VBIN32,
+    VOID,
+    CannotConvert,
+    Entry,
+    Value,
+    entries_of_map,
+    entries_of_table,
+    find,
+    is_exact_in_0_10,
+    map_of_entries,
+    restored,
+    table_of_entries,
+)
+
+if not cython.compiled:
+    from headrace.wire.memory import get16, get32, get64
+    from headrace.wire.table import check_table
+
+DELIVERY_PROPERTIES = b"\x04\x01"
+MESSAGE_PROPERTIES = b"\x04\x03"
+
+PERSISTENT = 2
+NON_PERSISTENT = 1
+PRIORITY_MAX = 9
+
+
+def structs_of(payload: bytes, at: int, end: int) -> list[tuple[bytes, int, int]]:
+    """Return the structs of a header segment: their code, where their flags start, and their end.
+
+    Raises:
+        CannotConvert: it is malformed.
+    """
+    found: list[tuple[bytes, int, int]] = []
+    while at < end:
+        if end - at < 6:
+            raise CannotConvert("a header segment is cut off")
+        stop = at + 4 + get32(payload, at)
+        if stop > end or stop < at + 6:
+            raise CannotConvert("a struct of a header segment is cut off")
+        found.append((payload[at + 4 : at + 6], at + 6, stop))
+        at = stop
+    return found
+
+
+def read_transfer(payload: bytes) -> Properties:
+    """Read the payload of a header segment.
+
+    Raises:
+        CannotConvert: it is malformed.
+    """
+    p = Properties()
+    unknown: list[bytes] = []
+    for code, at, end in structs_of(payload, 0, len(payload)):
+        if code == DELIVERY_PROPERTIES:
+            _read_delivery(p, payload, at, end)
+        elif code == MESSAGE_PROPERTIES:
+            _read_message(p, payload, at, end)
+        else:
+            unknown.append(payload[at - 6 : end])
+    if unknown:
+        p.structs = b"".join(unknown)
+    if p.headers is not None:
+        _unload(p, p.headers)
+    return p
+
+
+def _flags(d: bytes, at: int, end: int, known: int) -> int:
+    """Return the packing flags of a struct, the first field in the lowest bit."""
+    if end - at < 2:
+        raise CannotConvert("a struct of a header segment is cut off")
+    flags = d[at] | d[at + 1] << 8
+    if flags & ~known:
+        raise CannotConvert("a struct of a header segment has flags of no field")
+    return flags
+
+
+def _read_delivery(p: Properties, d: bytes, at: int, end: int) -> None:
+    flags = _flags(d, at, end, 0xFFF)
+    at += 2
+    fixed = (flags >> 3 & 1) + (flags >> 4 & 1) + 8 * ((flags >> 5 & 1) + (flags >> 6 & 1))
+    fixed += 8 * (flags >> 7 & 1)
+    if end - at < fixed:
+        raise CannotConvert("delivery properties are cut off")
+    if flags & 0x08:
+        p.priority = d[at]
+        at += 1
+    if flags & 0x10:
+        p.delivery_mode = d[at]
+        at += 1
+    if flags & 0x20:
+        p.ttl_ms = get64(d, at)
+        at += 8
+    if flags & 0x40:
+        p.timestamp_s = get64(d, at)
+        at += 8
+    if flags & 0x80:
+        if p.ttl_ms is None:
+            p.expiration_s = get64(d, at)
+        at += 8
+    if flags & 0x100:
+        at = _skip_text(d, at, end)
+    if flags & 0x200:
+        at = _skip_text(d, at, end)
+    if flags & 0x400:
+        at += 2 + get16(d, at) if end - at >= 2 else end
+    if flags & 0x800:
+        at += 8
+    if at != end:
+        raise CannotConvert("delivery properties are malformed")
+
+
+def _skip_text(d: bytes, at: int, end: int) -> int:
+    """Return the position behind a str8."""
+    if at >= end or d[at] > end - at - 1:
+        raise CannotConvert("a text of a header segment is cut off")
+    return at + 1 + d[at]
+
+
+def _text(d: bytes, at: int, end: int) -> bytes:
+    """Return the str8 at ``at``."""
+    return d[at + 1 : _skip_text(d, at, end)]
+
+
+def _octets(d: bytes, at: int, end: int) -> bytes:
+    """Return the vbin16 at ``at``."""
+    if end - at < 2 or get16(d, at) > end - at - 2:
+        raise CannotConvert("octets of a header segment are cut off")
+    return d[at + 2 : at + 2 + get16(d, at)]
+
+
+def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
+    flags = _flags(d, at, end, 0x1FF)
+    at += 2
+    if flags & 0x01:
+        at += 8
+    if flags & 0x02:
+        if end - at < 16:
+            raise CannotConvert("message properties are cut off")
+        p.message_uuid = d[at : at + 16]
+        at += 16
+    if flags & 0x04:
+        p.correlation_id = _octets(d, at, end)
+        at += 2 + len(p.correlation_id)
+    if flags & 0x08:
+        size = len(_octets(d, at, end))
+        _read_reply_to(p, d, at + 2, at + 2 + size)
+        at += 2 + size
+    if flags & 0x10:
+        p.content_type = _text(d, at, end)
+        at += 1 + len(p.content_type)
+    if flags & 0x20:
+        p.content_encoding = _text(d, at, end)
+        at += 1 + len(p.content_encoding)
+    if flags & 0x40:
+        p.user_id = _octets(d, at, end)
+        at += 2 + len(p.user_id)
+    if flags & 0x80:
+        p.app_id = _octets(d, at, end)
+        at += 2 + len(p.app_id)
+    if flags & 0x100:
+        if end - at < 4 or get32(d, at) > end - at - 4:
+            raise CannotConvert("the application headers are cut off")
+        stop = at + 4 + get32(d, at)
+        p.headers = entries_of_map(d, at + 4, stop)
+        at = stop
+    if at != end:
+        raise CannotConvert("message properties are malformed")
+
+
+def _read_reply_to(p: Properties, d: bytes, at: int, end: int) -> None:
+    flags = _flags(d, at, end, 0x3)
+    at += 2
+    if flags & 1:
+        p.reply_exchange = _text(d, at, end)
+        at += 1 + len(p.reply_exchange)
+    if flags & 2:
+        p.reply_key = _text(d, at, end)
+        at += 1 + len(p.reply_key)
+    if at != end:
+        raise CannotConvert("a reply-to is malformed")
+
+
+def _unload(p: Properties, headers: list[Entry]) -> None:
+    """Take out the type, and restore what was carried for a message that came from 0-x."""
+    carrier = find(headers, CARRIER_0_X)
+    carried: dict[bytes, Value] = {}
+    if carrier is not None and carrier[0] == MAP:
+        carried = dict(entries_of_map(carrier[1], 0, len(carrier[1])))
+        raw = _of(carried, b"headers", VBIN32) or b""
+        table = len(raw).to_bytes(4, "big") + raw
+        if check_table(table, 0, len(table)) < 0:
+            carried = {}  # Not ours: a header like any other.
+        else:
+            headers = [entry for entry in headers if entry[0] != CARRIER_0_X]
+            originals = entries_of_table(raw, 0, len(raw))
+            headers = restored(headers, originals, in_0_10=True)
+    present = find(headers, JMS_TYPE)
+    if b"type" in carried:
+        p.type = _of(carried, b"type", STR16)
+    elif present is not None and _is_type(present):
+        p.type = present[1]
+        headers = [entry for entry in headers if entry[0] != JMS_TYPE]
+        if not headers and b"headers" not in carried:
+            p.headers = None
+            _restore(p, carried)
+            return
+    p.headers = headers
+    if carried:
+        if not headers and b"no-headers" in carried:
+            p.headers = None
+        _restore(p, carried)
+
+
+def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
+    """Restore properties where nobody changed them since."""
+    mode = _of(carried, b"delivery-mode", UINT8)
+    if mode is not None and p.delivery_mode == _mode(mode[0]):
+        p.delivery_mode = mode[0]
+    priority = _of(carried, b"priority", UINT8)
+    if priority is not None and p.priority == PRIORITY_MAX:
+        p.priority = priority[0]
+    text = _of(carried, b"correlation-id", STR16)
+    if text is not None and p.correlation_id == octets_of_text(text):
+        p.correlation_id_text = text
+    text = _of(carried, b"app-id", STR16)
+    if text is not None and p.app_id == octets_of_text(text):
+        p.app_id_text = text
+    text = _of(carried, b"reply-to", STR16)
+    if text is not None and (p.reply_exchange, p.reply_key) == reply_to_of_text(text):
+        p.reply_text = text
+    text = _of(carried, b"message-id", STR16)
+    if text is not None and p.message_uuid == uuid_of_text(text):
+        p.message_id_text = text
+    text = _of(carried, b"expiration", STR16)
+    if text is not None:
+        said = Properties()
+        set_expiration(said, text)
+        if said.ttl_ms == p.ttl_ms:
+            p.expiration_text = text
+    p.cluster_id = _of(carried, b"cluster-id", STR16)
+
+
+def _of(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
+    """Return what was carried under a name, if it is of this type."""
+    value = carried.get(name)
+    if value is None or value[0] != code:
+        return None
+    raw: bytes = value[1]
+    return raw if code != STR16 or is_text(raw) else None
+
+
+def _mode(mode: int) -> int:
+    """Say the delivery mode of a 0-x message in 0-10."""
+    return PERSISTENT if mode == PERSISTENT else NON_PERSISTENT
+
+
+def write_transfer(
+    p: Properties,
+    exchange: bytes,
+    routing_key: bytes,
+    content_length: int = -1,
+) -> bytes:
+    """Return the payload of a header segment; ``content_length`` is in octets, -1 leaves it out."""
+    carried: list[Entry] = []
+    return _write_delivery(p, exchange, routing_key, carried) + _write_message(
+        p, content_length, carried
+    )
+
+
+def _write_delivery(
+    p: Properties, exchange: bytes, routing_key: bytes, carried: list[Entry]
+) -> bytes:
+    flags = 0x300
+    parts: list[bytes] = []
+    if p.priority is not None:
+        flags |= 0x08
+        parts.append(bytes((min(p.priority, PRIORITY_MAX),)))
+        if p.priority > PRIORITY_MAX:
+            carried.append((b"priority", (UINT8, bytes((p.priority,)))))
+    if p.delivery_mode is not None:
+        flags |= 0x10
+        mode = _mode(p.delivery_mode)
+        parts.append(bytes((mode,)))
+        if mode != p.delivery_mode:
+            carried.append((b"delivery-mode", (UINT8, bytes((p.delivery_mode,)))))
+    if p.ttl_ms is not None:
+        flags |= 0x20
+        parts.append(p.ttl_ms.to_bytes(8, "big"))
+    if p.expiration_text is not None:
+        carried.append((b"expiration", (STR16, p.expiration_text)))
+    if p.timestamp_s is not None:
+        flags |= 0x40
+        parts.append(p.timestamp_s.to_bytes(8, "big"))
+    if p.expiration_s is not None and p.ttl_ms is None:
+        flags |= 0x80
+        parts.append(p.expiration_s.to_bytes(8, "big"))
+    parts.append(bytes((len(exchange),)))
+    parts.append(exchange)
+    parts.append(bytes((len(routing_key),)))
+    parts.append(routing_key)
+    return struct32(DELIVERY_PROPERTIES, flags, b"".join(parts))
+
+
+def _write_message(p: Properties, content_length: int, carried: list[Entry]) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if content_length >= 0:
+        flags |= 0x01
+        parts.append(content_length.to_bytes(8, "big"))
+    if p.message_uuid is not None:
+        flags |= 0x02
+        parts.append(p.message_uuid)
+    if p.message_id_text is not None:
+        carried.append((b"message-id", (STR16, p.message_id_text)))
+    if p.correlation_id is not None:
+        flags |= 0x04
+        parts.append(vbin16(p.correlation_id))
+        if p.correlation_id_text is not None:
+            carried.append((b"correlation-id", (STR16, p.correlation_id_text)))
+    if p.reply_exchange is not None or p.reply_key is not None:
+        flags |= 0x08
+        parts.append(_reply_to(p))
+    if p.reply_text is not None:
+        carried.append((b"reply-to", (STR16, p.reply_text)))
+    if p.content_type is not None:
+        flags |= 0x10
+        parts.append(bytes((len(p.content_type),)) + p.content_type)
+    if p.content_encoding is not None:
+        flags |= 0x20
+        parts.append(bytes((len(p.content_encoding),)) + p.content_encoding)
+    if p.user_id is not None:
+        flags |= 0x40
+        parts.append(vbin16(p.user_id))
+    if p.app_id is not None:
+        flags |= 0x80
+        parts.append(vbin16(p.app_id))
+        if p.app_id_text is not None:
+            carried.append((b"app-id", (STR16, p.app_id_text)))
+    headers = _headers(p, carried)
+    if headers is not None:
+        flags |= 0x100
+        parts.append(len(headers).to_bytes(4, "big") + headers)
+    written = struct32(MESSAGE_PROPERTIES, flags, b"".join(parts)) if flags else b""
+    return written + p.structs if p.structs else written
+
+
+def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
+    """Return the application headers, without their size, with what is carried in them."""
+    headers = p.headers
+    if p.cluster_id is not None:
+        carried.append((b"cluster-id", (STR16, p.cluster_id)))
+    added: list[Entry] = []
+    present = find(headers, JMS_TYPE)
+    if present is not None:
+        if p.type is not None:
+            carried.append((b"type", (STR16, p.type)))
+        elif _is_type(present):
+            carried.append((b"type", (VOID, b"")))  # It is a header only.
+    elif p.type is not None:
+        added.append((JMS_TYPE, (STR16, p.type)))
+        if headers is not None and not headers:
+            carried.append((b"headers", (VBIN32, b"")))
+    if headers is not None:
+        lossy = [entry for entry in headers if not is_exact_in_0_10(entry[1])]
+        if lossy:
+            carried.append((b"headers", (VBIN32, table_of_entries(lossy))))
+    elif carried:
+        carried.append((b"no-headers", (BOOLEAN, b"\x01")))
+    if carried:
+        added.append((CARRIER_0_X, (MAP, tuple(carried))))
+    if headers is None and not added:
+        return None
+    return map_of_entries([*(headers or ()), *added])
+
+
+def _is_type(value: Value) -> bool:
+    """Tell whether the header x-jms-type can be the type of a 0-x message."""
+    return value[0] == STR16 and is_text(value[1])
+
+
+def struct32(code: bytes, flags: int, fields: bytes) -> bytes:
+    """Return an encoded struct with two octets of packing flags."""
+    head = (len(fields) + 4).to_bytes(4, "big") + code + bytes((flags & 0xFF, flags >> 8))
+    return head + fields
+
+
+def vbin16(raw: bytes) -> bytes:
+    """Return octets with their size."""
+    return len(raw).to_bytes(2, "big") + raw
+
+
+def _reply_to(p: Properties) -> bytes:
+    flags = 0
+    parts = []
+    if p.reply_exchange is not None:
+        flags |= 1
+        parts.append(bytes((len(p.reply_exchange),)) + p.reply_exchange)
+    if p.reply_key is not None:
+        flags |= 2
+        parts.append(bytes((len(p.reply_key),)) + p.reply_key)
+    return vbin16(bytes((flags, 0)) + b"".join(parts))

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The message class of 0-10, but for the transfers and accepts of the hot path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.outcome import (
+    SETTLE_ACCEPT,
+    SETTLE_DISCARD,
+    SETTLE_RELEASE,
+    SETTLE_REQUEUE,
+)
+from headrace.gateway.v0_10.fault import fault, translate
+from headrace.gateway.v0_10.subscription import Subscription, serial_distance
+from headrace.model.errors import ModelError
+from headrace.model.view import ARGUMENT as BROWSE
+from headrace.model.view import view_of
+from headrace.protocol.codec_0_10 import (
+    Acquired,
+    MessageAccept,
+    MessageAcquire,
+    MessageCancel,
+    MessageFlow,
+    MessageFlush,
+    MessageReject,
+    MessageRelease,
+    MessageResume,
+    MessageResumeResult,
+    MessageSetFlowMode,
+    MessageStop,
+    MessageSubscribe,
+)
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.wire.ranges import SequenceSet
+
+SUBSCRIPTIONS_MAX = 65535  # On one session.
+UNLIMITED = 0xFFFFFFFF
+OCTETS = 1  # The credit unit; 0 is messages.
+WINDOW = 1  # The flow mode; 0 is credit.
+PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
+
+
+def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: object) -> None:
+    """Start a subscription; its credit is zero."""
+    destination = command.destination or ""
+    try:
+        queue = session.queue_of(command.queue)
+        session.check_access("read", "queue", queue.access_name)
+    except ModelError as error:
+        raise translate(error, command, "queue") from None
+    accept_mode = command.accept_mode or 0
+    acquire_mode = command.acquire_mode or 0
+    if accept_mode > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such accept-mode", command, "accept_mode")
+    if acquire_mode > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such acquire-mode", command, "acquire_mode")
+    if destination in session.subscriptions:
+        raise fault(
+            ExecutionCode.NOT_ALLOWED,
+            f"there is a subscription to '{destination}' on this session",
+            command,
+            "destination",
+        )
+    if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
+        raise fault(
+            ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
+            f"more than {SUBSCRIPTIONS_MAX} subscriptions",
+            command,
+            "destination",
+        )
+    if session.selected_tx and accept_mode:
+        raise fault(
+            ExecutionCode.NOT_ALLOWED,
+            "a transactional session accepts explicitly",
+            command,
+            "accept_mode",
+        )
+    if queue.exclusive_consumer is not None or (
+        command.exclusive and (queue.consumer_count() or queue.single)
+    ):
+        raise fault(
+            ExecutionCode.RESOURCE_LOCKED,
+            f"queue '{queue.name}' has other subscribers",
+            command,
+            "exclusive" if command.exclusive else "queue",
+        )
+    arguments = plain(command.arguments or {})
+    priority = arguments.get("x-priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise fault(
+            ExecutionCode.INVALID_ARGUMENT, "x-priority is an integer", command, "arguments"
+        )
+    try:
+        if arguments.get(BROWSE):
+            queue = view_of(queue)
+    except ModelError as error:
+        raise translate(error, command, "queue") from None
+    subscription = Subscription(session, queue, destination, accept_mode, acquire_mode)
+    subscription.number = session.command_id
+    subscription.publisher = session.number
+    subscription.exclusive = command.exclusive
+    subscription.priority = max(-(2**31), min(2**31 - 1, priority))
+    subscription.arguments = arguments
+    if queue.is_stream:
+        subscription.browses = False  # Streams are read without taking from them in any case.
+        queue.check_consumer(subscription)
+    session.subscriptions[destination] = subscription
+    queue.used_ms = session.tally.now_ms
+    queue.add_consumer(subscription)
+
+
+def plain(value: Any) -> Any:
+    """Return a map's value in types that do not tell how wide it was on the wire."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    for kind in PLAIN:
+        if isinstance(value, kind):
+            return kind(value)
+    return value
+
+
+def subscription_of(session: Any, command: Any) -> Any:
+    """Return the subscription that a command names."""
+    destination = command.destination or ""
+    subscription = session.subscriptions.get(destination)
+    if subscription is None:
+        raise fault(
+            ExecutionCode.NOT_FOUND,
+            f"there is no subscription to '{destination}'",
+            command,
+            "destination",
+        )
+    return subscription
+
+
+def cancel(session: Any, command: MessageCancel, header: bytes, parts: object) -> None:
+    """End a subscription; what it delivered stays unsettled on the session."""
+    subscription = subscription_of(session, command)
+    del session.subscriptions[subscription.tag]
+    subscription.cancelled_by_client = True
+    if subscription.flushing >= 0:
+        session.complete(subscription.flushing)
+        subscription.flushing = -1
+    queue = subscription.queue
+    queue.remove_consumer(subscription)
+    session.leave_queue(queue)
+
+
+def set_flow_mode(session: Any, command: MessageSetFlowMode, header: bytes, parts: object) -> None:
+    """Choose what the credit of a subscription means, while there is none."""
+    subscription = subscription_of(session, command)
+    mode = command.flow_mode or 0
+    if mode > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such flow-mode", command, "flow_mode")
+    window = mode == WINDOW
+    if window == subscription.window:
+        return
+    if subscription.credit_messages and subscription.credit_octets:
+        raise fault(
+            ExecutionCode.ILLEGAL_STATE,
+            "the flow mode changes while there is credit",
+            command,
+            "flow_mode",
+        )
+    subscription.window = window
+
+
+def flow(session: Any, command: MessageFlow, header: bytes, parts: object) -> None:
+    """Give credit; without a value it is without limit."""
+    subscription = subscription_of(session, command)
+    unit = command.unit or 0
+    if unit > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such unit of credit", command, "unit")
+    value = UNLIMITED if command.value is None else command.value
+    subscription.add_credit(unit == OCTETS, value)
+
+
+def flush(session: Any, command: MessageFlush, header: bytes, parts: object) -> bool:
+    """Send what there is and the credit allows, then take the credit away."""
+    subscription = subscription_of(session, command)
+    if subscription.flushing >= 0:
+        session.complete(subscription.flushing)
+    subscription.flushing = session.command_id
+    session.go_on_flushing(subscription)
+    return False
+
+
+def stop(session: Any, command: MessageStop, header: bytes, parts: object) -> None:
+    """Take the credit away."""
+    subscription_of(session, command).stop()
+
+
+# --- Settlement ---------------------------------------------------------------------------------
+
+
+def check_sent(session: Any, command: Any) -> SequenceSet:
+    """Return the transfers that a command names; refuse ids that were never used."""
+    transfers: SequenceSet = command.transfers or SequenceSet()
+    for _, hi in transfers:
+        if serial_distance(hi, session.next_id) <= 0:
+            raise fault(
+                ExecutionCode.ILLEGAL_ARGUMENT,
+                f"command {hi} was not sent yet",
+                command,
+                "transfers",
+            )
+    return transfers
+
+
+def accept(session: Any, command: MessageAccept, header: bytes, parts: object) -> bool:
+    """The client is done with messages; most accepts take the hot path."""
+    return settled(session, command, SETTLE_ACCEPT)
+
+
+def reject(session: Any, command: MessageReject, header: bytes, parts: object) -> bool:
+    """The client cannot use messages: they go to the alternate exchange."""
+    return settled(session, command, SETTLE_DISCARD)
+
+
+def release(session: Any, command: MessageRelease, header: bytes, parts: object) -> bool:
+    """The client gives messages back."""
+    return settled(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
+
+
+def settled(session: Any, command: Any, outcome: int) -> bool:
+    """Settle what a command names; it is complete when that is on disk."""
+    session.settle_ranges(list(check_sent(session, command)), outcome)
+    return False
+
+
+def acquire(session: Any, command: MessageAcquire, header: bytes, parts: object) -> None:
+    """Take messages that were only shown; some may be gone."""
+    acquired = session.acquire(list(check_sent(session, command)))
+    session.send_result(session.command_id, Acquired(transfers=SequenceSet(acquired)))
+
+
+def resume(session: Any, command: MessageResume, header: bytes, parts: object) -> None:
+    """Tell how much there is of an interrupted message."""
+    exchange = command.destination or ""
+    if exchange not in session.vhost.exchanges:
+        raise fault(
+            ExecutionCode.NOT_FOUND, f"there is no exchange '{exchange}'", command, "destination"
+        )
+    try:
+        session.check_access("write", "exchange", exchange or "amq.default")
+    except ModelError as error:
+        raise translate(error, command, "destination") from None
+    name = (command.resume_id or "").encode()
+    octets = session.context.fragments.resume(session, name)
+    session.send_result(session.command_id, MessageResumeResult(offset=octets))
+
+
+HANDLERS: dict[str, Any] = {
+    "message.subscribe": subscribe,
+    "message.cancel": cancel,
+    "message.set-flow-mode": set_flow_mode,
+    "message.flow": flow,
+    "message.flush": flush,
+    "message.stop": stop,
+    "message.accept": accept,
+    "message.reject": reject,
+    "message.release": release,
+    "message.acquire": acquire,
+    "message.resume": resume,
+}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Header segments of files and stream packets, from and to the content headers of 0-x.
+
+Both families know the same properties of these classes; a queue keeps them in the form of 0-9.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.conversion.neutral_values import (
+    CannotConvert,
+    entries_of_map,
+    entries_of_table,
+    map_of_entries,
+    table_of_entries,
+)
+from headrace.protocol import codec_0_10, codec_0_x
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.spec.tables import V0_9
+from headrace.wire.errors import MalformedError
+from headrace.wire.table import decode_table, encode_table
+from headrace.wire.types_0_10 import decode_map, encode_map
+
+FILE = codec_0_10.FileProperties, codec_0_x.FileProperties
+STREAM = codec_0_10.StreamProperties, codec_0_x.StreamProperties
+
+
+def to_0_x(segment: bytes, kinds: tuple[type[Any], type[Any]], body_size: int) -> bytes:
+    """Return the content header of 0-9 for a header segment; without one it has no properties.
+
+    Raises:
+        ExecutionError: the segment is malformed, or 0-9 cannot say what is in it.
+    """
+    struct_of, properties_of = kinds
+    structs = codec_0_10.decode_headers(segment) if segment else []
+    struct: Any = next((s for s in structs if isinstance(s, struct_of)), struct_of())
+    values = {name: getattr(struct, name) for name in struct.FIELDS}
+    try:
+        if values["headers"] is not None:
+            raw = encode_map(values["headers"])
+            table = table_of_entries(entries_of_map(raw, 4, len(raw)))
+            values["headers"] = decode_table(len(table).to_bytes(4, "big") + table)[0]
+        made = properties_of(**values)
+        return codec_0_x.encode_content_header(V0_9, made.CLASS_ID, body_size, made)
+    except (CannotConvert, MalformedError, ValueError) as error:
+        raise ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, str(error)) from error
+
+
+def to_0_10(header: bytes, kinds: tuple[type[Any], type[Any]]) -> bytes:
+    """Return the header segment for a content header of 0-x.
+
+    Raises:
+        CannotConvert: 0-10 cannot say what is in it.
+    """
+    struct_of = kinds[0]
+    try:
+        properties: Any = codec_0_x.decode_content_header(V0_9, header)[2]
+        values = {name: getattr(properties, name) for name in properties.FIELDS}
+        if values["headers"] is not None:
+            table = encode_table(values["headers"])
+            raw = map_of_entries(entries_of_table(table, 4, len(table)))
+            values["headers"] = decode_map(len(raw).to_bytes(4, "big") + raw)[0]
+        return codec_0_10.encode_headers([struct_of(**values)])
+    except (AmqpError, MalformedError, ValueError) as error:
+        raise CannotConvert(str(error)) from error
