@@ -285,3 +285,29 @@ def test_no_kill_loses_or_repeats_a_message(tmp_path: Path, seed: int) -> None:
             asyncio.run(client.live())
             broker.start()
             client.look()
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-10"])
+def test_what_is_rejected_in_advance_survives_a_kill(tmp_path: Path, version: str) -> None:
+    with ChildBroker(tmp_path) as broker:
+        url = f"{broker.url}?version={version}"
+        with blocking.connect(url) as connection, connection.channel() as channel:
+            channel.declare_queue("dead", durable=True)
+            arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+            channel.declare_queue("q", durable=True, arguments=arguments)
+            channel.publish_many([b"%d" % n for n in range(6)], "q")
+            with Lease(connection, "q", "g", owner="o") as lease:
+                lease.claim()
+                lease.take()
+                lease.reject(0, 6, [1, (3, 5)])
+                broker.kill()
+        broker.start()
+        with (
+            blocking.connect(f"{broker.url}?version={version}") as connection,
+            connection.channel() as channel,
+            Lease(connection, "q", "g", owner="o") as lease,
+        ):
+            lease.claim()
+            assert lease.rejected(0, 6) == [(1, 2), (3, 5)]
+            assert lease.settle(6).rejected == 3
+            assert rest(channel, "dead") == [b"1", b"3", b"4"]

@@ -10,13 +10,20 @@ import pytest
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.agenda import Agenda
-from headrace.model.errors import IllegalState, InvalidArgument, NotFound, PreconditionFailed
+from headrace.model.errors import (
+    IllegalState,
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceError,
+)
 from headrace.model.lease import Lease
 from headrace.model.lease_log import LeaseLog
 from headrace.model.leases import Settled, Taken
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue import Consumer, Queue
+from headrace.model.rejects import BLOCK
 from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
@@ -177,6 +184,71 @@ def test_octets_limit_a_take_but_never_to_nothing() -> None:
     assert host.take(lease, octets=3 * one.octets)[:2] == (1, 4)
     assert host.take(lease, octets=4 * one.octets - 1)[:2] == (4, 7)
     assert host.rest() == [7, 8, 9]
+
+
+def test_what_a_reader_rejects_in_advance_is_a_dead_letter_when_it_is_settled() -> None:
+    host = Host(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    host.publish(12)
+    lease = host.claim()
+    host.take(lease, messages=10)
+    rejects = host.vhost.leases.rejects
+    for _ in range(2):  # A task that runs again says the same.
+        rejects.judge(lease, 0, 5, [1, 3])
+    rejects.judge(lease, 5, 10, [6, 9])
+    assert rejects.ranges(lease, 0, 10) == [(1, 2), (3, 4), (6, 7), (9, 10)]
+    assert rejects.count(lease) == 4
+    assert letters(host) == []
+    assert host.settle(lease, 5) == Settled(5, 10, 2)
+    assert host.settle(lease, 5) == Settled(5, 10, 0)
+    assert letters(host) == [1, 3]
+    rejects.judge(lease, 0, 10, [1, 7, 8])  # With other rules; what is settled stays so.
+    assert rejects.ranges(lease, 5, 10) == [(7, 9)]
+    assert rejects.count(lease) == 2
+    assert host.settle(lease, 8, (6,)) == Settled(8, 10, 2)
+    assert letters(host) == [6, 7]
+    host.release(lease)  # What is given back was not rejected.
+    assert rejects.count(lease) == 0
+    assert sorted(host.rest()) == [8, 9, 10, 11]
+    with pytest.raises(PreconditionFailed, match="11 is beyond what is leased, which ends with 10"):
+        rejects.judge(lease, 8, 11, [])
+    with pytest.raises(PreconditionFailed, match="not within 8 and 9"):
+        rejects.judge(lease, 8, 9, [9])
+    host.release(lease, forget=True)
+    assert list(host.vhost.facts.items(b"reject/")) == []
+
+
+def test_many_numbers_are_rejected_in_advance() -> None:
+    """More than one fact holds; what is settled of them is forgotten."""
+    host = Host(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    count = BLOCK + 1000
+    host.publish(count)
+    lease = host.claim()
+    host.take(lease)
+    host.vhost.leases.rejects.judge(lease, 0, count, range(10, count))
+    assert host.vhost.leases.rejects.blocks(lease) == [0, 1]
+    assert host.settle(lease, BLOCK - 10).rejected == BLOCK - 20
+    assert host.vhost.leases.rejects.count(lease) == 1010
+    assert host.settle(lease, count).rejected == 1010
+    assert list(host.vhost.facts.items(b"reject/")) == []
+    assert letters(host) == list(range(10, count))
+
+
+def test_nothing_is_rejected_in_advance_that_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host()
+    host.publish(5)
+    lease = host.claim()
+    host.take(lease)
+    rejects = host.vhost.leases.rejects
+    rejects.judge(lease, 0, 5, [])
+    with pytest.raises(PreconditionFailed, match="queue 'q' has no dead-letter exchange"):
+        rejects.judge(lease, 0, 5, [1])
+    host.queue.dead_letter_exchange = ""
+    monkeypatch.setattr("headrace.model.rejects.MARKED_MAX", 2)
+    rejects.judge(lease, 0, 5, [1, 2])
+    rejects.judge(lease, 0, 5, [3, 4])
+    with pytest.raises(ResourceError, match="2 numbers of a lease are rejected in advance at most"):
+        rejects.judge(lease, 0, 3, [0])
+    assert rejects.ranges(lease, 0, 5) == [(3, 5)]
 
 
 def test_what_is_rejected_is_a_dead_letter_once() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
+from headrace.client.requests import RequestRefused
 from headrace.spark.kinds import OptionError
 from headrace.spark.offsets import OffsetError
 from headrace.spark.planner import DataLossError, GroupInUseError
@@ -297,3 +298,99 @@ def test_the_progress_tells_how_many_messages_there_are(work: Work) -> None:
     latest = query.reader.reportLatestOffset()
     assert latest is not None
     assert latest["pos"] == {work.queue: 7}
+
+
+TEXT = {"value": "string", "mode": "DEADLETTER"}
+BAD = b"\xff"  # No UTF-8.
+
+
+class Decoded:
+    """A queue with dead letters of its own, of which a query decodes the bodies."""
+
+    def __init__(self, broker: LocalBroker, channel: blocking.Channel, queue: str) -> None:
+        self.options = {"uri": broker.url, "queue": queue, "groupTimeout": "200ms", **TEXT}
+        self.channel = channel
+        self.queue, self.dead = queue, f"{queue}.dead"
+        channel.declare_queue(self.dead)
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead}
+        channel.declare_queue(queue, arguments=arguments)
+        self.checkpoint = Checkpoint()
+        self.rows: dict[int, list[dict[str, Any]]] = {}
+
+    def query(self, **options: str) -> Query:
+        given = {**self.options, **options}
+        return Query(given, self.checkpoint, self.rows, "offset")
+
+    def offsets(self) -> list[int]:
+        return [row["offset"] for batch in sorted(self.rows) for row in self.rows[batch]]
+
+    def letters(self) -> list[tuple[bytes, int]]:
+        """The bodies of the dead letters, and how often each of them died."""
+        found = []
+        while (message := self.channel.get(self.dead, no_ack=True)) is not None:
+            (death,) = cast("list[dict[str, Any]]", message.headers["x-death"])
+            assert (death["queue"], death["reason"]) == (self.queue, "rejected")
+            found.append((message.body, death["count"]))
+        return found
+
+
+def test_bad_bodies_are_dead_letters_of_the_queue_once(
+    broker: LocalBroker, connection: blocking.Connection, ask: Callable[..., dict[str, Any]]
+) -> None:
+    """However often a task runs; they leave with the settle of their batch, no sooner."""
+    with connection.channel() as channel:
+        work = Decoded(broker, channel, "judged")
+        channel.publish_many([b"0", BAD, b"2", BAD + b"3"], work.queue)
+        query = work.query()
+        assert query.step()
+        assert work.letters() == []
+        assert ask("lease.info", queue=work.queue, group="spark")["rejects"] == 2
+        work.checkpoint.forget_commit()
+        work.query().available_now()  # The batch runs again, and then is settled.
+        assert work.offsets() == [0, 2]
+        assert work.letters() == [(BAD, 1), (BAD + b"3", 1)]
+        assert ask("lease.info", queue=work.queue, group="spark")["rejects"] == 0
+        channel.publish_many([BAD + b"4", BAD + b"5"], work.queue)
+        work.query().available_now()
+        assert work.letters() == [(BAD + b"4", 1), (BAD + b"5", 1)]
+
+
+def test_a_batch_that_runs_again_with_other_options_is_judged_anew(
+    broker: LocalBroker, connection: blocking.Connection
+) -> None:
+    with connection.channel() as channel:
+        work = Decoded(broker, channel, "judged-anew")
+        channel.publish_many([b"0", BAD], work.queue)
+        assert work.query().step()
+        assert work.offsets() == [0]
+        work.checkpoint.forget_commit()
+        work.query(value="binary").available_now()
+        assert work.offsets() == [0, 1]
+        channel.publish_many([BAD, b"3"], work.queue)
+        assert work.query().step()
+        work.checkpoint.forget_commit()
+        work.query(mode="PERMISSIVE").available_now()
+        assert work.offsets() == [0, 1, 2, 3]
+        assert work.letters() == []
+
+
+def test_bad_bodies_of_a_queue_without_dead_letters_are_no_loss(
+    broker: LocalBroker, connection: blocking.Connection, ask: Callable[..., dict[str, Any]]
+) -> None:
+    with connection.channel() as channel:
+        channel.declare_queue("no-letters")
+        channel.publish(BAD, "no-letters")
+        given = {"uri": broker.url, "queue": "no-letters", **TEXT}
+        with pytest.raises(OptionError, match="queue 'no-letters' has no dead-letter exchange"):
+            Query(given, Checkpoint(), {}, "offset").step()
+        assert ask("lease.info", queue="no-letters", group="spark")["next"] == 0
+        with pytest.raises(RequestRefused, match="the lease's owner is"):
+            ask(
+                "lease.reject",
+                queue="no-letters",
+                group="spark",
+                owner="zombie",
+                first=0,
+                last=0,
+                numbers=[],
+            )

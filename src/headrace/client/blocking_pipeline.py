@@ -116,6 +116,14 @@ class Lease(Closing):
         """Settle every number below `upto`; those in `rejects` become dead letters."""
         return LOOP.run(self._source.settle(upto, rejects))
 
+    def reject(self, first: int, last: int, numbers: Iterable[int | tuple[int, int]]) -> None:
+        """Reject in advance: of what was taken as `[first, last)`, just these are bad."""
+        LOOP.run(self._source.reject(first, last, numbers))
+
+    def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What of `[first, last)` is rejected in advance, as ranges."""
+        return LOOP.run(self._source.rejected(first, last))
+
     def release(self, *, force: bool = False, forget: bool = False) -> int:
         """Give back what is taken and not settled; return how many messages that are."""
         return LOOP.run(self._source.release(force=force, forget=forget))

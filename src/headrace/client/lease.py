@@ -206,6 +206,26 @@ class Lease:
         )
         return LeaseSettled(answer["settled"], answer["next"], answer["rejected"])
 
+    async def reject(self, first: int, last: int, numbers: Iterable[int | tuple[int, int]]) -> None:
+        """Reject in advance: of what was taken as `[first, last)`, just these are bad.
+
+        They become dead letters when they are settled. A later verdict on a range takes the place
+        of an earlier one. Any reader may do it, except for another owner than that of the lease.
+        RequestRefused has code `precondition` when the queue has no dead-letter exchange.
+        """
+        await self._ask(
+            "reject",
+            owner=self.owner,
+            first=first,
+            last=last,
+            numbers=[_listed(item) for item in numbers],
+        )
+
+    async def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What of `[first, last)` is rejected in advance, as ranges."""
+        answer = await self._ask("rejected", first=first, last=last)
+        return [(one[0], one[1]) for one in answer["numbers"]]
+
     async def release(self, *, force: bool = False, forget: bool = False) -> int:
         """Give back what is taken and not settled; return how many messages that are.
 

@@ -32,6 +32,7 @@ from headrace.model.errors import (
 )
 from headrace.model.lease import Lease
 from headrace.model.lease_log import TAIL
+from headrace.model.rejects import Rejects
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
@@ -96,6 +97,7 @@ class Leases:
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
         self.is_open: Callable[[int], object] = _NO_CONNECTION.count  # Tells of a number.
+        self.rejects = Rejects(vhost.facts)
         self._known: dict[tuple[int, str], Lease] = {}  # By queue id and group.
         self._of: dict[int, dict[str, Lease]] = {}  # By queue id.
         self._tenures: dict[Lease, Tenure] = {}
@@ -234,7 +236,8 @@ class Leases:
     ) -> Generator[None, None, Settled]:
         """Settle every number below ``upto``; those in ``rejects`` become dead letters.
 
-        What is settled already is passed over, so asking again changes nothing.
+        So do those that were rejected in advance (:mod:`headrace.model.rejects`). What is settled
+        already is passed over, so asking again changes nothing.
 
         Raises:
             PreconditionFailed: ``upto`` was not taken yet, or a reject is not below it.
@@ -248,21 +251,24 @@ class Leases:
                 )
             if numbers and numbers[-1] >= upto:
                 raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
-            done = 0
-            while done < len(numbers):
-                yield from self._durable(lease, numbers[done])
-                some = numbers[done : done + SLICE_REJECTS]
-                with self._transaction():
-                    count = lease.reject_some(some, "rejected")
-                    done += count
-                    self._move(lease, some[count - 1] + 1)
-                self._tidy(lease)
-                yield
-                self._check(lease)
+            rejected = 0
+            for bad in self.rejects.in_order(lease, upto, numbers):
+                done = 0
+                while done < len(bad):
+                    yield from self._durable(lease, bad[done])
+                    some = bad[done : done + SLICE_REJECTS]
+                    with self._transaction():
+                        count = lease.reject_some(some, "rejected")
+                        done += count
+                        self._move(lease, some[count - 1] + 1)
+                    self._tidy(lease)
+                    yield
+                    self._check(lease)
+                rejected += done
             if upto > lease.settled:
                 self._move(lease, upto)
                 self._tidy(lease)
-            return Settled(lease.settled, lease.log.next_offset, done)
+            return Settled(lease.settled, lease.log.next_offset, rejected)
         finally:
             self._busy.discard(lease)
 
@@ -484,6 +490,7 @@ class Leases:
         """Nobody finds a lease any more."""
         queue_id, group = lease.arguments[ARGUMENT], lease.arguments[ARGUMENT_GROUP]
         self.vhost.facts.put(_key(lease), None)
+        self.rejects.forget(lease)
         self._known.pop((queue_id, group), None)
         of = self._of.get(queue_id, {})
         of.pop(group, None)
@@ -540,6 +547,7 @@ class Leases:
         """Let go of what is settled, in memory now and on the disk when that is durable."""
         before = lease.log.held
         lease.kept.forget_below(lease.settled, self.vhost.store.appended)
+        self.rejects.tidy(lease)
         lease.memory(before)
 
     def _note(self, lease: Lease) -> None:

@@ -88,6 +88,9 @@ def publish(
     from headrace.client.errors import ClientError
     from headrace.spark.options import RECONNECT_TIMEOUT_S
 
+    exchange = options.dead_exchange
+    assert exchange is not None
+
     by_key: dict[str, list[Message]] = {}
     for row, reason in zip(rows.to_pylist(), reasons, strict=True):
         message = letter(
@@ -105,12 +108,12 @@ def publish(
     def publish_all(connection: blocking.Connection) -> None:
         with connection.channel() as channel:
             for routing_key, messages in by_key.items():
-                channel.publish_many(messages, routing_key, options.dead_exchange, mandatory=True)
+                channel.publish_many(messages, routing_key, exchange, mandatory=True)
 
     try:
         patiently(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, known=True)
     except ClientError as error:
         raise DeadLetterError(
             f"{len(reasons)} bad rows of {source!r} could not be published to exchange "
-            f"{options.dead_exchange!r}: {error}"
+            f"{exchange!r}: {error}"
         ) from None

@@ -30,6 +30,7 @@ from headrace.spark.schema_log import SchemaLog
 
 if TYPE_CHECKING:
     from headrace.client.url import Secret
+    from headrace.spark.rejects import Rejects
     from headrace.spark.schema import Wanted
 
 log = logging.getLogger(__name__)
@@ -49,19 +50,28 @@ class SchemaChangedError(RuntimeError):
 class Decoding:
     """Turns batches of raw columns into those that a query asked for."""
 
-    def __init__(self, options: DecodeOptions, wanted: Wanted, source: str, uri: Secret) -> None:
+    def __init__(
+        self,
+        options: DecodeOptions,
+        wanted: Wanted,
+        source: str,
+        uri: Secret,
+        rejects: Rejects | None = None,
+    ) -> None:
+        """`rejects` takes what is bad when it becomes dead letters of the source itself."""
         self.options = options
         self.wanted = wanted
         self.source = source
         self._uri = uri
         self._codec = codec(options, wanted.value)
+        self._rejects = rejects
         self._dropped = 0
 
     @property
     def raw(self) -> tuple[str, ...]:
         """The columns that are needed to make those of the query."""
         columns = {"body": None, "offset": None}
-        if self.options.mode == "DEADLETTER":
+        if self.options.mode == "DEADLETTER" and self._rejects is None:
             columns |= dict.fromkeys(LETTER_COLUMNS)
         return tuple(columns | dict.fromkeys(self.wanted.raw))
 
@@ -84,6 +94,10 @@ class Decoding:
             self._changed(batch, decoded)
         if decoded.faults:
             self._bad(batch, decoded)
+        if self._rejects is not None:
+            offsets = batch.column("offset").to_pylist()
+            bad = [offsets[index] for index in sorted(decoded.faults)]
+            self._rejects.judge(offsets[0], offsets[-1] + 1, bad)
         made = pa.RecordBatch.from_arrays(
             [self._column(name, batch, bodies, decoded) for name in self.wanted.names],
             schema=self.wanted.arrow_schema(self.options.rescued),
@@ -123,6 +137,8 @@ class Decoding:
             if not self._dropped:
                 log.warning("%s; dropped", self._told(batch, decoded.faults))
             self._dropped += len(decoded.faults)
+        elif mode == "DEADLETTER" and self._rejects is not None:
+            log.warning("%s; rejected", self._told(batch, decoded.faults))
         elif mode == "DEADLETTER":
             from headrace.spark.dead_letters import publish
 

@@ -16,6 +16,7 @@ from headrace.spark.ddl import SchemaTextError, parse_schema
 from headrace.spark.decode_csv import Dialect
 from headrace.spark.kinds import OptionError
 from headrace.spark.moments import zone_of
+from headrace.spark.option import Use
 from headrace.spark.types import nullable
 
 if TYPE_CHECKING:
@@ -69,8 +70,13 @@ class DecodeOptions:
     zone: tzinfo
     dialect: Dialect = field(default_factory=Dialect)
     framing: str = "none"
-    dead_exchange: str = ""
+    dead_exchange: str | None = None  # None: bad rows are rejected, as dead letters of the queue.
     dead_routing_key: str | None = None
+
+    @property
+    def rejects(self) -> bool:
+        """Whether bad rows become dead letters of the queue that they are read from."""
+        return self.mode == "DEADLETTER" and self.dead_exchange is None
 
     @property
     def policy(self) -> Policy:
@@ -111,12 +117,14 @@ def decode_options(given: Given) -> DecodeOptions | None:
         return None
     _check_foreign(given, form)
     mode = given.get("mode", "PERMISSIVE")
-    if (mode == "DEADLETTER") != ("deadLetterExchange" in given):
-        if mode == "DEADLETTER":
-            raise OptionError(
-                "option 'mode' is 'DEADLETTER': option 'deadLetterExchange' is needed"
-            )
+    if mode != "DEADLETTER" and "deadLetterExchange" in given:
         raise OptionError("option 'deadLetterExchange' is for mode 'DEADLETTER' only")
+    leases = given.use is Use.STREAM and "queue" in given and "spoolDirectory" not in given
+    if mode == "DEADLETTER" and "deadLetterExchange" not in given and not leases:
+        raise OptionError(
+            "option 'mode' is 'DEADLETTER': option 'deadLetterExchange' is needed, but for a "
+            "streaming read of a queue by leases"
+        )
     zone_name = given.get("timeZone", "UTC")
     zone = zone_of(zone_name)
     if zone is None:
@@ -140,7 +148,7 @@ def decode_options(given: Given) -> DecodeOptions | None:
             given.get("csvNull", ""),
         ),
         framing=given.get("avroFraming", "none"),
-        dead_exchange=given.get("deadLetterExchange", ""),
+        dead_exchange=given.get("deadLetterExchange"),
         dead_routing_key=given.get("deadLetterRoutingKey"),
     )
     options.schema()  # What is wrong with it is said at once.

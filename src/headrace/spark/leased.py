@@ -39,6 +39,7 @@ class Leased:
         self._clock = clock
         self._sleep = sleep
         self._stream = ""
+        self.rejects = 0  # Numbers that were rejected in advance, when the broker was last asked.
 
     def stream(self) -> str:
         """The stream in which the leased messages are read, under their numbers."""
@@ -105,6 +106,13 @@ class Leased:
 
     def _state(self, answer: dict[str, Any]) -> LeaseState:
         self._stream = answer["stream"]
+        self.rejects = answer["rejects"]
+        decoding = self.options.decoding
+        if decoding is not None and decoding.rejects and not answer["dead_letters"]:
+            raise OptionError(
+                f"option 'mode' is 'DEADLETTER': queue {self.options.queue!r} has no dead-letter "
+                "exchange (x-dead-letter-exchange): give it one, or set option 'deadLetterExchange'"
+            )
         return LeaseState(*(answer[name] for name in LeaseState._fields))
 
     def _ask(self, what: str, **fields: Any) -> dict[str, Any]:

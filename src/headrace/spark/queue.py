@@ -62,7 +62,11 @@ class QueueReader(MicroBatchReader):
         first = first_of(Offset.from_json(start), last)
         found = ranges(first, last.positions)
         leased = [Range(self.lessor.stream(), one.first, one.last) for one in found]
-        return plan(self.options, leased)
+        planned = plan(self.options, leased)
+        for partition in planned:
+            partition.owner = last.owner
+            partition.judged = self.lessor.rejects > 0
+        return list(planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches, in the process of its task."""

@@ -18,6 +18,7 @@ from headrace.spark.options import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.spark.rejects import Rejects
     from headrace.spark.schema import Wanted
 
 PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brings.
@@ -29,6 +30,8 @@ class RangePartition(InputPartition):
     def __init__(self, piece: Range | None) -> None:
         super().__init__(piece)
         self.piece = piece
+        self.owner = ""  # Of the lease that the range is of.
+        self.judged = False  # Something of that lease is rejected in advance.
 
 
 class StreamBatchReader(DataSourceReader):
@@ -58,14 +61,14 @@ class StreamBatchReader(DataSourceReader):
             if end[stream] > start[stream]:
                 found.append(Range(stream, start[stream], end[stream]))
         # Spark reads one partition even of nothing.
-        return plan(options, found) or [RangePartition(None)]
+        return list(plan(options, found) or [RangePartition(None)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches."""
         return read_partition(self.options, self.wanted, partition)
 
 
-def plan(options: ReadOptions, found: list[Range]) -> list[InputPartition]:
+def plan(options: ReadOptions, found: list[Range]) -> list[RangePartition]:
     """The partitions of some ranges; the same for the same ranges."""
     most = options.partition_records_max
     if options.partitions_min is not None:
@@ -102,9 +105,18 @@ def read_partition(
         spooled=bool(options.spool_directory),
     )
     piece = partition.piece
+    rejects: Rejects | None = None
+    rejecting = options.decoding is not None and options.decoding.rejects
+    if rejecting or partition.judged:
+        from headrace.spark.rejects import Rejects
+
+        rejects = Rejects(options, partition.owner, piece)
+        if not rejecting:
+            rejects.clear()
+            rejects = None
     if options.decoding is None:
         return records.read(reading, piece, columns.names, source)
     from headrace.spark.decode import Decoding
 
-    decoding = Decoding(options.decoding, columns, source or piece.stream, options.uri)
+    decoding = Decoding(options.decoding, columns, source or piece.stream, options.uri, rejects)
     return decoding.run(records.read(reading, piece, decoding.raw, source))

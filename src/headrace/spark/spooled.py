@@ -40,6 +40,8 @@ SLOW_S: Final = 5.0  # unless the broker says that there are some.
 class Spooled:
     """The spool of one queue for one group; see `queue_planner.Lessor`."""
 
+    rejects = 0  # Nobody rejects in advance here.
+
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._spool: Spool | None = None

@@ -136,7 +136,7 @@ class StreamReader(MicroBatchReader):
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
-        return plan(self.options, ranges(first, last.positions))
+        return list(plan(self.options, ranges(first, last.positions)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches, in the process of its task."""

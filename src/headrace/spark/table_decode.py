@@ -68,7 +68,8 @@ DECODING: Final = Section(
             name="mode",
             kind=kinds.choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST", "DEADLETTER"),
             doc="what becomes of a body that cannot be decoded: a row with its octets and the "
-            "reason, nothing, the end of the query, or a message to `deadLetterExchange`",
+            "reason, nothing, the end of the query, or a message to `deadLetterExchange`, or a "
+            "dead letter of the queue",
             default="`PERMISSIVE`",
             uses=READS,
             needs="value",
@@ -86,7 +87,8 @@ DECODING: Final = Section(
             name="deadLetterExchange",
             kind=kinds.NAME,
             doc='where `DEADLETTER` publishes; `""` is the default exchange',
-            default="required for `DEADLETTER`",
+            default="of a streaming read of a queue by leases: dead letters of the queue itself; "
+            "else required for `DEADLETTER`",
             uses=READS,
             needs="mode",
         ),

@@ -2,7 +2,8 @@
 """Requests about leases (:mod:`headrace.model.leases`).
 
 A user needs the permission to read the queue. Who claims, takes, settles or gives back says which
-``owner`` it is; an operator's ``lease.release`` may come with ``force`` instead.
+``owner`` it is; an operator's ``lease.release`` may come with ``force`` instead. Readers, who own
+nothing, may reject in advance; they say whom they read for.
 """
 
 from typing import Any
@@ -19,6 +20,7 @@ from headrace.model.leases import (
     TIMEOUT_S,
     TIMEOUT_S_MAX,
 )
+from headrace.model.rejects import has_dead_letters
 
 PARTS_MAX = 1000  # Of a snapshot.
 
@@ -106,6 +108,26 @@ def numbers(call: Call, field: str) -> list[int]:
     return found
 
 
+def reject(call: Call) -> Answered:
+    """A reader's verdict on a range: these numbers are rejected when it is settled, no others."""
+    lease = lease_of(call)
+    owner = call.text("owner", "", octets_max=OWNER_OCTETS_MAX)
+    holder = call.vhost.leases.owner_of(lease)
+    if owner and holder and owner != holder:
+        call.refuse("conflict", f"the lease's owner is '{holder}', and not '{owner}'")
+    first, last = call.number("first"), call.number("last")
+    call.vhost.leases.rejects.judge(lease, first, last, numbers(call, "numbers"))
+    return {"settled": lease.settled}
+
+
+def rejected(call: Call) -> Answered:
+    """The numbers of a range that are rejected in advance."""
+    lease = lease_of(call)
+    first, last = call.number("first"), call.number("last")
+    found = call.vhost.leases.rejects.ranges(lease, first, last)
+    return {"settled": lease.settled, "numbers": [list(one) for one in found]}
+
+
 def release(call: Call) -> Steps:
     """Give back what is leased; with ``forget`` the lease is no more."""
     lease = lease_of(call) if call.flag("force") else owned(call)
@@ -172,6 +194,8 @@ def describe(call: Call, lease: Lease) -> Answered:
         "owner": leases.owner_of(lease),
         "timeout_s": tenure.timeout_s,
         "on_timeout": tenure.on_timeout,
+        "dead_letters": has_dead_letters(lease),
+        "rejects": leases.rejects.count(lease),
     }
 
 
@@ -179,6 +203,8 @@ HANDLERS: dict[str, Handler] = {
     "lease.claim": claim,
     "lease.take": take,
     "lease.settle": settle,
+    "lease.reject": reject,
+    "lease.rejected": rejected,
     "lease.release": release,
     "lease.leave": leave,
     "lease.info": info,
