@@ -364,6 +364,51 @@ def test_dead_letters_go_back_or_are_parked_all_the_time(
     ]
 
 
+def test_a_sink_that_fails_repeats_nothing_of_another(
+    make: Make, run: RunIt, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    """Two exchanges share the batches of a queue; one has a batch that the other refused."""
+    text = """
+        [pipeline]
+        name = "two"
+        [broker]
+        uri = "${URI}"
+        [sources.messages]
+        type = "queue"
+        name = "${NAME}"
+        options = { maxRecordsPerTrigger = 3 }
+        [[steps]]
+        name = "plain"
+        sql = "SELECT body FROM messages"
+        [sinks.first]
+        from = "plain"
+        type = "exchange"
+        name = ""
+        routing_key = "${NAME}.a"
+        [sinks.second]
+        from = "plain"
+        type = "exchange"
+        name = ""
+        routing_key = "${NAME}.b"
+    """
+    sent = [b"%d" % n for n in range(7)]
+    with connection.channel() as channel:
+        for queue in (name, f"{name}.a"):
+            channel.declare_queue(queue)
+        channel.publish_many(sent, name)
+        pipeline = make(text, URI=uri, NAME=name)
+        with pytest.raises(PipelineError, match="no queue gets it"):
+            run(pipeline)
+        assert channel.declare_queue(f"{name}.a", passive=True).message_count == 3
+        channel.declare_queue(f"{name}.b")
+        run(pipeline)
+        for queue in (f"{name}.a", f"{name}.b"):
+            found = []
+            while (delivery := channel.get(queue, no_ack=True)) is not None:
+                found.append(delivery.body)
+            assert sorted(found) == sent
+
+
 def test_reset_shows_and_rewinds(
     run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:

@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headrace.client import blocking
 from headrace.client.url import Secret
 from headrace.spark.kinds import OptionError
 from headrace.spark.links import forget as disconnect
-from headrace.spark.options import WriteOptions
+from headrace.spark.options import WriteOptions, write_options
 from headrace.spark.publish import PublishError
 from headrace.spark.stage import Part, SinkTakenError, abort, commit, forget, stage
 from headrace.spark.task import Task
+from headrace.spark.writer import BatchWriter, Published
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker
@@ -136,3 +139,60 @@ def test_a_broker_that_is_no_headrace_is_refused(
     monkeypatch.setattr(blocking.Connection, "server_properties", {})
     with pytest.raises(OptionError, match=r"'deliveryGuarantee'.*set it to 'at-least-once'"):
         staged(options(broker), b"a")
+
+
+def write_batch(broker: LocalBroker, batch: int, *found: bytes | None, **given: str) -> int:
+    """A batch write, as Spark does it with one task; how many rows it committed."""
+    schema = StructType([StructField("body", BinaryType())])
+    options = {
+        "uri": broker.url,
+        "exchange": "",
+        "routingKey": "q",
+        "sinkId": "own",
+        "batchId": str(batch),
+    }
+    writer = BatchWriter({**options, **given}, schema, overwrite=False)
+    rows = pa.RecordBatch.from_pydict({"body": pa.array(found, pa.binary())})
+    done: list[Published | None] = []
+    try:
+        done.append(pickle.loads(pickle.dumps(writer)).write(iter([rows, rows.slice(0, 0)])))
+    except PublishError:
+        writer.abort([None])
+        raise
+    writer.commit([*done, None])
+    assert done[0] is not None
+    return done[0].count
+
+
+def test_a_batch_write_with_a_number_is_written_once(broker: LocalBroker) -> None:
+    assert bodies(broker) == []
+    assert write_batch(broker, 0, b"a", b"b") == 2
+    assert write_batch(broker, 0, b"a", b"b") == 0
+    assert bodies(broker) == [b"a", b"b"]
+    with pytest.raises(PublishError):
+        write_batch(broker, 1, b"c", None)
+    assert write_batch(broker, 1, b"c") == 1
+    assert write_batch(broker, 0, b"late") == 0
+    assert bodies(broker) == [b"c"]
+    commit(options(broker), [staged(options(broker), b"x", sink="taken", batch=4)], 4)
+    assert bodies(broker) == [b"x"]
+    with pytest.raises(SinkTakenError, match="the batches of query query"):
+        write_batch(broker, 5, b"y", sinkId="taken")
+    assert write_batch(broker, 0, b"y", sinkId="taken", sinkTakeover="true") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"batchId": "1"}, "'batchId' needs option 'sinkId'"),
+        ({"sinkId": "s"}, "'sinkId' of a batch write needs option 'batchId'"),
+        (
+            {"sinkId": "s", "batchId": "1", "deliveryGuarantee": "at-least-once"},
+            "'batchId' contradicts",
+        ),
+        ({"sinkId": "s", "batchId": "-1"}, "'batchId' must be a whole number"),
+    ],
+)
+def test_batch_numbers_need_a_sink_and_its_guarantee(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        write_options({"uri": "amqp://127.0.0.1", "exchange": "e", **given})

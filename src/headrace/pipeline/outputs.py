@@ -8,6 +8,7 @@ to the query's checkpoint, with the sink's; a new checkpoint is a new writer.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +26,7 @@ from headrace.pipeline.settings import (
     Pipeline,
 )
 from headrace.pipeline.staged import write_staged
+from headrace.spark.options import SINK_OCTETS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,9 +117,17 @@ class AmqpOutput:
 
     def __init__(self, pipeline: Pipeline, sink: AmqpSink) -> None:
         self.options = amqp_sink_options(pipeline, sink)
+        given = {name.lower(): value for name, value in self.options.items()}
+        self.exactly_once = given.get("deliveryguarantee", "").lower() != "at-least-once"
+        self.has_id = "sinkid" in given
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
-        frame.write.format("amqp").mode("append").options(**self.options).save()
+        options = dict(self.options)
+        if self.exactly_once:
+            options["batchId"] = str(batch)
+            if not self.has_id:
+                options["sinkId"] = sink_id(writer)
+        frame.write.format("amqp").mode("append").options(**options).save()
 
 
 class ConsoleOutput:
@@ -130,6 +140,14 @@ class ConsoleOutput:
         print(f"batch {batch}")
         frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
         pass_over(frame)
+
+
+def sink_id(writer: str) -> str:
+    """The name that a broker knows a writer by, of which it has room for 64 bytes."""
+    if len(writer.encode()) <= SINK_OCTETS_MAX:
+        return writer
+    digest = hashlib.sha256(writer.encode()).hexdigest()[:24]
+    return f"{writer.encode()[:36].decode(errors='ignore')}-{digest}"
 
 
 def pass_over(frame: DataFrame) -> None:

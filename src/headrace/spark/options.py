@@ -128,6 +128,7 @@ class WriteOptions:
     exactly_once: bool = True
     sink_id: str | None = None  # None: the id of the query.
     sink_takeover: bool = False
+    batch_id: int | None = None  # Of a batch write with a sink id.
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
 
 
@@ -179,15 +180,23 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
     """Check the options of a write; OptionError says what is wrong with which."""
     given = Given(options, Use.STREAM_WRITE if streaming else Use.WRITE)
+    exactly_once = given.get("deliveryGuarantee", "exactly-once") == "exactly-once"
+    if not streaming and "sinkId" in given and "batchId" not in given:
+        raise OptionError("option 'sinkId' of a batch write needs option 'batchId'")
+    if "batchId" in given and not exactly_once:
+        raise OptionError(
+            "option 'batchId' contradicts option 'deliveryGuarantee' being 'at-least-once'"
+        )
     return WriteOptions(
         uri=broker(given),
         exchange=given.get("exchange"),
         routing_key=given.get("routingKey"),
         mandatory=given.get("mandatory", True),
         persistent=given.get("persistent", True),
-        exactly_once=given.get("deliveryGuarantee", "exactly-once") == "exactly-once",
+        exactly_once=exactly_once,
         sink_id=_sink_id(given),
         sink_takeover=given.get("sinkTakeover", False),
+        batch_id=given.get("batchId"),
         reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
     )
 

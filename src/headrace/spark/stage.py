@@ -75,6 +75,8 @@ def stage(
         return NOTHING  # An empty partition costs no connection.
     epoch, last = _begin(options, sink, owner, run)
     if last is not None and last >= batch:
+        for _ in batches:  # What a query remembers between batches needs all of them computed.
+            pass
         return Part(sink, epoch, "", 0, already=True)
     rows = _Kept(first, batches)
     breaks = 0

@@ -393,9 +393,18 @@ SINK: Final = Section(
             name="sinkId",
             kind=kinds.STATED_NAME,
             doc="the name, of 64 bytes at most, under which the broker keeps the last batch that "
-            "it has; one query may use it",
-            default="the id of the query, which is in its checkpoint",
-            uses=frozenset({Use.STREAM_WRITE}),
+            "it has; one query, or one program that writes batches, may use it",
+            default="the id of the query, which is in its checkpoint; of a batch write none",
+            uses=WRITES,
+        ),
+        Option(
+            name="batchId",
+            kind=kinds.whole(0, (1 << 63) - 1),
+            doc="the number of this batch write, as `foreachBatch` has it: one that is not above "
+            "the last batch of its `sinkId` writes nothing",
+            default="every batch write writes",
+            uses=frozenset({Use.WRITE}),
+            needs="sinkId",
         ),
         Option(
             name="sinkTakeover",
@@ -403,7 +412,7 @@ SINK: Final = Section(
             doc="whether a query with a new checkpoint may use a `sinkId` that another query "
             "used; the batches of that one are forgotten",
             default="`false`",
-            uses=frozenset({Use.STREAM_WRITE}),
+            uses=WRITES,
             needs="sinkId",
         ),
         Option(

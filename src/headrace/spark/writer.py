@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.spark.stage import Part
+
+
+BATCHES: Final = "batch writes"  # The owner of a sink that no query has.
 
 
 @dataclass
@@ -47,7 +50,9 @@ class BatchWriter(DataSourceArrowWriter):
             )
         self.options = write_options(options)
         _check_columns(self.options, schema)
-        self.sink = f"write-{uuid.uuid4().hex}"  # Of this write alone: all of it or nothing.
+        self.run = uuid.uuid4().hex
+        self.batch = self.options.batch_id or 0
+        self.sink = self.options.sink_id or f"write-{self.run}"  # All of it or nothing.
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish or stage the rows of one partition."""
@@ -60,9 +65,9 @@ class BatchWriter(DataSourceArrowWriter):
             self.options,
             iterator,
             sink=self.sink,
-            owner=self.sink,
-            run="write",
-            batch=0,
+            owner=BATCHES,
+            run=self.run,
+            batch=self.batch,
             task=task,
         )
         return Published(part.count, part)
@@ -72,15 +77,19 @@ class BatchWriter(DataSourceArrowWriter):
         if self.options.exactly_once and (parts := _parts(messages)):
             from headrace.spark.stage import commit, forget
 
-            commit(self.options, parts, 0)
-            forget(self.options, self.sink)
+            commit(self.options, parts, self.batch)
+            if self.options.sink_id is None:
+                forget(self.options, self.sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The write failed: nothing of it will be seen, unless it published as it went."""
         if self.options.exactly_once:
-            from headrace.spark.stage import forget
+            from headrace.spark.stage import abort, forget
 
-            forget(self.options, self.sink)
+            if self.options.sink_id is None:
+                forget(self.options, self.sink)
+            else:
+                abort(self.options, self.sink, self.batch)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
