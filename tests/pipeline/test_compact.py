@@ -16,6 +16,7 @@ from headrace.pipeline import compact as module
 from headrace.pipeline.compact import compact, exchange
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.ledger import Ledger, Move
+from headrace.spark import durable
 
 MIB = 1 << 20
 
@@ -99,7 +100,7 @@ def test_a_crash_leaves_the_old_files_or_the_new(tmp_path: Path, place: str) -> 
 
     with pytest.MonkeyPatch.context() as patched:
         if place == "rmtree":
-            patched.setattr(module, "sync_folder", crash)
+            patched.setattr(durable, "sync_folder", crash)
         else:
             patched.setattr(
                 module,

@@ -11,6 +11,7 @@ import pytest
 from headrace.pipeline import ledger as module
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.ledger import Ledger, Move
+from headrace.spark import durable
 
 FILES = ("date=1/a.json", "date=1/b.json", "date=2/c.json")
 
@@ -73,7 +74,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
 
     monkeypatch.setattr(Path, "replace", counted(Path.replace))
     monkeypatch.setattr(Path, "mkdir", counted(Path.mkdir))
-    monkeypatch.setattr(module, "sync_folder", counted(module.sync_folder))
+    monkeypatch.setattr(durable, "sync_folder", counted(durable.sync_folder))
     monkeypatch.setattr(module.shutil, "rmtree", counted(module.shutil.rmtree))
     return lambda: count
 

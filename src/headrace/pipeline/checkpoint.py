@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from headrace.pipeline.compact import exchange
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.ledger import write_whole
 from headrace.pipeline.run import queries_of
 from headrace.pipeline.settings import AmqpSource, Pipeline
 from headrace.pipeline.state import State, checkpoint_id
+from headrace.spark.durable import write_whole
 
 SHOWN_MAX: Final = 10  # Batches of each checkpoint.
 

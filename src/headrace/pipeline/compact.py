@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.ledger import Ledger, sync_folder
+from headrace.pipeline.ledger import Ledger
+from headrace.spark import durable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,12 +105,11 @@ def _replace(ledger: Ledger, folder: Path, small: list[Path], target_bytes: int)
             os.link(path, made / path.name)
     _merge(small, made, target_bytes)
     for path in made.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    sync_folder(made)
+        durable.sync_file(path)
+    durable.sync_folder(made)
     exchange(made, folder)
-    sync_folder(folder.parent)
-    sync_folder(made.parent)
+    durable.sync_folder(folder.parent)
+    durable.sync_folder(made.parent)
     shutil.rmtree(made)  # What was there before.
 
 

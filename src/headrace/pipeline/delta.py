@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.ledger import HIDDEN, sync_folders
+from headrace.pipeline.ledger import HIDDEN
 from headrace.pipeline.staged import Staged, partition_values
+from headrace.spark import durable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,7 @@ def commit(
         target.parent.mkdir(parents=True, exist_ok=True)
         size, statistics = one.path.stat().st_size, _statistics(one.path)
         one.path.replace(target)
-        sync_folders(target.parent, root)
+        durable.sync_folders(target.parent, root)
         moment_ms = int(target.stat().st_mtime * 1000)
         actions.append(
             AddAction(name, size, partition_values(one.folder), moment_ms, True, statistics)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.pipeline.errors import PipelineError
+from headrace.spark import durable
 
 HIDDEN: Final = "_headrace"
 
@@ -78,7 +78,7 @@ class Ledger:
     def add(self, writer: str, batch: int, moves: list[Move]) -> None:
         """Move the staged files of a batch into their places, whatever happens in between."""
         for move in moves:
-            _sync_file(self.root / move.source)
+            durable.sync_file(self.root / move.source)
         with self.locked():
             pairs = [[move.source, move.target] for move in moves]
             self._write(writer, {"batch": batch, "state": "moving", "files": pairs})
@@ -96,7 +96,7 @@ class Ledger:
             elif not target.exists():
                 raise PipelineError(f"{source} of batch {batch} was taken away by somebody")
         for folder in folders:
-            sync_folders(folder, self.root)
+            durable.sync_folders(folder, self.root)
         self._write(writer, {"batch": batch, "state": "done", "files": len(moves)})
 
     def _record(self, writer: str) -> dict[str, Any] | None:
@@ -110,41 +110,4 @@ class Ledger:
     def _write(self, writer: str, record: dict[str, Any]) -> None:
         folder = self.home / "writers"
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / f"{writer}.json", json.dumps(record))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file: whoever reads it, and whatever crashes, finds the old text or the new."""
-    other = path.with_name(f".{path.name}.{os.getpid()}")
-    with other.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    other.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a directory durable."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def sync_folders(folder: Path, root: Path) -> None:
-    """The same for a directory and those above it, up to `root`."""
-    while True:
-        sync_folder(folder)
-        if folder == root or root not in folder.parents:
-            return
-        folder = folder.parent
-
-
-def _sync_file(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+        durable.write_whole(folder / f"{writer}.json", json.dumps(record))

@@ -22,7 +22,7 @@ from headrace.client import ClientError, Message, connect
 from headrace.client.message import decode_properties
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.lake import Choice, Row, messages
-from headrace.pipeline.ledger import write_whole
+from headrace.spark.durable import write_whole
 
 CHUNK: Final = 500  # Rows between two looks at the clock, at most.
 UNCONFIRMED_MAX: Final = 2000

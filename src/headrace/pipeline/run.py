@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.pipeline import graph
 from headrace.pipeline.check import amqp_sink_options
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.ledger import write_whole
 from headrace.pipeline.outputs import output_of
 from headrace.pipeline.progress import take
 from headrace.pipeline.session import STARTS_MAX, is_slow_start, patiently
@@ -34,6 +33,7 @@ from headrace.pipeline.settings import (
     Pipeline,
 )
 from headrace.pipeline.state import QueryStatus, State, Status, checkpoint_id
+from headrace.spark.durable import write_whole
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.ledger import write_whole
+from headrace.spark.durable import write_whole
 
 
 @dataclass

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
+from headrace.spark import durable
+
 FORMAT: Final = 1
 VERSIONS_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 100  # Each time another writer was faster.
@@ -102,6 +104,7 @@ class SchemaLog:
                 os.link(draft, self.path / f"{version}.json")
             except FileExistsError:
                 return False
+            durable.sync_folder(self.path)
             return True
         finally:
             draft.unlink(missing_ok=True)

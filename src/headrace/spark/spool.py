@@ -30,6 +30,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from headrace.client.gather import Block
+from headrace.spark import durable
 
 SEGMENT_OCTETS: Final = 16 << 20
 READ_RECORDS: Final = 1000  # In one batch.
@@ -115,7 +116,7 @@ class Spool:
         if upto <= self.settled:
             return
         upto = min(upto, self.next)
-        replace(self.path / "settled", str(upto).encode())
+        durable.write_whole(self.path / "settled", str(upto).encode())
         self.settled = upto
         self.entries = [entry for entry in self.entries if entry.number >= upto]
         files = segments(self.path)
@@ -136,7 +137,7 @@ class Spool:
             if segments(self.path):
                 raise SpoolError(f"{self.path} holds a spool without its spool.json")
             made = {"v": 1, "id": secrets.randbits(53), **what}
-            replace(path, json.dumps(made).encode())
+            durable.write_whole(path, json.dumps(made).encode())
         known = json.loads(path.read_text())
         for name, value in what.items():
             if known.get(name) != value:
@@ -172,7 +173,7 @@ class Spool:
         path = self.path / f"{number:020d}{_SUFFIX}"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._size = 0
-        sync_directory(self.path)
+        durable.sync_folder(self.path)
 
 
 def read(directory: str, first: int, last: int) -> Iterator[list[Record]]:
@@ -262,23 +263,3 @@ def digest(header: bytes, body: bytes, exchange: bytes, routing_key: bytes) -> b
     for part in (body, exchange, b"\0", routing_key):
         made.update(part)
     return made.digest()
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Write a small file so that a crash leaves the old or the new one."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make names durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
