@@ -110,20 +110,25 @@ def test_an_archive_has_each_message_once_though_commits_are_lost(
     assert {json.loads(row["body"])["id"] for row in found} == set(range(75))
 
 
-def test_an_archive_that_is_killed_goes_on(
-    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
-) -> None:
-    publish(name, *bodies(0, 400))
-    pipeline = archive(tmp_path, uri, name)
+def started(home: Path, uri: str, name: str) -> subprocess.Popen[bytes]:
+    """The ready-made archive as a process with a group of its own, in small batches."""
     command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", "ready:archive"]
     for word in ("BATCH_RECORDS=10", "TRIGGER=0 seconds", "PATH_TO=lake", f"NAME={name}"):
         command += ["--set", word]
     package = str(Path(headrace.__file__).parent.parent)
     environment = {**os.environ, "URL": uri, "PYTHONPATH": package}
-    with (tmp_path / "run.log").open("wb") as log:
-        child = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+    with (home / "run.log").open("ab") as log:
+        return subprocess.Popen(
+            command, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True
         )
+
+
+def test_an_archive_that_is_killed_goes_on(
+    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    publish(name, *bodies(0, 400))
+    pipeline = archive(tmp_path, uri, name)
+    child = started(tmp_path, uri, name)
     try:
         commits = State(pipeline.state).checkpoints / "lake" / "commits"
         until(lambda: (commits / "2").exists(), "batches", 120)
@@ -134,6 +139,36 @@ def test_an_archive_that_is_killed_goes_on(
         child.wait()
     run(pipeline)
     assert offsets(tmp_path / "lake") == list(range(400))
+
+
+def test_sigterm_stops_an_archive_between_batches(
+    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+) -> None:
+    publish(name, *bodies(0, 2000))
+    state = State(archive(tmp_path, uri, name).state)
+    commits = state.checkpoints / "lake" / "commits"
+    child = started(tmp_path, uri, name)
+    try:
+        until(lambda: batches(commits) > 1, "batches", 120)
+        child.terminate()
+        assert child.wait(60) == 0, (tmp_path / "run.log").read_text()
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    status = state.status()
+    assert status is not None
+    assert [status.state, *[one.state for one in status.queries]] == ["stopped", "stopped"]
+    done = 10 * batches(commits)
+    assert done < 2000
+    assert offsets(tmp_path / "lake") == list(range(done))  # The batch in hand was finished.
+    run(archive(tmp_path, uri, name, BATCH_RECORDS="2000"))
+    assert offsets(tmp_path / "lake") == list(range(2000))
+
+
+def batches(commits: Path) -> int:
+    """How many batches Spark has committed."""
+    return len([path for path in commits.glob("[0-9]*") if path.name.isdigit()])
 
 
 def test_rules_drop_and_keep_dead_letters(

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +17,13 @@ from headrace.cli.pipelines import pipeline
 from headrace.pipeline.display import line, showing, table
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.progress import lag, reason, take
+from headrace.pipeline.run import Run
 from headrace.pipeline.state import QueryStatus, State
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from conftest import Make
 
 
 def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
@@ -35,6 +43,32 @@ def test_a_stop_is_for_one_run(tmp_path: Path) -> None:
     assert state.is_asked_to_stop(first.run)
     second = state.begin("p", "p.toml")
     assert not state.is_asked_to_stop(second.run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_asks_a_run_to_stop_and_leaves_no_handler(
+    make: Make, tmp_path: Path, number: signal.Signals
+) -> None:
+    text = """
+        [pipeline]
+        name = "p"
+        [sources.tags]
+        type = "json"
+        path = "tags"
+        ddl = "tag STRING"
+        [sinks.out]
+        from = "tags"
+        type = "json"
+        path = "out"
+    """
+    spark = cast("SparkSession", None)  # Nothing is started.
+    running = Run(spark, make(text), State(tmp_path))
+    before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
+    with running.signals():
+        assert not running.stopping.is_set()
+        signal.raise_signal(number)
+        assert running.stopping.is_set()
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 def test_a_run_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:

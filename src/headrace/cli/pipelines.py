@@ -95,7 +95,8 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
 def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
     """Run FILE until it is done or stopped, from where it stood when it last ran.
 
-    SIGTERM, ^C and `headrace pipeline stop` let the running batches end.
+    SIGTERM, ^C and `headrace pipeline stop` let the running batches end. The exit status is 0 then,
+    and when all is done; 1 when something failed.
     """
     with told():
         run_pipeline(_load(file, parameters), trigger)

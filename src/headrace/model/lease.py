@@ -37,7 +37,7 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 SLICE_OCTETS = 1 << 20  # Taken at a time, and somewhat more if the last one is large.
-READ_OCTETS = 262144  # What is read from the log at a time to be given back or rejected.
+READ_OCTETS = 131072  # What is read from the log at a time to be given back or rejected.
 
 
 class Lease(Stream):
