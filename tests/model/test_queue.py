@@ -37,6 +37,12 @@ class Letters:
     def dead_letter(self, message: Message, queue: Queue, reason: str) -> None:
         self.dead.append((message.data, reason))
 
+    def consumer_added(self, consumer: Consumer) -> None:
+        pass
+
+    def consumer_removed(self, consumer: Consumer) -> None:
+        pass
+
 
 @pytest.fixture
 def tally() -> Tally:

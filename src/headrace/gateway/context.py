@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.route import Route
+from headrace.gateway.telling import Telling
 from headrace.gateway.v0_x import (
     control_access,
     control_basic,
@@ -38,6 +39,7 @@ from headrace.model.errors import (
     ResourceError,
     ResourceLocked,
 )
+from headrace.model.events import Events
 from headrace.model.ports import Store
 from headrace.model.tally import Tally
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
@@ -127,6 +129,7 @@ class Context:
         specification_qos: bool = False,
         offers: Offers | None = None,
         identity: str = "",
+        events: Events | None = None,
     ) -> None:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
 
@@ -153,6 +156,8 @@ class Context:
         self.mechanisms = mechanisms
         self.specification_qos = specification_qos
         self.identity = identity
+        self.events = events if events is not None else Events(tally)
+        self.telling = Telling(self.events)
         self.make_0_10: Any = None  # (context, number, loopback) -> a connection of AMQP 0-10.
         self.offers = Offers() if offers is None else offers
         self.tickets = Tickets(self.offers.realms)
@@ -180,6 +185,7 @@ class Context:
         handler = HANDLERS.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        self.events.actor = connection.user
         try:
             if connection.early:
                 return self.control_early(connection, channel, method, handler)
@@ -188,6 +194,8 @@ class Context:
             if method.NAME in (early.FATAL if connection.early else early.FATAL_0_9_1):
                 raise early.refusal(self, error) from error
             raise
+        finally:
+            self.events.actor = None
 
     def control_early(
         self, connection: Any, channel: Any, method: Any, handler: Handler
@@ -281,6 +289,7 @@ class Context:
 
     def end_channel(self, connection: Any, channel: Any) -> None:
         """A channel is over: its consumers go, what it held returns to its queues."""
+        self.telling.channel_closed(connection, channel.number)
         if connection.tickets:
             self.tickets.end_channel(connection, channel)
         control_file.end_channel(channel)
@@ -292,5 +301,6 @@ class Context:
         """A connection is over: its exclusive queues go."""
         self.connections.pop(connection.number, None)
         self.introductions.pop(connection.number, None)
+        self.telling.connection_closed(connection)
         if connection.vhost is not None:
             connection.vhost.connection_closed(connection)

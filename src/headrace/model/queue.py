@@ -725,6 +725,8 @@ class Queue:
 
     def remove_browser(self, consumer: Consumer) -> None:
         """Show a consumer nothing more."""
+        if self.vhost is not None and consumer.browses:
+            self.vhost.consumer_removed(consumer)
         if self.browsers is not None:
             self.browsers = [c for c in self.browsers if c.consumer is not consumer] or None
         if consumer is self.exclusive_consumer:
@@ -1010,6 +1012,8 @@ class Queue:
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Let a consumer take part; the caller drains the queue afterwards."""
+        if self.vhost is not None:
+            self.vhost.consumer_added(consumer)
         if consumer.browses:
             self.add_browser(consumer)
             return
@@ -1059,6 +1063,8 @@ class Queue:
             return
         if self.consumers is None or consumer not in self.consumers:
             return
+        if self.vhost is not None:
+            self.vhost.consumer_removed(consumer)
         self.consumers.remove(consumer)
         if not consumer.parked:
             self.active.remove(consumer)
@@ -1186,5 +1192,7 @@ class Queue:
         self.release_waiters()
         for consumer in consumers:
             consumer.parked = False
+            if self.vhost is not None:
+                self.vhost.consumer_removed(consumer)
             consumer.cancelled()
         return count

@@ -42,6 +42,15 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
+from headrace.model.events import (
+    SERVICES,
+    Events,
+    binding_facts,
+    consumer_facts,
+    consumer_name,
+    exchange_facts,
+    queue_facts,
+)
 from headrace.model.exchange import (
     DefaultExchange,
     Exchange,
@@ -58,7 +67,7 @@ from headrace.model.limits import apply_arguments
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
-from headrace.model.queue import Queue
+from headrace.model.queue import Consumer, Queue
 from headrace.model.staged import Sinks
 from headrace.model.stream import TRIM_MIN_MS, Stream
 
@@ -104,11 +113,12 @@ class VirtualHost:
         contents: deadletter.Contents | None = None,
         make_stream: StreamMaker | None = None,
         files: Files | None = None,
+        events: Events | None = None,
     ) -> None:
         """``contents`` is what reads dead letters; without it they are dropped.
 
         ``make_stream`` takes the arguments of :class:`Queue`; without it there are no streams.
-        ``files`` keeps the bodies of file messages.
+        ``files`` keeps the bodies of file messages. ``events`` is told what changes.
         """
         self.name = name
         self.store = store
@@ -118,6 +128,7 @@ class VirtualHost:
         self.contents = contents
         self.make_stream = make_stream
         self.files = files if files is not None else Files()
+        self.events = events if events is not None else Events(tally)
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {"": DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:
@@ -246,6 +257,8 @@ class VirtualHost:
             if kind == SuperStreamExchange.type:
                 super_stream.make_partitions(self, name, arguments)
             self._changed()
+            if self.events.heard:
+                self.events.tell("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
         new_exchange(kind, name)  # Refuses unknown types.
         if sticky:
@@ -352,6 +365,8 @@ class VirtualHost:
             elif durable:
                 self._durable_exclusive.add(queue)
         self._changed()
+        if self.events.heard:
+            self.events.tell("queue.created", **queue_facts(queue, self.name))
         return queue
 
     def lock_queue(self, queue: Queue, owner: object) -> None:
@@ -421,6 +436,16 @@ class VirtualHost:
             elif self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
 
+    def consumer_added(self, consumer: Consumer) -> None:
+        """A queue has a new consumer."""
+        if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
+            self.events.tell("consumer.created", **consumer_facts(consumer, self.name))
+
+    def consumer_removed(self, consumer: Consumer) -> None:
+        """A queue has lost a consumer."""
+        if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
+            self.events.tell("consumer.deleted", **consumer_name(consumer, self.name))
+
     # --- Bindings -----------------------------------------------------------------------------
 
     def bind(
@@ -445,6 +470,8 @@ class VirtualHost:
             if self._lasting(binding):
                 self.definitions.save_binding(self.name, self._record(binding))
             self._changed()
+            if self.events.heard:
+                self.events.tell("binding.created", **binding_facts(binding, self.name))
 
     def unbind(
         self,
@@ -824,6 +851,8 @@ class VirtualHost:
                 del self._bound[binding.destination]
         if self._lasting(binding):
             self.definitions.delete_binding(self.name, self._record(binding))
+        if self.events.heard:
+            self.events.tell("binding.deleted", **binding_facts(binding, self.name))
 
     def _untie_destination(self, destination: Destination) -> dict[Exchange, None]:
         """Undo all bindings to what goes; return the exchanges they came from."""
@@ -855,6 +884,8 @@ class VirtualHost:
         sources = self._untie_destination(exchange)
         if exchange.durable:
             self.definitions.delete_exchange(self.name, exchange.name)
+        if self.events.heard:
+            self.events.tell("exchange.deleted", name=exchange.name, vhost=self.name)
         return sources
 
     def _remove_queue(self, queue: Queue) -> int:
@@ -882,6 +913,8 @@ class VirtualHost:
         count = queue.destroy()
         if queue.durable and not queue.is_hidden:
             self.leases.queue_gone(queue)
+        if self.events.heard and not queue.is_hidden:
+            self.events.tell("queue.deleted", name=queue.name, vhost=self.name)
         return count
 
     def _changed(self) -> None:

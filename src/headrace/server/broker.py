@@ -20,6 +20,7 @@ from headrace.gateway.service.transactions import Coordinator
 from headrace.gateway.v0_10.context import Context010
 from headrace.gateway.v0_x.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
+from headrace.model.events import Events
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
@@ -29,6 +30,7 @@ from headrace.server.process import memory_available
 from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.transport import Reactor, Transport, clock_ms
+from headrace.server.user_events import connection_of, tell_changes
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
@@ -55,6 +57,7 @@ class Broker:
         memory_max = min(settings.memory_max, memory_available() * 2 // 5)
         self.tally = Tally(memory_max=memory_max, now_ms=clock_ms())
         self.agenda = Agenda(self.wake_at)
+        self.events = Events(self.tally)
         self.storage: Storage | None = None
         self.access: Access | None = None
         self.vhosts: dict[str, VirtualHost] = {}
@@ -131,6 +134,7 @@ class Broker:
             mechanisms=MECHANISMS + (b" ANONYMOUS" if settings.anonymous_user else b""),
             offers=self.offers(),
             identity=self.storage.identity,
+            events=self.events,
         )
         self.shared_0_10 = Context010(
             self.context,
@@ -184,6 +188,7 @@ class Broker:
             contents=Contents(),
             make_stream=partial(self.storage.make_stream, name),
             files=staging,
+            events=self.events,
         )
         vhost.load()
         self.storage.recover(vhost)
@@ -299,8 +304,17 @@ class Broker:
             user = await self.access.authenticate(mechanism, response, connection.loopback)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", connection.number, error)
+            if self.events.heard:
+                self.events.tell(
+                    "user.authentication.failure",
+                    **connection_of(connection, mechanism),
+                    error=str(error),
+                )
             connection.login_refused()
         else:
+            if self.events.heard:
+                facts = connection_of(connection, mechanism)
+                self.events.tell("user.authentication.success", name=user.name, **facts)
             connection.logged_in(user)
         self.reactor.turn()
 
@@ -383,6 +397,8 @@ class Broker:
         reason = " & ".join(reasons)
         before = self.reactor.blocked
         self.reactor.blocked = reason
+        if reason != before and self.events.heard:
+            self.tell_alarms(before, reason)
         if reason and not before:
             log.warning("publishers are blocked: %s", reason)
             for transport in list(self.transports):
@@ -397,13 +413,23 @@ class Broker:
         if reason or before:
             self.reactor.turn()
 
+    def tell_alarms(self, before: str, after: str) -> None:
+        """Tell which resources run out, and which do no longer."""
+        for source in ("memory", "disk"):
+            was, is_now = source in before, source in after
+            if was != is_now:
+                self.events.tell("alarm.set" if is_now else "alarm.cleared", source=source)
+
     def look_for_users(self) -> None:
         """Take over changes that the command line made in the data directory."""
         assert self.access is not None
         assert self.storage is not None
+        before = self.access.snapshot
         if not self.access.refresh():
             return
         self.tally.generation += 1
+        if self.events.heard:
+            tell_changes(self.events, before, self.access.snapshot)
         known = self.access.snapshot.vhosts
         for name in list(self.vhosts):
             if known.get(name) != self.storage.vhost_ids[name]:  # Perhaps another of that name.

@@ -163,6 +163,7 @@ class GatewayConnection(Connection):
         self.line = context.line(name)
         if self.transport is not None:
             self.transport.opened()
+        context.telling.connection_opened(self, "0-10")
         known = offers.known_hosts.get(name, "")
         self.send_control(ConnectionOpenOk(known_hosts=known.split(",") if known else []))
 
@@ -177,6 +178,7 @@ class GatewayConnection(Connection):
 
     def on_attached(self, session: Any) -> None:
         session.number = self.number
+        self.context.telling.channel_opened(self, session.channel)
         if session.batch is not None:
             self.unflushed.append(session)
         subscription: Subscription
@@ -198,6 +200,7 @@ class GatewayConnection(Connection):
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         """The session itself knows when it is over."""
+        self.context.telling.channel_closed(self, channel)
 
     def on_session_failed(self, session: Any, error: ExecutionError) -> None:
         log.warning("connection %d: session failed: %s", self.number, error)
@@ -259,7 +262,13 @@ class GatewayConnection(Connection):
         handler = self.handlers.get(command.NAME)
         if handler is None:
             raise ExecutionError(ExecutionCode.NOT_IMPLEMENTED, f"{command.NAME} is not served")
-        if handler(session, command, header, parts) is not False:
+        events = self.context.events
+        events.actor = self.user
+        try:
+            done = handler(session, command, header, parts)
+        finally:
+            events.actor = None
+        if done is not False:
             session.complete(number)
 
     def on_result(self, session: ProtocolSession, command_id: int, value: Any) -> None:
@@ -336,6 +345,7 @@ class GatewayConnection(Connection):
         self.starving = None
         self.shared.forget_limits(self.number)
         self.context.connections.pop(self.number, None)
+        self.context.telling.connection_closed(self)
         if self.vhost is not None:
             self.vhost.connection_closed(self)
         self.context.introductions.pop(self.number, None)

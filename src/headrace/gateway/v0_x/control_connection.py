@@ -183,6 +183,7 @@ def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> Method
     connection.line = context.line(name)
     if connection.transport is not None:
         connection.transport.opened()
+    context.telling.connection_opened(connection, connection.version.label)
     return ConnectionOpenOk(
         known_hosts=offers.known_hosts.get(name, "") if connection.early else ""
     )
@@ -203,6 +204,7 @@ def update_secret(connection: Any, channel: None, method: ConnectionUpdateSecret
 
 def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:
     """The machine has opened the channel. In 0-9 it gets an id to resume it by."""
+    connection.context.telling.channel_opened(connection, channel.number)
     if connection.version is V0_9:
         channel.id = connection.context.suspensions.fresh_id()
         return ChannelOpenOk(channel_id=channel.id)

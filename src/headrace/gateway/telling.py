@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What connections and channels tell to those who listen to a broker's events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.model.events import Events
+
+
+class Telling:
+    """Tells of the connections of one broker: opened, closed, and their channels.
+
+    Each is told as closed once, and only if it was told as open.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.names: dict[int, str] = {}  # Of open connections, by number.
+        self._channels: dict[int, set[int]] = {}  # Their open channels.
+
+    def connection_opened(self, connection: Any, version: str) -> None:
+        """A client has opened its virtual host; ``version`` is as ``0-9-1``."""
+        number = connection.number
+        peer, own = addresses(connection.transport)
+        self.names[number] = f"{peer[0]}:{peer[1]} -> {own[0]}:{own[1]}"
+        self._channels[number] = set()
+        if self.events.heard:
+            user = connection.user.name
+            self.events.tell(
+                "connection.created",
+                pid=f"connection/{number}",
+                name=self.names[number],
+                type="network",
+                peer_host=peer[0],
+                peer_port=peer[1],
+                host=own[0],
+                port=own[1],
+                protocol=version,
+                auth_mechanism=connection.mechanism,
+                user=user,
+                vhost=connection.vhost.name,
+                client_properties=connection.client_properties,
+                frame_max=connection.context.frame_max,
+                channel_max=connection.context.channel_max,
+                user_who_performed_action=user,
+            )
+
+    def connection_closed(self, connection: Any) -> None:
+        """A connection is over, and with it all its channels."""
+        number = connection.number
+        for channel in self._channels.pop(number, ()):
+            self._channel_closed(connection, channel)
+        name = self.names.pop(number, None)
+        if name is not None and self.events.heard:
+            self.events.tell(
+                "connection.closed",
+                pid=f"connection/{number}",
+                name=name,
+                vhost=connection.vhost.name,
+                user=connection.user.name,
+                user_who_performed_action=connection.user.name,
+            )
+
+    def channel_opened(self, connection: Any, channel: int) -> None:
+        """A channel is open, or a session attached to it."""
+        channels = self._channels.get(connection.number)
+        if channels is None or channel in channels:
+            return
+        channels.add(channel)
+        if self.events.heard:
+            name = self.names[connection.number]
+            self.events.tell(
+                "channel.created",
+                pid=f"connection/{connection.number}/{channel}",
+                name=f"{name} ({channel})",
+                connection=f"connection/{connection.number}",
+                number=channel,
+                user=connection.user.name,
+                vhost=connection.vhost.name,
+                user_who_performed_action=connection.user.name,
+            )
+
+    def channel_closed(self, connection: Any, channel: int) -> None:
+        """A channel is over, or its session is no longer attached to it."""
+        channels = self._channels.get(connection.number)
+        if channels is not None and channel in channels:
+            channels.discard(channel)
+            self._channel_closed(connection, channel)
+
+    def _channel_closed(self, connection: Any, channel: int) -> None:
+        if self.events.heard:
+            self.events.tell(
+                "channel.closed",
+                pid=f"connection/{connection.number}/{channel}",
+                connection=f"connection/{connection.number}",
+                number=channel,
+                vhost=connection.vhost.name,
+                user_who_performed_action=connection.user.name,
+            )
+
+
+def addresses(transport: Any) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Return address and port of the peer, and of our end, of a connection's transport."""
+    if transport is None:
+        return ("", 0), ("", 0)
+    try:
+        peer, own = transport.sock.getpeername(), transport.sock.getsockname()
+    except OSError:  # It is gone already.
+        return ("", 0), ("", 0)
+    return (str(peer[0]), int(peer[1])), (str(own[0]), int(own[1]))
