@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Message selectors: the conditional expressions of JMS, a subset of those of SQL-92.
+
+    >>> compile_selector("colour = 'red' AND weight BETWEEN 2 AND 5").matches({"colour": "red"})
+    False
+
+A text is parsed once and becomes Python closures; nothing of it is ever run as code. Whatever a
+client writes is bounded: the characters, the conditions, the depth, the values of a list; and a
+LIKE takes time linear in what it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from headrace.model.errors import InvalidArgument
+from headrace.model.selector.build import LENGTH_MAX, Evaluate, Flaw
+
+REMEMBERED = 256  # Selectors that are not parsed again.
+
+
+class Values(Protocol):
+    """What a selector sees of a message: a mapping, as far as it needs one."""
+
+    def get(self, name: str, /) -> Any:
+        """Return a property or header; None when there is none."""
+
+
+class Selector:
+    """A selector that was understood."""
+
+    __slots__ = ("_evaluate", "names", "text")
+
+    def __init__(self, text: str, names: frozenset[str], evaluate: Evaluate) -> None:
+        self.text = text
+        self.names = names  # What it asks of a message.
+        self._evaluate = evaluate
+
+    def __repr__(self) -> str:
+        return f"<Selector {self.text!r}>"
+
+    def matches(self, values: Values | Mapping[str, Any]) -> bool:
+        """Tell whether a message is selected: unknown is no."""
+        return self._evaluate(values) is True
+
+    def truth(self, values: Values | Mapping[str, Any]) -> bool | None:
+        """Return true, false, or None for unknown."""
+        truth: bool | None = self._evaluate(values)
+        return truth
+
+
+def compile_selector(text: str) -> Selector:
+    """Return the selector of a text.
+
+    Raises:
+        InvalidArgument: it is none, with the place where that shows, counted from 1.
+    """
+    if len(text) > LENGTH_MAX:
+        raise InvalidArgument(
+            f"invalid selector: {len(text)} characters are more than {LENGTH_MAX}"
+        )
+    return _compiled(text)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _compiled(text: str) -> Selector:
+    from headrace.model.selector.grammar import parse  # With the first one: it takes a moment.
+
+    try:
+        names, evaluate = parse(text)
+    except Flaw as flaw:
+        raise InvalidArgument(
+            f"invalid selector: {flaw.reason} at position {flaw.at + 1}"
+        ) from None
+    return Selector(text, names, evaluate)

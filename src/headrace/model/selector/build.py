@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the parts of a selector to closures that evaluate it.
+
+A closure takes what a message says and returns a value, or for a condition true, false or None,
+which is unknown. Comparing with what is not there is unknown, and so is arithmetic that has no
+result: with values that are no numbers, by zero, or beyond a long. Comparing values of unlike types
+is false.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from headrace.model.selector.like import Pattern
+from headrace.model.selector.values import (
+    BOOLEAN,
+    KINDS,
+    LONG_MAX,
+    LONG_MIN,
+    NUMBER,
+    OTHER,
+    STRING,
+    exact,
+    plain,
+)
+
+LENGTH_MAX = 4096  # Characters,
+TERMS_MAX = 256  # operators and conditions,
+DEPTH_MAX = 64  # how deep they nest, and
+LIST_MAX = 256  # values of one IN.
+
+Evaluate: TypeAlias = Callable[[Any], Any]
+
+ANY = -1  # The kind of what only a message decides.
+NAMES = {NUMBER: "a number", STRING: "a string", BOOLEAN: "a condition"}
+ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+SIGNS: dict[str, Callable[[Any], Any]] = {"+": operator.pos, "-": operator.neg}
+
+
+class Flaw(Exception):
+    """A text is no selector."""
+
+    def __init__(self, reason: str, at: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.at = at  # Characters before it.
+
+
+class Node(NamedTuple):
+    """A part of a selector."""
+
+    evaluate: Evaluate
+    kind: int  # NUMBER, STRING, BOOLEAN or ANY.
+    at: int  # Where it begins.
+    depth: int = 1
+    terms: int = 0  # Operators and conditions in it.
+    value: Any = None  # Of a literal.
+    name: str = ""  # Of an identifier.
+    names: frozenset[str] = frozenset()  # What it asks of a message.
+
+
+class Builder:
+    """Builds selectors, from the inside out."""
+
+    # --- Values -----------------------------------------------------------------------------
+
+    def literal(self, value: Any, at: int) -> Node:
+        """A number, string or boolean as it stands there."""
+        if isinstance(value, float) and math.isinf(value):
+            raise Flaw("a number that is too large", at)
+        if type(value) is int and value > LONG_MAX + 1:
+            raise Flaw("a number that is too large", at)
+        return Node(_always(value), KINDS[type(value)], at, value=value)
+
+    def identifier(self, name: str, at: int) -> Node:
+        """The name of a property or header."""
+
+        def read(values: Any) -> Any:
+            return plain(values.get(name))
+
+        return Node(read, ANY, at, name=name, names=frozenset((name,)))
+
+    def sign(self, sign: str, node: Node, at: int) -> Node:
+        """A number with a sign."""
+        self._must(node, NUMBER, low=sign == "-")
+        apply, evaluate = SIGNS[sign], node.evaluate
+        if node.value is not None:
+            value = apply(node.value)
+            return Node(_always(value), NUMBER, at, value=value)
+
+        def signed(values: Any) -> Any:
+            value = evaluate(values)
+            if KINDS.get(type(value)) != NUMBER:
+                return None
+            return exact(apply(value)) if type(value) is int else apply(value)
+
+        return self._node(signed, NUMBER, at, node)
+
+    def arithmetic(self, first: Node, rest: Sequence[tuple[str, Node]]) -> Node:
+        """A row of sums or of products, from left to right."""
+        for node in (first, *(node for _, node in rest)):
+            self._must(node, NUMBER)
+        start = first.evaluate
+        steps = [(ARITHMETIC[sign], node.evaluate) for sign, node in rest]
+
+        def calculate(values: Any) -> Any:
+            result = start(values)
+            if KINDS.get(type(result)) != NUMBER:
+                return None
+            for apply, evaluate in steps:
+                value = evaluate(values)
+                if KINDS.get(type(value)) != NUMBER:
+                    return None
+                result = apply(result, value)
+                if result is None:
+                    return None
+            return result
+
+        nodes = [first, *(node for _, node in rest)]
+        return self._node(calculate, NUMBER, first.at, *nodes, terms=len(rest))
+
+    # --- Conditions -------------------------------------------------------------------------
+
+    def compare(self, left: Node, sign: str, right: Node) -> Node:
+        """A comparison."""
+        self._settled(left)
+        self._settled(right)
+        if left.kind != ANY and right.kind != ANY and left.kind != right.kind:
+            raise Flaw(f"{NAMES[right.kind]} is never {NAMES[left.kind]}:", right.at)
+        if sign in ORDERED:
+            for node in (left, right):
+                if node.kind in (STRING, BOOLEAN):
+                    raise Flaw(f"{NAMES[node.kind]} is neither more nor less:", node.at)
+            evaluate = _ordered(left.evaluate, right.evaluate, ORDERED[sign])
+        elif sign == "=":
+            evaluate = _equal(left.evaluate, right.evaluate)
+        else:
+            evaluate = _unequal(left.evaluate, right.evaluate)
+        return self._node(evaluate, BOOLEAN, left.at, left, right)
+
+    def between(self, node: Node, low: Node, high: Node) -> Node:
+        """Whether a number is in a range, ends included."""
+        for each in (node, low, high):
+            self._must(each, NUMBER)
+        least = _ordered(node.evaluate, low.evaluate, operator.ge)
+        most = _ordered(node.evaluate, high.evaluate, operator.le)
+        return self._node(_all((least, most)), BOOLEAN, node.at, node, low, high)
+
+    def among(self, node: Node, listed: Sequence[Node]) -> Node:
+        """Whether a value is one of a list."""
+        if not node.name:
+            raise Flaw("only an identifier is IN a list:", node.at)
+        if len(listed) > LIST_MAX:
+            raise Flaw(f"a list of more than {LIST_MAX} values", listed[LIST_MAX].at)
+        for each in listed:
+            self._settled(each)
+        wanted = frozenset((each.kind, each.value) for each in listed)
+        read = node.evaluate
+
+        def is_among(values: Any) -> bool | None:
+            value = read(values)
+            if value is None:
+                return None
+            kind = KINDS.get(type(value), OTHER)
+            return kind != OTHER and (kind, value) in wanted
+
+        return self._node(is_among, BOOLEAN, node.at, node)
+
+    def like(self, node: Node, pattern: Node, escape: Node | None) -> Node:
+        """Whether a string is of a pattern."""
+        if not node.name:
+            raise Flaw("only an identifier is LIKE a pattern:", node.at)
+        if escape is not None and len(escape.value) != 1:
+            raise Flaw("an ESCAPE that is not one character", escape.at)
+        try:
+            matches = Pattern(pattern.value, None if escape is None else escape.value).matches
+        except ValueError as error:
+            raise Flaw(str(error), pattern.at) from None
+        read = node.evaluate
+
+        def is_like(values: Any) -> bool | None:
+            value = read(values)
+            if value is None:
+                return None
+            return type(value) is str and matches(value)
+
+        return self._node(is_like, BOOLEAN, node.at, node)
+
+    def null(self, node: Node) -> Node:
+        """Whether something is not there; never unknown."""
+        if not node.name:
+            raise Flaw("only an identifier IS NULL or not:", node.at)
+        read = node.evaluate
+        return self._node(lambda values: read(values) is None, BOOLEAN, node.at, node)
+
+    def all_of(self, nodes: Sequence[Node]) -> Node:
+        """AND."""
+        return self._node(
+            _all(self._conditions(nodes)), BOOLEAN, nodes[0].at, *nodes, terms=len(nodes) - 1
+        )
+
+    def any_of(self, nodes: Sequence[Node]) -> Node:
+        """OR."""
+        return self._node(
+            _any(self._conditions(nodes)), BOOLEAN, nodes[0].at, *nodes, terms=len(nodes) - 1
+        )
+
+    def inverse(self, node: Node, at: int) -> Node:
+        """NOT; what is unknown stays so."""
+        (evaluate,) = self._conditions((node,))
+
+        def inverted(values: Any) -> bool | None:
+            truth = evaluate(values)
+            return None if truth is None else not truth
+
+        return self._node(inverted, BOOLEAN, at, node)
+
+    def whole(self, node: Node) -> tuple[frozenset[str], Evaluate]:
+        """What a selector asks for, and the selector."""
+        (evaluate,) = self._conditions((node,))
+        return node.names, evaluate
+
+    # --- Checks -----------------------------------------------------------------------------
+
+    def _node(self, evaluate: Evaluate, kind: int, at: int, *nodes: Node, terms: int = 1) -> Node:
+        terms += sum([node.terms for node in nodes])
+        if terms > TERMS_MAX:
+            raise Flaw(f"more than {TERMS_MAX} operators", at)
+        depth = 1 + max(node.depth for node in nodes)
+        if depth > DEPTH_MAX:
+            raise Flaw(f"nesting deeper than {DEPTH_MAX}", at)
+        names = frozenset().union(*[node.names for node in nodes])
+        return Node(evaluate, kind, at, depth, terms, names=names)
+
+    def _must(self, node: Node, kind: int, *, low: bool = False) -> None:
+        """Refuse what can never be of a kind."""
+        if node.kind not in (kind, ANY):
+            raise Flaw(f"{NAMES[node.kind]} where {NAMES[kind]} must be", node.at)
+        if not low:
+            self._settled(node)
+
+    def _settled(self, node: Node) -> None:
+        """Refuse 2**63, which only a minus before it makes a long."""
+        if type(node.value) is int and not LONG_MIN <= node.value <= LONG_MAX:
+            raise Flaw("a number that is too large", node.at)
+
+    def _conditions(self, nodes: Sequence[Node]) -> tuple[Evaluate, ...]:
+        for node in nodes:
+            self._must(node, BOOLEAN)
+        return tuple(_truth(node) for node in nodes)
+
+
+def _always(value: Any) -> Evaluate:
+    return lambda _: value
+
+
+def _truth(node: Node) -> Evaluate:
+    """A condition as such; what a message has there may be no boolean, and is unknown then."""
+    evaluate = node.evaluate
+    if node.kind == BOOLEAN:
+        return evaluate
+
+    def truth(values: Any) -> bool | None:
+        value = evaluate(values)
+        return value if type(value) is bool else None
+
+    return truth
+
+
+def _all(conditions: Sequence[Evaluate]) -> Evaluate:
+    def every(values: Any) -> bool | None:
+        result: bool | None = True
+        for condition in conditions:
+            truth = condition(values)
+            if truth is False:
+                return False
+            if truth is None:
+                result = None
+        return result
+
+    return every
+
+
+def _any(conditions: Sequence[Evaluate]) -> Evaluate:
+    def some(values: Any) -> bool | None:
+        result: bool | None = False
+        for condition in conditions:
+            truth = condition(values)
+            if truth is True:
+                return True
+            if truth is None:
+                result = None
+        return result
+
+    return some
+
+
+def _equal(left: Evaluate, right: Evaluate) -> Evaluate:
+    def equal(values: Any) -> bool | None:
+        a = left(values)
+        b = right(values)
+        if a is None or b is None:
+            return None
+        kind = KINDS.get(type(a), OTHER)
+        return kind != OTHER and kind == KINDS.get(type(b), OTHER) and a == b
+
+    return equal
+
+
+def _unequal(left: Evaluate, right: Evaluate) -> Evaluate:
+    def unequal(values: Any) -> bool | None:
+        a = left(values)
+        b = right(values)
+        if a is None or b is None:
+            return None
+        kind = KINDS.get(type(a), OTHER)
+        return kind != OTHER and kind == KINDS.get(type(b), OTHER) and a != b
+
+    return unequal
+
+
+def _ordered(left: Evaluate, right: Evaluate, holds: Callable[[Any, Any], bool]) -> Evaluate:
+    def ordered(values: Any) -> bool | None:
+        a = left(values)
+        b = right(values)
+        if a is None or b is None:
+            return None
+        if KINDS.get(type(a)) != NUMBER or KINDS.get(type(b)) != NUMBER:
+            return False
+        return holds(a, b)
+
+    return ordered
+
+
+def _calculated(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def calculate(a: Any, b: Any) -> Any:
+        if type(a) is int and type(b) is int:
+            return exact(apply(a, b))
+        try:
+            return apply(float(a), float(b))
+        except OverflowError:
+            return None
+
+    return calculate
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """As Java divides: whole numbers towards zero."""
+    if b == 0:
+        return None
+    if type(a) is int and type(b) is int:
+        return exact(abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))
+    return float(a) / float(b)
+
+
+def _remain(a: Any, b: Any) -> Any:
+    """As Java does: the remainder has the sign of the dividend."""
+    if b == 0:
+        return None
+    if type(a) is int and type(b) is int:
+        return abs(a) % abs(b) * (-1 if a < 0 else 1)
+    try:
+        return math.fmod(a, b)
+    except (ValueError, OverflowError):
+        return None
+
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": _calculated(operator.add),
+    "-": _calculated(operator.sub),
+    "*": _calculated(operator.mul),
+    "/": _divide,
+    "%": _remain,
+}
