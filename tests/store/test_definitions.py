@@ -10,7 +10,9 @@ from headrace.model.errors import ResourceError
 from headrace.model.ports import Store
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
-from headrace.store.definitions import FILE_NAME, DefinitionsError, SqliteDefinitions
+from headrace.store.database import FILE_NAME
+from headrace.store.definitions import DefinitionsError, SqliteDefinitions
+from headrace.store.users import UserDirectory
 
 
 def start(definitions: SqliteDefinitions, name: str = "/") -> VirtualHost:
@@ -149,3 +151,21 @@ def test_a_disk_that_takes_nothing_is_tried_again(
     assert [q.name for q in SqliteDefinitions(tmp_path).load("/").queues] == ["before", "after"]
     assert caplog.text.count("cannot be written") == 1
     blocker.close()
+
+
+def test_a_file_of_version_1_is_brought_to_ours(tmp_path: Path) -> None:
+    definitions = SqliteDefinitions(tmp_path)
+    start(definitions).declare_queue("q", durable=True)
+    definitions.close()
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    db.executescript("DROP TABLE parameters; PRAGMA user_version = 1;")
+    db.close()
+    users = UserDirectory(tmp_path)
+    assert users.snapshot().parameters == {}
+    users.close()
+    definitions = SqliteDefinitions(tmp_path)
+    assert [q.name for q in definitions.load("/").queues] == ["q"]
+    definitions.close()
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    db.close()

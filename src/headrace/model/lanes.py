@@ -52,8 +52,12 @@ class Lane(Queue):
             arguments=queue.arguments,
         )
         self.parent = queue
-        apply_arguments(self, queue.arguments)
+        self.apply(queue.arguments if queue.vhost is None else queue.vhost.effective(queue))
         self.on_deadline = queue.on_deadline
+
+    def apply(self, arguments: dict[str, Any]) -> None:
+        """Set what the effective arguments of the queue say; again when they change."""
+        apply_arguments(self, arguments)
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Let a consumer take part; one that is exclusive has the whole queue for itself."""
@@ -74,6 +78,9 @@ class FileLane(Lane):
     def __init__(self, queue: Queue) -> None:
         Lane.__init__(self, queue, queue.durable)
         self.files: Any = None if queue.vhost is None else queue.vhost.files
+
+    def apply(self, arguments: dict[str, Any]) -> None:
+        Lane.apply(self, arguments)
         if self.delivery_limit < 0 and self.dead_letter_exchange is not None:
             self.delivery_limit = FILE_DELIVERIES
 
@@ -154,12 +161,15 @@ class StreamLane(Lane):
 
     def __init__(self, queue: Queue) -> None:
         Lane.__init__(self, queue, False)
+        self.discarded = 0  # Packets that gave way.
+
+    def apply(self, arguments: dict[str, Any]) -> None:
+        Lane.apply(self, arguments)
         self.max_priority = self.max_priority or STREAM_LEVELS
         if self.max_length_bytes < 0:
             self.max_length_bytes = STREAM_OCTETS_MAX
         self.limited = True
         self.overflow = 0
-        self.discarded = 0  # Packets that gave way.
 
     def refuses(self, body_size: int) -> bool:
         """Every packet is taken; others make room for it."""

@@ -19,6 +19,7 @@ if not cython.compiled:
     from headrace.model.queue import Consumer, Queue
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
+from headrace.model.arguments import age_ms
 from headrace.model.errors import NotFound, PreconditionFailed
 from headrace.model.stream_reading import Blocks, Reading, read_arguments
 
@@ -72,6 +73,11 @@ class StreamLog:
         self.committed_offset = offset + 1
         self.trim(arrived_ms)
         return offset
+
+    def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
+        """Keep this much from now on; -1 is without limit."""
+        self.max_length_bytes = max_length_bytes
+        self.max_age_ms = max_age_ms
 
     def trim(self, now_ms: int) -> None:
         """Drop the oldest messages beyond the retention limits, many at a time."""
@@ -264,6 +270,17 @@ class Stream(Queue):
             store.commit()
         message.data = None
         store.relieve()
+
+    def limit(self, arguments: dict[str, Any]) -> None:
+        """Set how much the stream keeps, as its effective arguments say."""
+        log = self.log
+        octets_max = arguments.get("x-max-length-bytes", -1)
+        age_max_ms = age_ms(arguments.get("x-max-age", "")) or -1
+        if octets_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
+            log.limit(octets_max, age_max_ms)
+            before = log.held
+            log.trim(self.tally.now_ms)
+            self.tally.memory_used += log.held - before
 
     def trim(self, now_ms: int) -> int:
         """Drop what is too old; return when to look again, 0 when age does not matter."""

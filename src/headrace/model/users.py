@@ -2,6 +2,9 @@
 """Who may use a broker: accounts, and what they may do in each virtual host."""
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.model.parameters import Key
 
 NAME_BYTES_MAX = 255  # Names travel as short strings.
 
@@ -41,6 +44,7 @@ class Snapshot:
     accounts: dict[str, Account] = field(default_factory=dict)
     vhosts: dict[str, int] = field(default_factory=dict)  # Name to id; ids are never reused.
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # (user, vhost)
+    parameters: dict[Key, Any] = field(default_factory=dict)
 
 
 def check_name(what: str, name: str) -> None:

@@ -12,7 +12,6 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model import deadletter, super_stream
@@ -27,6 +26,7 @@ from headrace.model.arguments import (
 )
 from headrace.model.binding import EXCHANGE, QUEUE, Binding, Destination
 from headrace.model.branch import Branches
+from headrace.model.configure import configure, watch_age, watch_use
 from headrace.model.definitions import (
     BindingRecord,
     Definitions,
@@ -63,13 +63,12 @@ from headrace.model.groups import Groups
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
-from headrace.model.limits import apply_arguments
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
 from headrace.model.queue import Consumer, Queue
 from headrace.model.staged import Sinks
-from headrace.model.stream import TRIM_MIN_MS, Stream
+from headrace.model.stream import Stream
 
 if TYPE_CHECKING:
     from headrace.model.ports import Store
@@ -402,6 +401,14 @@ class VirtualHost:
             raise PreconditionFailed(f"{self._queue(name)} not empty")
         return self._remove_queue(queue)
 
+    def effective(self, queue: Queue) -> dict[str, Any]:
+        """Return what holds for a queue: its own arguments, completed and restricted by others'."""
+        return queue.arguments
+
+    def configure(self, queue: Queue) -> None:
+        """Set a queue's attributes from its effective arguments; it may be in use."""
+        configure(self, queue)
+
     def make_hidden(self, name: str, arguments: Mapping[str, Any]) -> Queue:
         """Make a durable stream of the broker's own, to which nobody publishes.
 
@@ -694,7 +701,7 @@ class VirtualHost:
         """The earliest deadline of a queue's messages became earlier."""
         self.agenda.put(queue, deadline_ms, queue.expire)
 
-    def _expire_queue(self, queue: Queue, now_ms: int) -> int:
+    def expire_queue(self, queue: Queue, now_ms: int) -> int:
         """Delete a queue that was not used for its x-expires; return when to look again."""
         if queue.deleted:
             return 0
@@ -775,15 +782,15 @@ class VirtualHost:
         if queue_type(arguments) == "stream" and self.make_stream is not None:
             make = self.make_stream
         queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
-        apply_arguments(queue, arguments)
+        self.configure(queue)
         queue.on_deadline = self._deadline_hook
         return queue
 
     def _add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
-        self._count_alternate(exchange.alternate, 1)
+        self.count_alternate(exchange.alternate, 1)
 
-    def _count_alternate(self, name: str | None, more: int) -> None:
+    def count_alternate(self, name: str | None, more: int) -> None:
         """One more, or one less, queue or exchange has this exchange as its alternate."""
         if name is not None:
             users = self._alternates.pop(name, 0) + more
@@ -792,13 +799,10 @@ class VirtualHost:
 
     def _add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
-        self._count_alternate(queue.alternate_exchange, 1)
+        self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.tally.now_ms
-        if queue.expires_ms >= 0:
-            due = queue.used_ms + queue.expires_ms
-            self.agenda.put((queue,), due, partial(self._expire_queue, queue))
-        if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
-            self.agenda.put(("age", queue), queue.used_ms + TRIM_MIN_MS, queue.trim)
+        watch_use(self, queue)
+        watch_age(self, queue)
 
     def _binding(
         self,
@@ -878,7 +882,7 @@ class VirtualHost:
         """Take an exchange out; return those that were bound to it."""
         exchange.deleted = True
         del self.exchanges[exchange.name]
-        self._count_alternate(exchange.alternate, -1)
+        self.count_alternate(exchange.alternate, -1)
         for binding in list(exchange.bindings):
             self._untie(binding)
         sources = self._untie_destination(exchange)
@@ -890,7 +894,7 @@ class VirtualHost:
 
     def _remove_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
-        self._count_alternate(queue.alternate_exchange, -1)
+        self.count_alternate(queue.alternate_exchange, -1)
         owned = self._owned.get(queue.exclusive_owner)
         if owned is not None:
             owned.pop(queue, None)

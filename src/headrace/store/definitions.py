@@ -17,44 +17,14 @@ from pathlib import Path
 
 from headrace.model.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
 from headrace.model.errors import ResourceError
+from headrace.store.database import DatabaseError, file_of, open_database
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table, encode_table
 
-FILE_NAME = "definitions.db"
-SCHEMA_VERSION = 1
 QUEUE_ID_MAX = 0xFFFFFFFF
 RETRY_S = 1.0  # How long a commit that failed is left alone.
 
 log = logging.getLogger(__name__)
-
-_SCHEMA = """
-CREATE TABLE exchanges (
-    vhost TEXT NOT NULL,
-    name TEXT NOT NULL,
-    type TEXT NOT NULL,
-    auto_delete INTEGER NOT NULL,
-    internal INTEGER NOT NULL,
-    arguments BLOB NOT NULL,
-    PRIMARY KEY (vhost, name)
-) WITHOUT ROWID;
-CREATE TABLE queues (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    vhost TEXT NOT NULL,
-    name TEXT NOT NULL,
-    auto_delete INTEGER NOT NULL,
-    arguments BLOB NOT NULL,
-    UNIQUE (vhost, name)
-);
-CREATE TABLE bindings (
-    vhost TEXT NOT NULL,
-    source TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    destination TEXT NOT NULL,
-    routing_key TEXT NOT NULL,
-    arguments BLOB NOT NULL,
-    PRIMARY KEY (vhost, source, kind, destination, routing_key, arguments)
-) WITHOUT ROWID;
-"""
 
 
 class DefinitionsError(Exception):
@@ -65,27 +35,15 @@ class SqliteDefinitions:
     """Implements :class:`headrace.model.definitions.Definitions`; used by one thread."""
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.path = directory / FILE_NAME
+        self.path = file_of(directory)
         self.failing = False  # The last commit did not succeed.
         self._clock = clock
         self._retry_at_s = 0.0
         self._changes: list[tuple[str, tuple[object, ...]]] = []
         try:
-            self._db = sqlite3.connect(self.path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                self._db.executescript(
-                    f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                )
-        except sqlite3.Error as error:
-            raise DefinitionsError(f"{self.path}: {error}") from error
-        if version > SCHEMA_VERSION:
-            self._db.close()
-            raise DefinitionsError(
-                f"{self.path} has schema {version}; this Headrace knows {SCHEMA_VERSION} at most"
-            )
+            self._db = open_database(self.path)
+        except DatabaseError as error:
+            raise DefinitionsError(str(error)) from error
         given = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'queues'").fetchone()
         self._next_id = 1 + (given[0] if given else 0)
 

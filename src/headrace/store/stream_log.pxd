@@ -20,6 +20,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public Journal journal
     cdef public object disk
     cdef public u64 segment_size
+    cdef public u64 segment_size_max
     cdef public u64 secret
     cdef public Py_ssize_t tail
     cdef public u64 seed

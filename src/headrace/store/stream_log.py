@@ -160,9 +160,8 @@ class DiskStreamLog(StreamLog):
         self.directory = directory
         self.journal = journal
         self.disk = journal.disk
-        if max_length_bytes >= 0:
-            segment_size = min(segment_size, max_length_bytes // 8)
-        self.segment_size = max(segment_size, SEGMENT_MIN)
+        self.segment_size_max = segment_size
+        self.size_segments()
         self.secret = 0
         self.tail = 0  # Octets at the end of a record's data that readers are not shown.
         self.segments: list[StreamSegment] = []
@@ -305,6 +304,19 @@ class DiskStreamLog(StreamLog):
         self.octets += HEADER
         self.indexed = 0
         self.mark_group(goes_on)
+
+    def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
+        StreamLog.limit(self, max_length_bytes, max_age_ms)
+        self.size_segments()
+        if self.segments:
+            self.limit_age(self.active().begun_ms)
+
+    def size_segments(self) -> None:
+        """Have segments that are small enough for retention to drop some."""
+        size = self.segment_size_max
+        if self.max_length_bytes >= 0:
+            size = min(size, self.max_length_bytes // 8)
+        self.segment_size = max(size, SEGMENT_MIN)
 
     def limit_age(self, begun_ms: int) -> None:
         """End a segment in time for retention by age to have something to drop."""

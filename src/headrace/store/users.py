@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users, virtual hosts and permissions in SQLite, beside the other definitions.
+"""Users, virtual hosts, permissions and parameters in SQLite, beside the other definitions.
 
-The file may be changed by the commands ``headrace user``, ``vhost`` and ``permission`` while a
-broker has it open: SQLite's own locks keep the two apart, and the broker asks
+The file may be changed by commands such as ``headrace user`` and ``permission`` while a broker has
+it open: SQLite's own locks keep the two apart, and the broker asks
 :meth:`UserDirectory.changed` once a second.
 """
 
@@ -12,29 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.model.users import Account, AccountError, Permission, Snapshot, check_name
-from headrace.store.definitions import FILE_NAME, SCHEMA_VERSION
-
-BUSY_S = 5.0  # How long to wait for another process that writes.
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS users (
-    name TEXT PRIMARY KEY,
-    password_hash TEXT NOT NULL,
-    tags TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS vhosts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE IF NOT EXISTS permissions (
-    user TEXT NOT NULL REFERENCES users (name) ON DELETE CASCADE,
-    vhost TEXT NOT NULL REFERENCES vhosts (name) ON DELETE CASCADE,
-    configure TEXT NOT NULL,
-    write TEXT NOT NULL,
-    read TEXT NOT NULL,
-    PRIMARY KEY (user, vhost)
-) STRICT;
-"""
+from headrace.store.database import DatabaseError, file_of, open_database, transaction
+from headrace.store.parameters import ParameterTable
 
 
 class UserDirectory:
@@ -46,32 +25,13 @@ class UserDirectory:
         Raises:
             AccountError: it cannot be opened.
         """
-        self.path = ":memory:" if data is None else str(data / FILE_NAME)
+        self.path = file_of(data)
         try:
-            self._db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-        except sqlite3.Error as error:
-            raise AccountError(f"{self.path}: {error}") from None
-        try:
-            self._prepare()
-        except sqlite3.Error as error:
-            self._db.close()
-            raise AccountError(f"{self.path}: {error}") from None
-        except AccountError:
-            self._db.close()
-            raise
+            self._db = open_database(self.path)
+        except DatabaseError as error:
+            raise AccountError(str(error)) from None
+        self.parameters = ParameterTable(self._db)
         self._version = self._data_version()
-
-    def _prepare(self) -> None:
-        if self.path != ":memory:":
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA foreign_keys = ON")
-        (schema,) = self._db.execute("PRAGMA user_version").fetchone()
-        if schema > SCHEMA_VERSION:
-            raise AccountError(
-                f"{self.path} has schema {schema}; this Headrace knows {SCHEMA_VERSION} at most"
-            )
-        self._db.executescript(SCHEMA)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -103,7 +63,8 @@ class UserDirectory:
                     " ORDER BY user, vhost"
                 )
             }
-        return Snapshot(accounts, vhosts, permissions)
+            parameters = self.parameters.rows()
+        return Snapshot(accounts, vhosts, permissions, parameters)
 
     def is_empty(self) -> bool:
         """Tell whether there is neither a user nor a virtual host: a new data directory."""
@@ -142,9 +103,8 @@ class UserDirectory:
         with self._transaction("IMMEDIATE"):
             query = "DELETE FROM vhosts WHERE name = ?"
             self._change(query, (name,), f"there is no virtual host '{name}'")
-            for table in ("exchanges", "queues", "bindings"):
-                if self._has_table(table):
-                    self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (name,))  # noqa: S608 - ours
+            for table in ("exchanges", "queues", "bindings", "parameters"):
+                self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (name,))  # noqa: S608 - ours
 
     def set_permission(self, user: str, vhost: str, permission: Permission) -> None:
         """Give a user permissions in a virtual host, in place of those given before."""
@@ -170,20 +130,11 @@ class UserDirectory:
     def _data_version(self) -> int:
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
-    def _has_table(self, name: str) -> bool:
-        query = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?)"
-        return bool(self._db.execute(query, (name,)).fetchone()[0])
-
     @contextlib.contextmanager
     def _transaction(self, kind: str = "DEFERRED") -> Iterator[None]:
         try:
-            self._db.execute(f"BEGIN {kind}")
-            try:
+            with transaction(self._db, kind):
                 yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise AccountError(f"{self.path}: {error}") from None
 

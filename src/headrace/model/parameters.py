@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters: what operators set at run time, such as policies and limits, by virtual host.
+
+A parameter has a component, such as ``policy``, a name, and a value of JSON. It belongs to a
+virtual host, or, with an empty one, to the whole broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+EVERYWHERE = ""  # The virtual host of parameters of the whole broker.
+
+
+class Key(NamedTuple):
+    """What names a parameter."""
+
+    vhost: str
+    component: str
+    name: str
+
+
+Parameters = Mapping[Key, Any]
+
+
+def of_vhost(parameters: Parameters, vhost: str) -> dict[str, dict[str, Any]]:
+    """The values of one virtual host, by component and name."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in parameters.items():
+        if key.vhost == vhost:
+            found.setdefault(key.component, {})[key.name] = value
+    return found
