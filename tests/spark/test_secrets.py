@@ -109,6 +109,28 @@ def test_a_streaming_query_shows_no_secret(
     assert not any(secret.encode() in path.read_bytes() for path in files)
 
 
+def test_the_plan_of_a_read_that_is_not_started_can_be_without_secret(
+    spark: SparkSession, publish: Publish, uri: str, secret: str, name: str, tmp_path: Path
+) -> None:
+    """Spark shows the options of such a read, and knows nothing of URLs unless it is told."""
+    publish(name, "a")
+    (tmp_path / "uri").write_text(uri + "\n")
+
+    def plan(**options: str) -> str:
+        frame = spark.readStream.format("amqp").options(stream=name, **options).load()
+        return str(frame._jdf.queryExecution().toString())
+
+    assert secret not in plan(uriFile=str(tmp_path / "uri"))
+    bare = uri.replace(urlsplit(uri).netloc.rpartition("@")[0], "spark")
+    assert secret not in plan(uri=bare, password=secret)
+    assert secret in plan(uri=uri)
+    spark.conf.set("spark.sql.redaction.options.regex", "(?i)url|uri")
+    try:
+        assert secret not in plan(uri=uri)
+    finally:
+        spark.conf.unset("spark.sql.redaction.options.regex")
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -216,3 +216,42 @@ def test_kafka_s_names_are_known() -> None:
 def test_a_queue_has_a_group_in_any_case() -> None:
     options = read_options({"uri": URI, "queue": "work"}, streaming=True)
     assert (options.queue, options.group, options.streams) == ("work", "spark", None)
+
+
+def test_secrets_are_read_from_files_and_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text("p@ss word\n")
+    monkeypatch.setenv("AMQP_PASSWORD", "of env")
+    monkeypatch.setenv("AMQP_URI", "amqps://ada:hidden@a/v")
+
+    def uri(**given: str) -> str:
+        return " ".join(urls(read_options({"stream": "s", **given}, streaming=False).uri))
+
+    assert uri(host="h", user="ada", passwordFile=str(path)) == "amqp://ada:p%40ss%20word@h"
+    assert uri(uri="amqp://ada@h", passwordenv="AMQP_PASSWORD") == "amqp://ada:of%20env@h"
+    assert uri(uriEnv="AMQP_URI") == "amqps://ada:hidden@a/v"
+    path.write_text('["amqp://a", "amqp://b"]')
+    assert uri(uriFile=str(path)) == "amqp://a amqp://b"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"host": "h", "passwordFile": "/none"}, "'/none' cannot be read: No such file"),
+        ({"host": "h", "passwordEnv": "NONE"}, "without the environment variable 'NONE'"),
+        ({"host": "h", "password": "a", "passwordEnv": "HIDDEN"}, "contradict each other"),
+        ({"host": "h", "uriEnv": "URI"}, "'uri' and 'host' contradict each other"),
+        ({"uriFile": "f", "uriEnv": "URI"}, "contradict each other"),
+        ({"uriEnv": "HIDDEN"}, "option 'uriEnv': option 'uri'"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_told_but_not_shown(
+    given: dict[str, str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIDDEN", "hunter2")
+    monkeypatch.setenv("URI", "amqp://ada:hunter2@h")
+    with pytest.raises(OptionError, match=text) as caught:
+        read_options({"stream": "s", **given}, streaming=False)
+    assert "hunter2" not in str(caught.value)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULTS: Final = {
+    "spark.sql.redaction.options.regex": "(?i)url|uri",  # In plans that are explained.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",

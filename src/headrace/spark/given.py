@@ -6,8 +6,10 @@ An error names the option and what it may be. What a secret is, is never repeate
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final
 
 from headrace.spark.kinds import OptionError
@@ -15,6 +17,8 @@ from headrace.spark.option import READS, WRITES, Option, Source, Use
 from headrace.spark.table import OPTIONS, SPARK_OPTIONS
 
 SUGGESTIONS_MAX: Final = 3
+SECRETS: Final = ("uri", "password")  # What a file or a variable may hold.
+SECRET_LENGTH_MAX: Final = 65536
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _ALIASES: Final = {alias.lower(): option for option in OPTIONS for alias in option.aliases}
@@ -39,6 +43,9 @@ class Given:
             option = _BY_NAME[name.lower()]
             _check_place(option, use, source)
             self._values[name] = _parsed(option, text)
+        self._check_together()
+        for name in SECRETS:
+            self._read_secret(name, texts)
         self._check_together()
 
     def __contains__(self, name: str) -> bool:
@@ -76,6 +83,21 @@ class Given:
             spelled[option.name] = key
         return texts
 
+    def _read_secret(self, name: str, texts: Mapping[str, str]) -> None:
+        """Take an option from the file or the variable that another one names instead."""
+        for where, read in ((f"{name}File", _of_file), (f"{name}Env", _of_environment)):
+            if where not in texts:
+                continue
+            if name in texts:
+                raise OptionError(
+                    f"options {name!r} and {where!r} contradict each other: give one of them"
+                )
+            text = read(where, texts[where])
+            try:
+                self._values[name] = _parsed(_BY_NAME[name], text)
+            except OptionError as error:
+                raise OptionError(f"option {where!r}: {error}") from None
+
     def _check_together(self) -> None:
         options = [_BY_NAME[name.lower()] for name in self._values]
         for option in options:
@@ -88,6 +110,28 @@ class Given:
         for option in options:
             if option.needs and option.needs not in self._values:
                 raise OptionError(f"option {option.name!r} needs option {option.needs!r}")
+
+
+def _of_file(option: str, path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(SECRET_LENGTH_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise OptionError(f"option {option!r}: {path!r} cannot be read: {reason}") from None
+    if len(text) > SECRET_LENGTH_MAX:
+        raise OptionError(f"option {option!r}: {path!r} has more than {SECRET_LENGTH_MAX} letters")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _of_environment(option: str, variable: str) -> str:
+    text = os.environ.get(variable)
+    if text is None:
+        raise OptionError(
+            f"option {option!r}: Spark's driver was started without the environment variable "
+            f"{variable!r}"
+        )
+    return text
 
 
 def allowed(use: Use) -> tuple[str, ...]:

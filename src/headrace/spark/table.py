@@ -35,6 +35,17 @@ CONNECTION: Final = Section(
             excludes=("host", "port", "tls"),
         ),
         Option(
+            name="uriFile",
+            kind=kinds.TEXT,
+            doc="a file on the driver that holds what `uri` would say, which no plan shows then",
+            excludes=("uriEnv",),
+        ),
+        Option(
+            name="uriEnv",
+            kind=kinds.TEXT,
+            doc="an environment variable of the driver that does",
+        ),
+        Option(
             name="host",
             kind=kinds.HOSTS,
             doc="the broker's host, instead of a URL; several with commas are tried in turn",
@@ -58,6 +69,17 @@ CONNECTION: Final = Section(
             kind=kinds.SECRET,
             doc="the password, unless the URL has one; as it is, not percent-encoded",
             default="`guest`",
+        ),
+        Option(
+            name="passwordFile",
+            kind=kinds.TEXT,
+            doc="a file on the driver that holds the password, such as a mounted secret",
+            excludes=("passwordEnv",),
+        ),
+        Option(
+            name="passwordEnv",
+            kind=kinds.TEXT,
+            doc="an environment variable of the driver that does",
         ),
         Option(
             name="vhost",
