@@ -26,6 +26,9 @@ from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
 from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
+from headrace.server.management.call import Call
+from headrace.server.management.operations import OPERATIONS
+from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.process import memory_available
 from headrace.server.settings import Settings
 from headrace.server.storage import Storage
@@ -70,6 +73,7 @@ class Broker:
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
         self.logins: set[asyncio.Task[None]] = set()
+        self.management: ManagementSocket | None = None
 
     # --- Start --------------------------------------------------------------------------------
 
@@ -100,9 +104,13 @@ class Broker:
             for name, number in self.access.snapshot.vhosts.items():
                 self.add_vhost(name, number)
             self.listen()
+            await self.open_management()
         except REFUSALS as error:
             await self.stop()
             raise StartError(str(error)) from error
+        except SocketError as error:
+            await self.stop()
+            raise StartError(f"management_socket {error}") from error
         except BaseException:
             await self.stop()
             raise
@@ -286,6 +294,22 @@ class Broker:
         self.listeners.append(listener)
         return f"[{bound}]:{port}" if ":" in bound else f"{bound}:{port}"
 
+    async def open_management(self) -> None:
+        """Let operators of this machine ask.
+
+        Raises:
+            SocketError: the socket cannot be opened.
+        """
+        data = None if self.settings.memory else self.settings.data
+        path = socket_path(self.settings.management_socket, data)
+        if path is not None:
+            self.management = ManagementSocket(self, path, OPERATIONS)
+            await self.management.open()
+
+    def note_operator(self, call: Call, what: str) -> None:
+        """Say in the log what an operator does."""
+        log.warning("an operator (%s) %s", call.operator, what)
+
     # --- Logins -------------------------------------------------------------------------------
 
     def authenticate(self, connection: Any, mechanism: str, response: bytes) -> None:
@@ -463,6 +487,8 @@ class Broker:
         """Say goodbye to the clients, write what is left, let go of files and ports."""
         for listener in self.listeners:
             listener.close()
+        if self.management is not None:
+            await self.management.close()
         for chore in self.chores:
             chore.cancel()
         if self.timer is not None:

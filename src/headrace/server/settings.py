@@ -209,6 +209,11 @@ class Settings:
     default_pass: str = setting("guest", "Password of that user.", secret=True)
     default_vhost: str = setting("/", "Virtual host made in a new data directory.")
 
+    management_socket: str = setting(
+        "",
+        "Unix socket for the commands of operators; empty: `management.sock` in the data "
+        "directory, and none with `memory`; `none`: none.",
+    )
     log_level: str = setting(
         "info", "What to log to standard error.", choices=("debug", "info", "warning", "error")
     )

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace list`` and ``headrace show``: what is in a running broker; ``headrace close``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.management import ask, listed, management_option
+from headrace.cli.output import format_option, print_facts, print_rows
+
+# What is shown of each kind unless columns are chosen.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "connections": (
+        *("id", "user", "vhost", "host", "port", "protocol", "tls", "state", "channels", "name"),
+        "client",
+    ),
+    "channels": (
+        *("connection", "number", "name", "user", "vhost", "consumers", "unsettled", "prefetch"),
+        *("confirms", "transactional"),
+    ),
+    "consumers": (
+        *("queue", "vhost", "tag", "connection", "channel", "user", "ack", "prefetch"),
+        *("unsettled", "priority", "active"),
+    ),
+    "exchanges": ("name", "vhost", "type", "durable", "auto_delete", "internal", "bindings"),
+    "queues": ("name", "vhost", "type", "ready", "unsettled", "octets", "consumers", "durable"),
+    "streams": ("name", "vhost", "first_offset", "next_offset", "octets", "consumers", "groups"),
+    "bindings": ("source", "vhost", "kind", "destination", "routing_key", "arguments"),
+    "transactions": ("xid", "vhost", "state", "since", "publishes", "settles", "sessions"),
+    "leases": ("queue", "group", "vhost", "settled", "next", "leased", "ready", "owner"),
+    "groups": ("stream", "group", "vhost", "position", "lag", "lag_octets", "owner", "pin"),
+    "vhosts": ("name", "queues", "exchanges", "connections", "ready", "unsettled", "octets"),
+    "users": ("name", "tags", "connections"),
+    "permissions": ("user", "vhost", "configure", "write", "read"),
+}
+EVERYWHERE = ("users",)  # Kinds that no virtual host has.
+
+
+@click.command("list")
+@management_option
+@click.option("--vhost", help="Only what is in this virtual host. [all]")
+@click.option("--user", help="Only the connections of this user.")
+@click.option("--columns", help="What to show, separated by commas; `all` for everything.")
+@format_option
+@click.argument("kind", type=click.Choice(list(COLUMNS)))
+def list_kind(
+    socket: Path,
+    vhost: str | None,
+    user: str | None,
+    columns: str | None,
+    form: str | None,
+    kind: str,
+) -> None:
+    """Print the connections, queues, … of a running broker, of all virtual hosts.
+
+    It asks the broker on this machine, through the socket in its data directory, and needs the
+    rights of the broker's system user. JSON has all columns unless some are chosen.
+    """
+    if user is not None and kind != "connections":
+        raise click.UsageError("--user is for connections")
+    if vhost is not None and kind in EVERYWHERE:
+        raise click.UsageError(f"--vhost is not for {kind}")
+    rows = listed(socket, f"list {kind}", vhost=vhost, user=user)
+    wanted: tuple[str, ...] = COLUMNS[kind]
+    if columns == "all":
+        first = next(rows, None)
+        if first is None:
+            return
+        print_rows(itertools.chain([first], rows), list(first), form, wide=True)
+        return
+    if columns is not None:
+        wanted = tuple(name.strip() for name in columns.split(",") if name.strip())
+    print_rows(checked(rows, wanted), wanted, form, wide=columns is None)
+
+
+def checked(rows: Iterator[dict[str, Any]], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Pass rows on; a column that they do not have ends the command."""
+    known = False
+    for row in rows:
+        if not known:
+            for name in wanted:
+                if name not in row:
+                    raise click.UsageError(f"there is no column {name}; there are {', '.join(row)}")
+            known = True
+        yield row
+
+
+@click.command()
+@management_option
+@click.option("--vhost", help="The virtual host of an exchange or a queue. [the default one]")
+@format_option
+@click.argument("kind", type=click.Choice(["connection", "exchange", "queue"]))
+@click.argument("name")
+def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
+    """Print all that is known of one connection (by its number), exchange, or queue."""
+    if kind == "connection":
+        print_facts(ask(socket, "show connection", id=number_of(name)), form)
+    else:
+        print_facts(ask(socket, f"show {kind}", name=name, vhost=vhost), form)
+
+
+@click.group()
+def close() -> None:
+    """Close connections of clients, who are told why."""
+
+
+REASON = click.option(
+    "--reason", help="What the client is told, with code 320. [closed by an operator]"
+)
+
+
+@close.command("connection")
+@management_option
+@REASON
+@click.argument("number", metavar="ID", type=int)
+def close_connection(socket: Path, reason: str | None, number: int) -> None:
+    """Close the connection ID, as `headrace list connections` shows it."""
+    ask(socket, "close connection", id=number, reason=reason)
+
+
+@close.command("connections")
+@management_option
+@REASON
+@click.option("--user", help="Those of this user.")
+@click.option("--vhost", help="Those in this virtual host.")
+@click.option("--all", "everyone", is_flag=True, help="All of them.")
+def close_connections(
+    socket: Path, reason: str | None, user: str | None, vhost: str | None, everyone: bool
+) -> None:
+    """Close all connections of a user, in a virtual host, or simply all; print how many."""
+    if user is None and vhost is None and not everyone:
+        raise click.UsageError("give --user, --vhost or --all")
+    answer = ask(socket, "close connections", user=user, vhost=vhost, all=everyone, reason=reason)
+    click.echo(f"{answer['closed']} connections closed")
+
+
+def number_of(text: str) -> int:
+    """Read the number of a connection."""
+    if not text.isascii() or not text.isdigit():
+        raise click.UsageError(f"{text!r} is no number of a connection")
+    return int(text)

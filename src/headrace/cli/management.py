@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands talk to a running broker's management socket.
+
+The socket is in the broker's data directory; whoever may open it is an operator
+(:mod:`headrace.server.management.socket`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import socket as sockets
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import click
+
+from headrace.server.management.socket import FILE_NAME, short_address
+from headrace.server.settings import Settings
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+ANSWER_S = 60.0  # How long the broker may be silent.
+
+
+def management_option(function: Function) -> Function:
+    """Give a command the options that say which broker, as the one argument ``socket``."""
+
+    @click.option(
+        "--data",
+        envvar="HEADRACE_DATA",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Settings().data,
+        show_default=True,
+        help="The broker's data directory; also HEADRACE_DATA.",
+    )
+    @click.option(
+        "--socket",
+        "where",
+        envvar="HEADRACE_MANAGEMENT_SOCKET",
+        type=click.Path(path_type=Path),
+        help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",
+    )
+    @functools.wraps(function)
+    def command(*args: Any, data: Path, where: Path | None, **options: Any) -> Any:
+        path = data / FILE_NAME if where is None else where
+        return function(*args, socket=path, **options)
+
+    return command  # type: ignore[return-value]  # It has one option less, and click adds two.
+
+
+def ask(
+    socket: Path,
+    do: str,
+    *,
+    rows: Iterable[dict[str, Any]] | None = None,
+    timeout_s: float | None = ANSWER_S,
+    **fields: Any,
+) -> dict[str, Any]:
+    """Have the broker do something, and return what it answers at the end.
+
+    ``rows`` are sent after the request, for operations that take them. Fields that are None are
+    left out. What goes wrong ends the command with one sentence.
+    """
+    answer: dict[str, Any] = {}
+    for line in exchange(socket, do, rows=rows, timeout_s=timeout_s, **fields):
+        answer = line.get("done", answer)
+    return answer
+
+
+def listed(
+    socket: Path, do: str, *, timeout_s: float | None = ANSWER_S, **fields: Any
+) -> Iterator[dict[str, Any]]:
+    """Have the broker list something: give each item as it comes."""
+    for line in exchange(socket, do, timeout_s=timeout_s, **fields):
+        if "item" in line:
+            yield line["item"]
+
+
+def exchange(
+    socket: Path,
+    do: str,
+    *,
+    rows: Iterable[dict[str, Any]] | None = None,
+    timeout_s: float | None = ANSWER_S,
+    **fields: Any,
+) -> Iterator[dict[str, Any]]:
+    """Send a request; give each line of the answer, an object with ``item`` or ``done``."""
+    request = {"do": do, **{key: value for key, value in fields.items() if value is not None}}
+    with open_socket(socket, timeout_s) as (write, answers):
+        try:
+            write(request)
+            if rows is not None:
+                for row in rows:
+                    write(row)
+                write({"end": True})
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # It has answered before the end, and that says why.
+        except OSError as error:
+            raise failed(socket, error) from None
+        while True:
+            try:
+                line = answers.readline()
+            except OSError as error:
+                raise failed(socket, error) from None
+            if not line:
+                raise click.ClickException(f"the broker at {socket} ended the conversation")
+            answer: dict[str, Any] = json.loads(line)
+            if "error" in answer:
+                raise click.ClickException(str(answer["error"]))
+            yield answer
+            if "done" in answer:
+                return
+
+
+@contextlib.contextmanager
+def open_socket(
+    path: Path, timeout_s: float | None
+) -> Iterator[tuple[Callable[[dict[str, Any]], None], IO[bytes]]]:
+    """Connect; give what sends an object, and the file of answers."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as end:
+        end.settimeout(timeout_s)
+        try:
+            with short_address(path) as address:
+                end.connect(address)
+        except OSError as error:
+            raise failed(path, error) from None
+
+        def write(value: dict[str, Any]) -> None:
+            end.sendall(json.dumps(value).encode() + b"\n")
+
+        with end.makefile("rb") as answers:
+            yield write, answers
+
+
+def failed(path: Path, error: OSError) -> click.ClickException:
+    """Return what is said when a broker cannot be asked."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return click.ClickException(f"no broker runs there: {path} does not exist")
+    if isinstance(error, ConnectionRefusedError):
+        return click.ClickException(f"no broker runs there: nobody listens on {path}")
+    if isinstance(error, TimeoutError):
+        return click.ClickException(f"the broker at {path} does not answer")
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return click.ClickException(f"the broker at {path} cannot be asked: {reason}")

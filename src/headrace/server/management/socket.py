@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The management socket: operators of this machine ask, the broker answers.
+
+A Unix socket with mode 0600. A client sends a line with a JSON object that says what to ``do``; the
+answer is lines with one JSON object each, the last of which has ``done`` or ``error``::
+
+    {"do": "list queues", "vhost": "/"}
+                                    {"item": {"name": "orders", "ready": 7, ...}}
+                                    {"item": {"name": "invoices", "ready": 0, ...}}
+                                    {"done": {"items": 2}}
+    {"do": "close connection", "id": 99}
+                                    {"error": "there is no connection 99", "code": "not-found"}
+
+An operation that takes more than one object reads the lines that follow, up to ``{"end": true}``.
+Then the next request may come. The kernel says who is at the other end (SO_PEERCRED): only the
+broker's own system user and root are served.
+
+Everything is bounded: clients, the length of a line, the time for a request to come and for an
+answer to be read. The answer of a long list is made in slices, between which the loop serves
+everybody else, and no faster than it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import os
+import socket
+import stat
+import struct
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.service.requests import code_of
+from headrace.model.errors import ModelError
+from headrace.model.users import AccountError
+from headrace.server.management.call import Answered, Call, Operation, Refused
+from headrace.server.transport import clock_ms
+from headrace.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "management.sock"  # In the data directory.
+CLIENTS_MAX = 64  # At the same time; more are told so.
+LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
+IDLE_S = 300.0  # A client may say nothing for so long,
+READ_S = 60.0  # and leave an answer unread.
+STEPS_PER_SLICE = 64  # Of a list, before others have their turn.
+PATH_OCTETS_MAX = 107  # What an address of a Unix socket can hold; longer ones go by /proc.
+CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
+
+
+class SocketError(Exception):
+    """The management socket cannot be opened; the text says why."""
+
+
+class ManagementSocket:
+    """Listens on a Unix socket, and serves a table of operations."""
+
+    def __init__(self, broker: Broker, path: Path, operations: Mapping[str, Operation]) -> None:
+        self.broker = broker
+        self.path = path
+        self.operations = operations
+        self.clients: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._inode = 0
+
+    async def open(self) -> None:
+        """Listen; what a broker that was killed has left there is replaced.
+
+        Raises:
+            SocketError: another broker listens there, or the place cannot be used.
+        """
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with short_address(self.path) as address:
+                remove_stale(self.path, address)
+                listening.bind(address)
+            # Nobody can connect before listen(), so there is no moment with another mode.
+            self.path.chmod(0o600)
+            self._inode = self.path.stat().st_ino
+            listening.setblocking(False)
+            self._server = await asyncio.start_unix_server(
+                self._accept, sock=listening, limit=LINE_OCTETS_MAX
+            )
+        except OSError as error:
+            listening.close()
+            raise SocketError(f"{self.path}: {error.strerror or error}") from error
+        except SocketError:
+            listening.close()
+            raise
+
+    async def close(self) -> None:
+        """Serve nobody any more, and remove the socket if it is still ours."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        for task in list(self.clients):
+            task.cancel()
+        if self.clients:
+            await asyncio.wait(self.clients, timeout=1.0)
+        with contextlib.suppress(OSError):
+            if self.path.lstat().st_ino == self._inode:
+                self.path.unlink()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.clients.add(task)
+        try:
+            client = Client(self, reader, writer)
+            if len(self.clients) > CLIENTS_MAX:
+                await client.fail("limit", f"{CLIENTS_MAX} operators are served at a time")
+            elif client.is_trusted():
+                await client.serve()
+            else:
+                log.warning("management: refused to %s", client.operator)
+                await client.fail("refused", "only the broker's own user and root are served")
+        except (OSError, TimeoutError, asyncio.CancelledError, asyncio.IncompleteReadError):
+            pass  # Gone, silent for too long, or the broker stops.
+        finally:
+            self.clients.discard(task)
+            writer.close()
+
+
+class Client:
+    """One operator."""
+
+    def __init__(
+        self, owner: ManagementSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.owner = owner
+        self.reader = reader
+        self.writer = writer
+        end = writer.get_extra_info("socket")
+        raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        self.pid, self.uid, _ = CREDENTIALS.unpack(raw)
+        self.operator = f"system user {self.uid}, process {self.pid}"
+
+    def is_trusted(self) -> bool:
+        """Tell whether the kernel names our own user, or root."""
+        return self.uid in (0, os.geteuid())
+
+    async def serve(self) -> None:
+        """Do one request after the other."""
+        while True:
+            try:
+                request = await self.receive()
+            except Refused as error:
+                await self.fail(error.code, error.text)
+                return  # Where the next line begins is not known.
+            if request is None:
+                return
+            await self.do(request)
+
+    async def receive(self) -> Answered | None:
+        """Return the object of the next line; None when there is none, or at ``{"end": true}``.
+
+        Raises:
+            Refused: the line is too long, or no object.
+        """
+        try:
+            line = await asyncio.wait_for(self.reader.readline(), IDLE_S)
+        except ValueError:
+            raise Refused("limit", f"a line has {LINE_OCTETS_MAX} octets at most") from None
+        if not line:
+            return None
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            raise Refused("bad-request", "a line is a JSON object") from None
+        if not isinstance(found, dict):
+            raise Refused("bad-request", "a line is a JSON object")
+        return None if found.get("end") is True and len(found) == 1 else found
+
+    async def do(self, request: Answered) -> None:
+        """Do what a request says, and answer it."""
+        what = request.get("do")
+        operation = self.owner.operations.get(what) if isinstance(what, str) else None
+        if operation is None:
+            await self.fail("bad-request", f"there is no operation {what!r}")
+            return
+        broker = self.owner.broker
+        broker.tally.now_ms = clock_ms()
+        call = Call(broker, request, operator=self.operator, tell=self.tell, receive=self.receive)
+        try:
+            outcome = operation(call)
+            if isinstance(outcome, Generator):
+                answer = await self.stream(outcome)
+            elif inspect.isawaitable(outcome):
+                answer = await outcome
+            else:
+                answer = outcome
+        except Refused as error:
+            await self.fail(error.code, error.text)
+        except ModelError as error:
+            await self.fail(code_of(error), error.text)
+        except (AccountError, StoreError) as error:
+            await self.fail("precondition", str(error))
+        except (ConnectionError, TimeoutError):
+            raise  # This operator is gone.
+        except OSError as error:
+            await self.fail("internal", f"{error.filename or 'disk'}: {error.strerror or error}")
+        except Exception:
+            log.exception("management: %s failed", what)
+            await self.fail("internal", "internal error; the broker's log says more")
+        else:
+            self.turn()
+            await self.send(json.dumps({"done": answer}))
+
+    async def stream(self, steps: Generator[Answered | None, None, Answered]) -> Answered:
+        """Send what an operation yields, slice by slice; return what it returns."""
+        with contextlib.closing(steps):
+            while True:
+                lines: list[str] = []
+                for _ in range(STEPS_PER_SLICE):
+                    try:
+                        item = next(steps)
+                    except StopIteration as end:
+                        await self.send(*lines)
+                        answer: Answered = end.value
+                        return answer
+                    if item is not None:
+                        lines.append(json.dumps({"item": item}))
+                self.turn()
+                await self.send(*lines)
+                await asyncio.sleep(0)  # Others first, even when all can be sent at once.
+
+    async def tell(self, item: Answered) -> None:
+        """Send one line of an answer."""
+        self.turn()
+        await self.send(json.dumps({"item": item}))
+
+    async def fail(self, code: str, text: str) -> None:
+        """Answer with an error."""
+        self.turn()
+        await self.send(json.dumps({"error": text, "code": code}))
+
+    async def send(self, *lines: str) -> None:
+        """Send lines, and wait while too much is unread."""
+        if lines:
+            self.writer.write(("\n".join(lines) + "\n").encode())
+            await asyncio.wait_for(self.writer.drain(), READ_S)
+
+    def turn(self) -> None:
+        """Let out what the operation has caused for clients of the broker."""
+        if self.owner.broker.reactor is not None:
+            self.owner.broker.reactor.turn()
+
+
+@contextlib.contextmanager
+def short_address(path: Path) -> Generator[str, None, None]:
+    """An address for a path, through its directory's descriptor where the path is too long."""
+    if len(os.fsencode(path)) <= PATH_OCTETS_MAX:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+def remove_stale(path: Path, address: str) -> None:
+    """Remove the socket of a broker that is no more.
+
+    Raises:
+        SocketError: somebody listens there, or it is no socket.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise SocketError(f"{path}: there is something that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(address)
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise SocketError(f"{path}: {error.strerror or error}") from error
+    raise SocketError(f"{path}: another broker listens there")
+
+
+def socket_path(setting: str, data: Path | None) -> Path | None:
+    """Return where the socket is: as the setting says, or in the data directory; None: nowhere."""
+    if setting == "none":
+        return None
+    if setting:
+        return Path(setting)
+    return None if data is None else data / FILE_NAME
+
+
+def described(value: Any) -> Any:
+    """Return a value of a table in a form that JSON has."""
+    if isinstance(value, Mapping):
+        return {str(key): described(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [described(item) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The management socket, and the commands that list, show and close through it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli import main
+from headrace.cli.management import ask, listed
+from headrace.client import ConnectionClosed
+from headrace.client.blocking import connect
+from headrace.server.management import socket as management
+from headrace.testing import LocalBroker
+from serving import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.server.management.call import Call
+
+VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
+
+
+def run(*words: str | Path) -> Result:
+    """Run `headrace` in this process."""
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def works(*words: str | Path) -> str:
+    """Run a command that must succeed; return what it prints."""
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*words: str | Path) -> str:
+    """Run a command that must fail; return the sentence that it says."""
+    done = run(*words)
+    assert done.exit_code != 0, done.output
+    assert done.stdout == ""
+    return done.stderr.strip().splitlines()[-1]
+
+
+def as_json(*words: str | Path) -> list[dict[str, Any]]:
+    """Run a command that prints a JSON object a line."""
+    return [json.loads(line) for line in works(*words, "--format", "json").splitlines()]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def broker(data: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(data) as local:
+        yield local
+
+
+def talk(path: Path, *lines: bytes) -> list[dict[str, Any]]:
+    """Send lines as they are; return the answers up to the end."""
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(20)
+        with management.short_address(path) as address:
+            end.connect(address)
+        with contextlib.suppress(BrokenPipeError):  # It may have had enough before the end.
+            end.sendall(b"".join(lines))
+            end.shutdown(socket.SHUT_WR)
+        with end.makefile("rb") as answers:
+            return [json.loads(line) for line in answers]
+
+
+# --- The socket ------------------------------------------------------------------------------
+
+
+def test_only_the_brokers_own_user_may_open_the_socket(broker: LocalBroker, data: Path) -> None:
+    mode = (data / "management.sock").stat().st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_the_socket_goes_with_the_broker(data: Path) -> None:
+    with LocalBroker(data):
+        pass
+    assert not (data / "management.sock").exists()
+    assert "no broker runs there" in refused("list", "queues", "--data", data)
+
+
+def test_a_killed_brokers_socket_is_replaced(tmp_path: Path) -> None:
+    served = Served(tmp_path).start()
+    data = tmp_path / "data"
+    served.kill()
+    assert "nobody listens" in refused("list", "queues", "--data", data)
+    served.start()
+    try:
+        assert works("list", "users", "--data", data) == "guest\tadministrator\t0\n"
+    finally:
+        served.stop(signal.SIGTERM)
+
+
+def test_the_socket_may_be_elsewhere_and_a_broker_in_memory_has_one_when_asked(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "here.sock"
+    with LocalBroker(management_socket=str(path)):
+        assert works("list", "vhosts", "--socket", path, "--columns", "name") == "/\n"
+        with pytest.raises(Exception, match="another broker listens there"):
+            LocalBroker(management_socket=str(path)).start()
+    path.write_text("mine")
+    with pytest.raises(Exception, match="there is something that is no socket"):
+        LocalBroker(management_socket=str(path)).start()
+    assert path.read_text() == "mine"
+
+
+def test_a_socket_with_a_long_path_is_reached(tmp_path: Path) -> None:
+    data = tmp_path / ("long" * 40)
+    with LocalBroker(data):
+        assert works("list", "vhosts", "--data", data, "--columns", "name") == "/\n"
+
+
+def test_a_stranger_is_refused(
+    broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says who is there; were it another user, nothing would be done."""
+    other = management.CREDENTIALS.pack(1, 12345, 12345)
+
+    class Stranger(management.Client):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.pid, self.uid, _ = management.CREDENTIALS.unpack(other)
+
+    monkeypatch.setattr(management, "Client", Stranger)
+    answers = talk(data / "management.sock", b'{"do":"list users"}\n')
+    assert answers == [
+        {"error": "only the broker's own user and root are served", "code": "refused"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"\n", "bad-request"),
+        (b"{\n", "bad-request"),
+        (b"[]\n", "bad-request"),
+        (b"[" * 100_000 + b"\n", "bad-request"),
+        (b"\xff\n", "bad-request"),
+        (b"{}\n", "bad-request"),
+        (b'{"do":[]}\n', "bad-request"),
+        (b'{"do":"fly"}\n', "bad-request"),
+        (b'{"do":"show queue"}\n', "bad-request"),
+        (b'{"do":"show queue","name":7}\n', "bad-request"),
+        (b'{"do":"show queue","name":"x","vhost":"nowhere"}\n', "not-found"),
+        (b'{"do":"show queue","name":"x"}\n', "not-found"),
+        (b'{"do":"show connection","id":true}\n', "bad-request"),
+        (b'{"do":"show connection","id":-1}\n', "bad-request"),
+        (b'{"do":"close connection","id":1,"reason":"' + b"x" * 500 + b'"}\n', "not-found"),
+        (b'{"do":"close connections"}\n', "bad-request"),
+        (b"x" * (management.LINE_OCTETS_MAX + 10) + b"\n", "limit"),
+    ],
+)
+def test_bad_requests_are_refused_and_harm_nothing(
+    broker: LocalBroker, data: Path, line: bytes, code: str
+) -> None:
+    answers = talk(data / "management.sock", line)
+    assert [answer.get("code") for answer in answers] == [code]
+    assert ask(data / "management.sock", "list users") == {"items": 1}
+
+
+def test_too_many_operators_are_told(
+    broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(management, "CLIENTS_MAX", 1)
+    with socket.socket(socket.AF_UNIX) as first:
+        first.connect(str(data / "management.sock"))
+        first.sendall(b'{"do":"list users"}\n')
+        assert first.recv(1)
+        assert "1 operators are served at a time" in refused("list", "users", "--data", data)
+
+
+def test_long_lists_are_made_in_slices(
+    broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two slices everybody else has a turn; a slice has a bounded number of steps."""
+    taken: list[int] = []
+    real = management.asyncio.sleep
+
+    async def sleep(delay: float, *rest: Any) -> None:
+        if delay == 0:
+            taken.append(1)
+        await real(delay, *rest)
+
+    def many(call: Call) -> Any:
+        for number in range(100_000):
+            yield {"n": number} if number % 2 else None
+        return {}
+
+    monkeypatch.setattr(management.asyncio, "sleep", sleep)
+    monkeypatch.setitem(management_table(), "list many", many)
+    rows = sum(1 for _ in listed(data / "management.sock", "list many"))
+    assert rows == 50_000
+    assert len(taken) >= 100_000 // management.STEPS_PER_SLICE
+
+
+def management_table() -> dict[str, Any]:
+    from headrace.server.management.operations import OPERATIONS
+
+    return OPERATIONS
+
+
+# --- Lists -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_is_connected_is_listed(broker: LocalBroker, data: Path, version: str) -> None:
+    where = ("--data", data)
+    with connect(f"{broker.url}?version={version}", name="the one") as connection:
+        channel = connection.channel()
+        channel.declare_queue("work")
+        with channel.consume("work"):
+            (told,) = as_json("list", "connections", *where)
+            assert told["protocol"] == version
+            assert (told["user"], told["vhost"], told["state"]) == ("guest", "/", "open")
+            assert told["host"] == "127.0.0.1"
+            assert told["octets_received"] > 0
+            assert told["octets_sent"] > 0
+            (consumer,) = as_json("list", "consumers", *where)
+            assert (consumer["queue"], consumer["connection"]) == ("work", told["id"])
+            assert consumer["ack"] is True
+            channels = as_json("list", "channels", *where)
+            assert sum(one["consumers"] for one in channels) == 1
+            assert {one["connection"] for one in channels} == {told["id"]}
+            (queue,) = as_json("list", "queues", *where)
+            assert (queue["name"], queue["consumers"]) == ("work", 1)
+            assert as_json("list", "connections", *where, "--user", "nobody") == []
+            said = works("show", "connection", str(told["id"]), *where)
+            assert "client_properties\t" in said
+
+
+def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:
+    where = ("--data", data)
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_exchange("events", "topic")
+        channel.declare_queue("orders", durable=True)
+        channel.declare_queue("log", durable=True, arguments={"x-queue-type": "stream"})
+        channel.bind_queue("orders", "events", "order.#")
+        channel.publish(b"hello", "orders")
+        queues = {row["name"]: row for row in as_json("list", "queues", *where)}
+        assert set(queues) == {"orders", "log"}
+        assert queues["orders"]["ready"] == 1
+        assert queues["log"]["type"] == "stream"
+        assert [row["name"] for row in as_json("list", "streams", *where)] == ["log"]
+        (binding,) = as_json("list", "bindings", *where)
+        assert (binding["source"], binding["destination"]) == ("events", "orders")
+        assert binding["routing_key"] == "order.#"
+        names = works("list", "exchanges", *where, "--columns", "name", "--format", "tsv")
+        assert "events" in names.split()
+        assert json.loads(works("show", "queue", "orders", *where, "--format", "json"))["bindings"]
+        shown = works("show", "exchange", "events", *where)
+        assert "type\ttopic" in shown
+        (vhost,) = as_json("list", "vhosts", *where)
+        assert (vhost["queues"], vhost["ready"], vhost["connections"]) == (2, 1, 1)
+    assert as_json("list", "permissions", *where) == [
+        {"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    ]
+    for kind in ("transactions", "leases", "groups"):
+        assert as_json("list", kind, *where) == []
+
+
+def test_lists_show_no_secrets(broker: LocalBroker, data: Path) -> None:
+    said = works("list", "users", "--data", data, "--columns", "all", "--format", "json")
+    assert "argon2" not in said
+    assert json.loads(said) == {"name": "guest", "tags": "administrator", "connections": 0}
+
+
+def test_tables_show_nothing_that_a_terminal_obeys(broker: LocalBroker, data: Path) -> None:
+    key = "evil\x1b[2J\tname [red]"
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q", durable=True)
+        channel.bind_queue("q", "amq.direct", key)
+    for form in ("table", "tsv"):
+        said = works("list", "bindings", "--data", data, "--format", form)
+        assert "\x1b" not in said
+        assert r"evil\x1b[2J\tname [red]" in said
+    assert as_json("list", "bindings", "--data", data)[0]["routing_key"] == key
+
+
+def test_columns_are_chosen_and_unknown_ones_refused(broker: LocalBroker, data: Path) -> None:
+    said = works("list", "users", "--data", data, "--columns", "connections,name")
+    assert said == "0\tguest\n"
+    assert "there is no column colour" in refused(
+        "list", "users", "--data", data, "--columns", "colour"
+    )
+    assert "no queue 'x' in vhost '/'" in refused("show", "queue", "x", "--data", data)
+    assert "there is no connection 99" in refused("show", "connection", "99", "--data", data)
+    assert "there is no virtual host 'x'" in refused(
+        "list", "queues", "--vhost", "x", "--data", data
+    )
+
+
+# --- Closing ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_connection_is_closed_with_a_reason(
+    broker: LocalBroker, data: Path, version: str
+) -> None:
+    where = ("--data", data)
+    with connect(f"{broker.url}?version={version}", reconnect=None) as connection:
+        channel = connection.channel()
+        (told,) = as_json("list", "connections", *where)
+        works("close", "connection", str(told["id"]), "--reason", "maintenance at noon", *where)
+        with pytest.raises(ConnectionClosed, match="maintenance at noon") as caught:
+            channel.declare_queue("x")
+        assert str(caught.value).startswith("320 ")
+    assert as_json("list", "connections", *where) == []
+
+
+def test_all_connections_of_a_user_or_a_vhost_are_closed(broker: LocalBroker, data: Path) -> None:
+    where = ("--data", data)
+    with connect(broker.url), connect(broker.url):
+        assert works("close", "connections", "--user", "x", *where) == "0 connections closed\n"
+        assert works("close", "connections", "--user", "guest", *where) == (
+            "2 connections closed\n"
+        )
+    with connect(broker.url):
+        assert works("close", "connections", "--vhost", "/", *where) == "1 connections closed\n"
+    assert "give --user, --vhost or --all" in refused("close", "connections", *where)
