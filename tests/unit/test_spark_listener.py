@@ -32,7 +32,7 @@ PROGRESS = {
         {
             "description": "amqp",
             "startOffset": {"v": 2, "pos": {"a": 0, "b": 0}},
-            "endOffset": {"v": 2, "lost": {"a": 7}, "pos": {"a": 60, "b": 40}},
+            "endOffset": {"v": 2, "lost": {"a": 4}, "pos": {"a": 60, "b": 40}, "skipped": {"a": 3}},
             "latestOffset": {"v": 2, "pos": {"a": 100, "b": 40, "new": 5}},
             "numInputRows": 100,
             "inputRowsPerSecond": "NaN",

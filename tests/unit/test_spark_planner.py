@@ -15,6 +15,8 @@ from headrace.spark.options import read_options
 from headrace.spark.planner import DataLossError, Place, Planner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.spark.offsets import Range
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,6 +44,9 @@ class Streams:
     def measure(self, piece: Range, octets_max: int | None) -> Measured:
         count = len(piece) if octets_max is None else max(1, octets_max // 100)
         return Measured(100 * min(count, len(piece)), piece.first + min(count, len(piece)))
+
+    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
+        return {}
 
 
 class Clock:

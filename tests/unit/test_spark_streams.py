@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,8 +14,12 @@ from headrace.client.blocking_pipeline import Requests
 from headrace.spark.kinds import OptionError
 from headrace.spark.offsets import OffsetError
 from headrace.spark.planner import DataLossError
+from headrace.spark.stream import StreamReader
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import InputPartition
 
 COLUMNS = ("stream", "offset", "body")
 STREAM = {"x-queue-type": "stream"}
@@ -177,6 +182,35 @@ def test_a_gap_is_named_or_counted(
     last = run.checkpoint.offsets[max(run.checkpoint.offsets)]
     assert f'"lost": {{"gap": {first - 1}}}' in last
     assert query.reader.reportLatestOffset() is not None
+
+
+def test_a_gap_that_opens_under_a_task_is_counted(
+    broker: LocalBroker,
+    connection: blocking.Connection,
+    publish: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once, however often the task runs; also after the last batch, and after a restart."""
+    limits = {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 5_000}
+    publish("under", *[Message(b"old")] * 50, **limits)
+    plan = StreamReader.partitions
+
+    def overtaken(reader: StreamReader, *planned: dict[str, Any]) -> list[InputPartition]:
+        publish("under", *[Message(bytes(1000))] * 50, **limits)
+        return plan(reader, *planned)
+
+    run = Run(broker, stream="under", failOnDataLoss="false")
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamReader, "partitions", overtaken)
+        assert run.query().step()
+    run.checkpoint.forget_commit()
+    run.query().available_now()
+    first = connection.stream("under").first_offset()
+    assert first > 50
+    assert [offset for _, offset in run.read()] == list(range(first, 100))
+    last = json.loads(run.checkpoint.offsets[max(run.checkpoint.offsets)])
+    assert (last["lost"], last["skipped"]) == ({"under": first - 50}, {"under": 50})
+    assert run.query().available_now() == 0
 
 
 def test_a_lost_commit_log_repeats_the_batch(

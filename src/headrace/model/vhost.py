@@ -59,6 +59,7 @@ from headrace.model.exchange import (
     new_exchange,
 )
 from headrace.model.facts import Facts
+from headrace.model.gaps import Gaps
 from headrace.model.groups import Groups
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
@@ -146,6 +147,7 @@ class VirtualHost:
         self.facts = Facts(store)
         self.leases = Leases(self)
         self.groups = Groups(self.facts)
+        self.gaps = Gaps(self.facts)
         #: Called with each connection or session that is gone, and the time.
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
         self.publishers = Publishers(self.facts, tally)
@@ -914,6 +916,7 @@ class VirtualHost:
         self._leave_unused(sources)
         if isinstance(queue, Stream):
             self.groups.forget(queue)
+            self.gaps.forget(queue)
         count = queue.destroy()
         if queue.durable and not queue.is_hidden:
             self.leases.queue_gone(queue)

@@ -193,7 +193,11 @@ def report_of(progress: StreamingQueryProgress) -> Report:
     lag: dict[str, int] = {}
     lost: dict[str, int] = {}
     for source in progress.sources:
-        for found, total in ((lag_of(source), lag), (_positions(source.endOffset, "lost"), lost)):
+        for found, total in (
+            (lag_of(source), lag),
+            (_positions(source.endOffset, "lost"), lost),
+            (_positions(source.endOffset, "skipped"), lost),
+        ):
             for stream, records in found.items():
                 total[stream] = total.get(stream, 0) + records
     written = progress.sink.numOutputRows

@@ -16,11 +16,14 @@ then is that one acknowledged. Nothing else is in it, no address and no secret.
 of the first batch with a stream: Spark does not log the initial offset, and asks for it again when
 it replays that batch after a crash. By then "latest" is somewhere else; the end of the batch, which
 is logged, remembers what it was. And so it is when retention dropped records before they were
-read: `lost` counts them over the whole life of the query.
+read: `lost` counts them over the whole life of the query. `skipped` counts, in the same way, those
+that were dropped when their batch was planned already, before its tasks came to them; the tasks
+tell the broker.
 
-`owner` is the name under which the query has its group: whoever has the checkpoint is the query,
-and gets its group back after a restart. Of a queue, `pos` and `from` have numbers of leased
-messages under the queue's name, and `ids` the identity of the lease.
+`owner` is the name under which the query has its group, and under which its tasks tell of gaps:
+whoever has the checkpoint is the query, and gets its group back after a restart. Of a queue, `pos`
+and `from` have numbers of leased messages under the queue's name, and `ids` the identity of the
+lease.
 
 Format 1 had neither `broker`, `ids` nor `lost`; it is read, and the next batch is of format 2.
 """
@@ -65,6 +68,7 @@ class Offset:
     broker: str | None = None
     ids: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
     owner: str = ""
 
     def begun(self) -> dict[str, int]:
@@ -86,6 +90,8 @@ class Offset:
         if self.owner:
             offset["owner"] = self.owner
         offset["pos"] = dict(sorted(self.positions.items()))
+        if self.skipped:
+            offset["skipped"] = dict(sorted(self.skipped.items()))
         return offset
 
     @classmethod
@@ -105,10 +111,13 @@ class Offset:
             raise OffsetError("the checkpoint has an offset with a malformed epoch or broker")
         positions, *others = (
             _numbers(offset.get(key, missing))
-            for key, missing in (("pos", None), ("from", {}), ("ids", {}), ("lost", {}))
+            for key, missing in (
+                *(("pos", None), ("from", {}), ("ids", {}), ("lost", {})),
+                ("skipped", {}),
+            )
         )
-        origin, ids, lost = others
-        return cls(positions, origin, epoch, broker, ids, lost, owner)
+        origin, ids, lost, skipped = others
+        return cls(positions, origin, epoch, broker, ids, lost, skipped, owner)
 
 
 def first_of(start: Offset, end: Offset) -> dict[str, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -62,6 +62,9 @@ class Broker(Protocol):
 
     def measure(self, piece: Range, octets_max: int | None) -> Measured:
         """As `limits.Measure`."""
+
+    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
+        """How many records of streams the tasks of a reader found gone."""
 
 
 class Keeper(Protocol):
@@ -135,6 +138,8 @@ class Planner:
         self._kept: dict[str, int] = {}  # and how far that is, in each stream where it has it.
         self._target: dict[str, Place] | None = None
         self._waiting_since: float | None = None  # For records, as there are too few.
+        self._begun: Mapping[str, int] | None = None  # Where the batch begins that is at work.
+        self._counted = False  # What its tasks found gone.
 
     def initial(self) -> Offset:
         """Where a query without checkpoint begins: with a group, where it began at first.
@@ -146,14 +151,15 @@ class Planner:
         ids = _ids(places)
         start = positions(self._broker, self.options.starting, places)
         if self._keeper is None:
-            return Offset(start, start, 0, self._broker.identity(), ids)
+            owner = "" if self.options.fail_on_data_loss else uuid.uuid4().hex
+            return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
         remembered = self._keeper.begin(start, ids) if start else {}
         wanted = self.options.starting.of(tuple(places))
         for stream, at in wanted.items():
             if at is Edge.LATEST:
                 start[stream] = min(remembered[stream], start[stream])
         owner = uuid.uuid4().hex
-        return Offset(start, start, 0, self._broker.identity(), ids, {}, owner)
+        return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
 
     def aim(self) -> None:
         """From now on what is there now is all that there is to read."""
@@ -175,7 +181,12 @@ class Planner:
         self._check_identity(before, places)
         if self._keeper is not None:
             before = self._joined(before, places)
+        told = before.skipped
+        if not self.options.fail_on_data_loss:
+            before = self._with_skipped(before, places)
         end = self._end(before, places, unlimited=unlimited)
+        if end is None and before.skipped != told:
+            return replace(before, epoch=before.epoch + 1, origin=before.begun())
         if end is None and any(
             self._kept.get(stream, at) < at for stream, at in before.positions.items()
         ):
@@ -230,8 +241,25 @@ class Planner:
         if end == before.positions:
             return None
         self._waiting_since = None
+        self._begun, self._counted = first, False
         origin = {stream: at for stream, at in start.origin.items() if stream in end}
         return replace(start, positions=end, origin=origin, ids=_ids(places))
+
+    def _with_skipped(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+        """Count what the tasks of the last batch found gone, if that can be: a batch has ended."""
+        owner = before.owner or uuid.uuid4().hex
+        before = replace(before, owner=owner)
+        begun, counted = self._begun, self._counted
+        self._counted = True
+        if counted or (
+            begun is not None
+            and all(
+                place.first <= begun.get(stream, place.first) for stream, place in places.items()
+            )
+        ):
+            return before
+        found = self._broker.skipped(owner, places)
+        return replace(before, skipped={**before.skipped, **found})
 
     def _start(self, before: Offset, places: Mapping[str, Place]) -> Offset:
         """Where the batch begins: `origin` has the streams that do not go on where they stood."""

@@ -88,7 +88,8 @@ class QueuePlanner:
             self._become(owner)
             state = self._state
         start = {self.options.queue: state.settled}
-        return Offset(start, start, 0, state.broker, {self.options.queue: state.id}, {}, owner)
+        ids = {self.options.queue: state.id}
+        return Offset(start, start, 0, state.broker, ids, owner=owner)
 
     def aim(self) -> None:
         """What is there when the first batch is planned is all that there is to read."""

@@ -30,7 +30,7 @@ class RangePartition(InputPartition):
     def __init__(self, piece: Range | None) -> None:
         super().__init__(piece)
         self.piece = piece
-        self.owner = ""  # Of the lease that the range is of.
+        self.owner = ""  # The query, as the broker knows it, if it does.
         self.judged = False  # Something of that lease is rejected in advance.
 
 
@@ -102,6 +102,7 @@ def read_partition(
         match_unfiltered=options.match_unfiltered,
         reconnect_timeout_s=options.reconnect_timeout_s,
         browse=browse,
+        reader=partition.owner,
         spooled=bool(options.spool_directory),
     )
     piece = partition.piece

@@ -14,6 +14,7 @@ from headrace.client.errors import (
     NotFound,
     OffsetGone,
 )
+from headrace.client.requests import RequestRefused
 from headrace.spark import spool
 from headrace.spark.arrow import batches
 from headrace.spark.links import Purpose, patiently, requests
@@ -47,6 +48,7 @@ class Reading:
     match_unfiltered: bool = False
     reconnect_timeout_s: float = 60.0
     browse: bool = False  # An ordinary queue is looked at, whose positions are the offsets.
+    reader: str = ""  # In whose name records that are gone are counted at the broker, if any.
     spooled: bool = False  # Not streams but spools; see headrace.spark.spool.
 
 
@@ -137,7 +139,23 @@ def _skip(reading: Reading, piece: Range, at: int) -> int:
             f"{lost}; set option 'failOnDataLoss' to 'false' to go on without them"
         ) from None
     log.warning("%s; going on without %d records", lost, first - at)
+    if reading.reader and first > at:
+        _note(reading, piece.stream, at, first)
     return first
+
+
+def _note(reading: Reading, stream: str, first: int, last: int) -> None:
+    """Have records that are gone counted; the log has them in any case."""
+
+    def ask(connection: blocking.Connection) -> None:
+        if isinstance(connection.server_properties.get("headrace_id"), str):
+            asked = requests(connection)
+            asked.ask("gap.note", stream=stream, reader=reading.reader, first=first, last=last)
+
+    try:
+        patiently(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    except RequestRefused as refused:
+        log.warning("stream %r: what is lost is not counted: %s", stream, refused)
 
 
 def missing(stream: str) -> StreamMissingError:

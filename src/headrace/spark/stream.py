@@ -136,7 +136,10 @@ class StreamReader(MicroBatchReader):
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
-        return list(plan(self.options, ranges(first, last.positions)))
+        planned = plan(self.options, ranges(first, last.positions))
+        for partition in planned:
+            partition.owner = last.owner
+        return list(planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches, in the process of its task."""

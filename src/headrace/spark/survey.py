@@ -97,6 +97,14 @@ class Survey:
         )
         return Measured(answer["octets"], max(answer["next"], piece.first + 1))
 
+    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
+        """How many records of streams the tasks of a reader found gone; without those of none."""
+        found: dict[str, int] = {}
+        if self.identity():
+            for some in _chunks(streams):
+                found |= self.ask("gap.count", reader=reader, streams=some)["records"]
+        return found
+
     def ask(self, what: str, **fields: Any) -> dict[str, Any]:
         """Send a request to the broker; RequestRefused when it refuses."""
         return patiently(

@@ -8,6 +8,7 @@ them all. Users need permissions on what a request speaks of, none on this queue
 from typing import Any
 
 from headrace.gateway.service import (
+    gaps,
     groups,
     leases,
     publishers,
@@ -23,6 +24,7 @@ REQUEST_OCTETS_MAX = 1 << 20
 HANDLERS: dict[str, Handler] = {
     **groups.HANDLERS,
     **streams.HANDLERS,
+    **gaps.HANDLERS,
     **leases.HANDLERS,
     **super_streams.HANDLERS,
     **publishers.HANDLERS,
