@@ -94,23 +94,30 @@ def spark_class(home: Path, name: str, *arguments: str, **more: str) -> Process:
 
 
 class Cluster:
-    """A standalone cluster on loopback: a master and two workers of one core each."""
+    """A standalone cluster on loopback: a master and two workers of one core each.
 
-    def __init__(self, home: Path) -> None:
+    The workers are on `hosts`, addresses of this machine: Spark does not speculate on the host
+    where the slow task runs.
+    """
+
+    def __init__(self, home: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -> None:
         self.home = home
         package = "org.apache.spark.deploy"
-        address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        ports = ("--port", "0", "--webui-port", "0")
+        address = ("--host", "127.0.0.1", *ports)
         self.master = spark_class(home, "master", f"{package}.master.Master", *address)
         self.workers: dict[str, Process] = {}
         try:
             self.url = self.master.said(r"Starting Spark master at (spark://[0-9.:]+)")
-            for name in ("one", "two"):
+            for name, host in zip(("one", "two"), hosts, strict=True):
                 (home / name).mkdir()
                 self.workers[name] = spark_class(
                     home,
                     f"worker-{name}",
                     f"{package}.worker.Worker",
-                    *(*address, "-c", "1", "-m", "800m", "-d", str(home / name), self.url),
+                    *("--host", host, *ports, "-c", "1", "-m", "800m"),
+                    *("-d", str(home / name), self.url),
+                    SPARK_LOCAL_IP=host,
                 )
             for worker in self.workers.values():
                 worker.said("Successfully registered with master")
