@@ -35,6 +35,7 @@ VICTIMS: Final = ("driver", "worker", "broker", "executor")
 MOVES_S: Final = 300.0  # How long the target may stand still before that is a failure.
 PAUSE_S: Final = (0.05, 2.0)  # Between signs of life and the next kill.
 PUBLISHED_AT_ONCE: Final = 200
+AMID: Final = 0.2  # So often the next kill does not wait until the last one is got over.
 BACKLOG_MAX: Final = 6_000  # Published and not yet seen in the target.
 LOCAL: Final = "local[2,8]"
 CLUSTER: Final = "local-cluster[2,1,600]"
@@ -120,7 +121,9 @@ class SparkSoak:
             publisher.start()
             try:
                 for round_ in range(kills):
-                    self._wait_until_it_moves(publisher)
+                    if victims or round_ == 0 or self.random.random() >= AMID:
+                        self._wait_until_it_moves(publisher)
+                    self._keep_running()
                     time.sleep(self.random.uniform(*PAUSE_S))
                     chosen = victims[round_ % len(victims)] if victims else None
                     self._kill(chosen or self.random.choice(self.victims))
@@ -154,22 +157,21 @@ class SparkSoak:
             return connection.stream("soak.from").last_offset()
 
     def _wait_until_it_moves(self, publisher: Publisher, upto: int | None = None) -> None:
-        """Until the target has grown, or has `upto` messages; start again what has ended."""
+        """Until the target has grown from now on, or has `upto` messages; start what has ended."""
         deadline = time.monotonic() + MOVES_S
-        before = publisher.seen
+        before: int | None = None  # What the target has now: not known yet.
         while True:
-            if self._child is None or self._child.poll() is not None:
-                self._start()
+            self._keep_running()
             try:
                 with blocking.connect(self.broker.url, reconnect=None) as connection:
                     publisher.seen = connection.stream("soak.to").last_offset()
+                before = publisher.seen if before is None else before
             except (ClientError, OSError):
                 pass  # The broker is just coming back.
-            if upto is None and publisher.seen > before:
+            moved = before is not None and publisher.seen > before
+            if publisher.seen >= upto if upto is not None else moved:
                 return
-            if upto is not None and publisher.seen >= upto:
-                return
-            if publisher.seen > before:
+            if moved:
                 before, deadline = publisher.seen, time.monotonic() + MOVES_S
             if time.monotonic() > deadline:
                 raise SoakError(
@@ -179,6 +181,11 @@ class SparkSoak:
             time.sleep(0.1)
 
     # --- The query's process ------------------------------------------------------------------
+
+    def _keep_running(self) -> None:
+        """Start the query if it has ended."""
+        if self._child is None or self._child.poll() is not None:
+            self._start()
 
     def _start(self) -> None:
         asked = {
@@ -211,16 +218,20 @@ class SparkSoak:
 
     def _kill(self, victim: str) -> None:
         self.say(f"killing {victim}")
-        self.kills[victim] += 1
+        killed = True
         if victim == "driver":
             self._kill_driver()
         elif victim == "broker":
             self.broker.kill()
             self.broker.start()
         elif victim == "worker":
-            self._kill_one(lambda line: "pyspark.daemon" in line or "pyspark/daemon" in line)
+            killed = self._kill_one(lambda line: "pyspark.daemon" in line)
         else:
-            self._kill_one(lambda line: "CoarseGrainedExecutorBackend" in line)
+            killed = self._kill_one(lambda line: "CoarseGrainedExecutorBackend" in line)
+        if killed:
+            self.kills[victim] += 1
+        else:
+            self.say(f"there is no {victim} just now")
 
     def _kill_driver(self) -> None:
         """The driver with all that it started on this machine."""
@@ -241,10 +252,13 @@ class SparkSoak:
         if child.stdin is not None:
             child.stdin.close()
 
-    def _kill_one(self, wanted: Callable[[str], bool]) -> None:
-        """One process with such a command line; rather a forked worker than the one it is from."""
+    def _kill_one(self, wanted: Callable[[str], bool]) -> bool:
+        """One process with such a command line; rather a forked worker than the one it is from.
+
+        Tell whether there was one.
+        """
         if self._child is None:
-            return
+            return False
         try:
             found = [
                 process
@@ -255,8 +269,9 @@ class SparkSoak:
             forked = [process for process in found if process.ppid() in parents]
             if found:
                 self.random.choice(forked or found).kill()
+            return bool(found)
         except psutil.Error:
-            pass  # It ended by itself just now.
+            return False  # It ended by itself just now.
 
 
 @click.command("soak-spark")
