@@ -779,6 +779,8 @@ class Journal(Store):
             if segment.handle >= 0:
                 self.disk.close(segment.handle)
                 segment.handle = -1
+            if segment in self.open_handles:  # Its index goes with it.
+                self.open_handles.remove(segment)
             self.writer.submit(Retire(self, segment))
 
     def close_handles(self) -> None:
