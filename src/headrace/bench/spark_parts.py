@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.bench.link import BenchError
 from headrace.bench.spark_fill import Filler, declare, declare_stream, fill, fill_stream, remove
 from headrace.bench.spark_usage import MIB, Meter, Spent
+from headrace.client import blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,6 +173,7 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
         .start()
     )
     samples: list[tuple[float, Spent, int]] = []
+    resident: dict[int, dict[str, int]] = {}  # After so many minutes.
     began = time.monotonic()
     try:
         while (passed := time.monotonic() - began) < minutes * 60:
@@ -179,17 +181,25 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
             if query.exception() is not None or not query.isActive:
                 raise RuntimeError(f"the query failed: {query.exception()}")
             samples.append((passed, stage.meter.spent(), _heap(stage)))
-            stage.say(f"memory: {passed / 60:.1f} of {minutes:g} minutes")
+            minute = int((time.monotonic() - began) // 60)
+            if minute not in resident:
+                resident[minute] = samples[-1][1].resident_mib
+                told = ", ".join(f"{what} {mib} MiB" for what, mib in resident[minute].items())
+                stage.say(f"memory after {minute} of {minutes:g} minutes: {told}")
     finally:
         stop.set()
         query.stop()
         filling.join()
+    with blocking.connect(stage.url) as connection:
+        rows_through = connection.stream("bench.to").last_offset()
     for name in ("bench.from", "bench.to"):
         remove(stage.settings, name)
     return [
         _growth("jvm_heap", [heap / MIB for _, _, heap in samples]),
         _growth("workers", [spent.workers_octets / MIB for _, spent, _ in samples]),
+        _growth("driver", [spent.driver_octets / MIB for _, spent, _ in samples]),
         _growth("broker", [spent.broker_octets / MIB for _, spent, _ in samples]),
+        Figure("memory_rows", rows_through, "rows", details={"resident_mib": resident}),
     ]
 
 

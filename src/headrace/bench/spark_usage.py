@@ -21,6 +21,17 @@ class Spent:
     broker_octets: int
     jvm_octets: int
     workers_octets: int
+    driver_octets: int  # Of this process, the driver's Python.
+
+    @property
+    def resident_mib(self) -> dict[str, int]:
+        """What is resident of each, in MiB."""
+        return {
+            "jvm": self.jvm_octets // MIB,
+            "driver": self.driver_octets // MIB,
+            "workers": self.workers_octets // MIB,
+            "broker": self.broker_octets // MIB,
+        }
 
     def per_row_us(self, before: Spent, rows: int) -> dict[str, float]:
         """Microseconds of a processor that each row cost since `before`."""
@@ -60,6 +71,7 @@ class Meter:
             broker_octets=_octets(self.broker),
             jvm_octets=sum(map(_octets, jvm)),
             workers_octets=sum(map(_octets, workers)),
+            driver_octets=_octets(psutil.Process(os.getpid())),
         )
 
 
