@@ -48,7 +48,7 @@ def main(master: str, uri: str, stream: str, queue: str, directory: str, records
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        batch = context.getLocalProperty("streaming.sql.batchId")
+        batch = str(context.getLocalProperty("streaming.sql.batchId"))
         rows = pa.Table.from_batches(batches).combine_chunks().to_batches()
         if context.partitionId() > 0 or not rows:
             yield from rows
