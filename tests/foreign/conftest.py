@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LIBRARY = Path("/usr/lib/rabbitmq/lib")
 START_S = 120.0
+STOP_S = 30.0
+HOST = "127.0.0.1"  # In the node's name too, so that no name has to be resolved.
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -41,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((HOST, 0)) as listener:
         return int(listener.getsockname()[1])
 
 
@@ -51,12 +53,18 @@ class RabbitMQ:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.port, self.epmd = free_port(), free_port()
+        self.mapper: subprocess.Popen[bytes] | None = None
         (directory / "plugins").write_text("[].\n")
+        (directory / "environment").write_text("")  # Not what /etc/rabbitmq has for the service.
+        (directory / "rabbitmq.conf").write_text("disk_free_limit.absolute = 1MB\n")
         self.environment = {
             **os.environ,
             "HOME": str(directory),
-            "RABBITMQ_NODENAME": f"headrace-{self.port}@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "environment"),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            "RABBITMQ_USE_LONGNAME": "true",
+            "RABBITMQ_NODENAME": f"headrace-{self.port}@{HOST}",
+            "RABBITMQ_NODE_IP_ADDRESS": HOST,
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
@@ -64,19 +72,32 @@ class RabbitMQ:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1",
             "ERL_EPMD_PORT": str(self.epmd),
+            "ERL_EPMD_ADDRESS": HOST,
         }
-        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
+        self.url = f"amqp://guest:guest@{HOST}:{self.port}/"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it and wait until it serves."""
         found = sorted(LIBRARY.glob("rabbitmq_server-*/sbin/rabbitmq-server"))
         assert found, "RabbitMQ is not installed; `make interop` does it"
-        log = (self.directory / "console.log").open("ab")
-        self.process = subprocess.Popen(
-            [found[-1]], env=self.environment, stdout=log, stderr=log, start_new_session=True
-        )
-        log.close()
+        with (self.directory / "console.log").open("ab") as log:
+            if self.mapper is None:  # Our own child: one that Erlang starts would stay behind.
+                self.mapper = subprocess.Popen(
+                    ["epmd", "-port", str(self.epmd)],
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            self.process = subprocess.Popen(
+                [found[-1]],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         until = time.monotonic() + START_S
         while True:
             try:
@@ -89,16 +110,28 @@ class RabbitMQ:
                 time.sleep(0.25)
 
     def stop(self) -> None:
-        """End it."""
-        if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGTERM)
-            self.process.wait(60)
-            self.process = None
+        """End it, by force if it does not within STOP_S."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(STOP_S)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)  # And what it leaves behind.
+            except ProcessLookupError:
+                pass
+            process.wait()
 
     def close(self) -> None:
         """End it and its port mapper."""
         self.stop()
-        subprocess.run(["epmd", "-port", str(self.epmd), "-kill"], check=False, capture_output=True)
+        if self.mapper is not None:
+            self.mapper.kill()
+            self.mapper.wait()
 
 
 @pytest.fixture(scope="session")
