@@ -127,11 +127,19 @@ class Speaker:
         """Declare a queue."""
         raise NotImplementedError
 
-    def declare_exchange(self, name: str, kind: str, alternate: str | None = None) -> None:
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        alternate: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
         """Declare an exchange."""
         raise NotImplementedError
 
-    def bind(self, queue: str, exchange: str, key: str) -> None:
+    def bind(
+        self, queue: str, exchange: str, key: str, arguments: dict[str, Any] | None = None
+    ) -> None:
         raise NotImplementedError
 
     def differs(self, queue: str) -> bool:
@@ -186,13 +194,26 @@ class Basic(Speaker):
         method = QueueDeclare(queue=name, durable=True, arguments=arguments or {})
         self.client.call(method, QueueDeclareOk)
 
-    def declare_exchange(self, name: str, kind: str, alternate: str | None = None) -> None:
-        arguments: dict[str, Any] = {} if alternate is None else {"alternate-exchange": alternate}
-        method = ExchangeDeclare(exchange=name, type=kind, durable=True, arguments=arguments)
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        alternate: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
+        given = dict(arguments or {})
+        if alternate is not None:
+            given["alternate-exchange"] = alternate
+        method = ExchangeDeclare(exchange=name, type=kind, durable=True, arguments=given)
         self.client.call(method, ExchangeDeclareOk)
 
-    def bind(self, queue: str, exchange: str, key: str) -> None:
-        self.client.call(QueueBind(queue=queue, exchange=exchange, routing_key=key), QueueBindOk)
+    def bind(
+        self, queue: str, exchange: str, key: str, arguments: dict[str, Any] | None = None
+    ) -> None:
+        method = QueueBind(
+            queue=queue, exchange=exchange, routing_key=key, arguments=arguments or {}
+        )
+        self.client.call(method, QueueBindOk)
 
     def differs(self, queue: str) -> bool:
         arguments: dict[str, Any] = {"x-max-length": 6}
@@ -472,13 +493,29 @@ class Sessions(Speaker):
     def declare(self, name: str, arguments: dict[str, Any] | None = None) -> None:
         self.call(QueueDeclare010(queue=name, durable=True, arguments=arguments or None))
 
-    def declare_exchange(self, name: str, kind: str, alternate: str | None = None) -> None:
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        alternate: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
         self.call(
-            ExchangeDeclare010(exchange=name, type=kind, durable=True, alternate_exchange=alternate)
+            ExchangeDeclare010(
+                exchange=name,
+                type=kind,
+                durable=True,
+                alternate_exchange=alternate,
+                arguments=arguments,
+            )
         )
 
-    def bind(self, queue: str, exchange: str, key: str) -> None:
-        self.call(ExchangeBind(queue=queue, exchange=exchange, binding_key=key))
+    def bind(
+        self, queue: str, exchange: str, key: str, arguments: dict[str, Any] | None = None
+    ) -> None:
+        self.call(
+            ExchangeBind(queue=queue, exchange=exchange, binding_key=key, arguments=arguments)
+        )
 
     def differs(self, queue: str) -> bool:
         arguments: dict[str, Any] = {"x-max-length": 6}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.model.binding import Binding, canonical
 from headrace.model.errors import CommandInvalid, InvalidArgument
-from headrace.model.exchange import FanoutExchange, HeadersExchange, matches, new_exchange
+from headrace.model.exchange import FanoutExchange, HeadersExchange, matches
+from headrace.model.exchange_types import new_exchange
 
 
 def reached(exchange: Any, key: str = "", headers: dict[str, Any] | None = None) -> list[str]:

@@ -40,6 +40,7 @@ from headrace.model.errors import (
     ResourceLocked,
 )
 from headrace.model.events import Events
+from headrace.model.exchange_hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.ports import Store
 from headrace.model.tally import Tally
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
@@ -47,6 +48,7 @@ from headrace.protocol.connection_0_x import State
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import BufferPool
 from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +108,30 @@ class Access(Protocol):
 
     def vhost_exists(self, name: str) -> bool:
         """Tell whether there is such a virtual host."""
+
+
+class ContentHeaders:
+    """The headers of a message, decoded when an exchange asks for them."""
+
+    def __init__(self, version: Version, payload: bytes) -> None:
+        """``payload`` is that of its header frame."""
+        self._version = version
+        self._payload = payload
+        self._read: Any = None
+
+    def __call__(self) -> Mapping[str, Any]:
+        headers: Mapping[str, Any] = self._properties().headers or {}
+        return headers
+
+    def properties(self) -> dict[str, Any]:
+        """Return the properties by which exchanges can route."""
+        read = self._properties()
+        return {name: getattr(read, name, None) for name in HASHED_PROPERTIES}
+
+    def _properties(self) -> Any:
+        if self._read is None:
+            self._read = decode_content_header(self._version, self._payload)[2]
+        return self._read
 
 
 class Context:
@@ -258,12 +284,7 @@ class Context:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
         vhost = connection.vhost
         control_basic.check_access(connection, "write", "exchange", exchange or "amq.default")
-        version = connection.version
-
-        def headers() -> dict[str, Any]:
-            properties: Any = decode_content_header(version, payload)[2]
-            return properties.headers or {}
-
+        headers = ContentHeaders(connection.version, payload)
         generation = self.tally.generation
         try:
             vhost.check_publishable(exchange)

@@ -195,8 +195,6 @@ _NOT_STREAM = frozenset(
     }
 )
 
-EXCHANGE_ARGUMENTS: tuple[str, ...] = ("alternate-exchange",)
-
 
 def queue_type(arguments: Mapping[str, Any]) -> str:
     """The type of a queue with these arguments."""
@@ -218,14 +216,6 @@ def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
             raise InvalidArgument(
                 f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
             )
-
-
-def check_alternate(arguments: Mapping[str, Any], what: str) -> None:
-    """Refuse an alternate exchange that is not a name."""
-    if "alternate-exchange" in arguments:
-        wrong = _string(arguments["alternate-exchange"], arguments)
-        if wrong is not None:
-            raise InvalidArgument(f"invalid arg 'alternate-exchange' for {what}: {wrong}")
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.model.arguments import EXCHANGE_ARGUMENTS, type_name
+from headrace.model.arguments import Check, type_name
 from headrace.model.binding import (
     Binding,
     Destination,
@@ -20,24 +20,34 @@ from headrace.model.binding import (
     drop,
     hold,
 )
-from headrace.model.errors import CommandInvalid, InvalidArgument, PreconditionFailed
+from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.model.exchange_arguments import anything, string
 from headrace.model.murmur import murmur3_32
 from headrace.model.topic import TopicTrie
 
+# Gives the headers of a message; it may have a method ``properties``, which gives message_id,
+# correlation_id and timestamp as far as the message has them.
 Headers = Callable[[], Mapping[str, Any]]
 
 ALTERNATE = "alternate-exchange"
+X_ALTERNATE = "x-alternate-exchange"  # The same, as others call it.
+ALTERNATES = (ALTERNATE, X_ALTERNATE)
 X_MATCH = "x-match"
+SUPER_STREAM = "x-super-stream"  # The argument of a direct exchange.
 PARTITION_BY = "x-partition-by"  # hash or key.
 PARTITION_ORDER = "x-stream-partition-order"  # The argument of a binding.
 _UNORDERED = 1 << 64
+
+# Arguments that exchanges of all types understand.
+COMMON_ARGUMENTS: Mapping[str, Check] = {ALTERNATE: string, X_ALTERNATE: string}
 
 
 class Exchange:
     """What all types have in common."""
 
     type = ""
-    compared = EXCHANGE_ARGUMENTS  # Arguments that a second declaration must repeat.
+    arguments_known = COMMON_ARGUMENTS  # A second declaration must repeat them.
+    hints: tuple[str, ...] = ()  # Arguments that are understood, and change nothing.
     cacheable = True  # A route depends on exchange and routing key alone.
 
     def __init__(
@@ -54,7 +64,7 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments: dict[str, Any] = dict(arguments or {})
-        alternate = self.arguments.get(ALTERNATE)
+        alternate = self.arguments.get(ALTERNATE, self.arguments.get(X_ALTERNATE))
         self.alternate = alternate if isinstance(alternate, str) else None
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
         self.deleted = False
@@ -62,6 +72,18 @@ class Exchange:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} bindings={len(self.bindings)}>"
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], what: str) -> None:
+        """Refuse arguments that this type understands, with wrong values.
+
+        ``what`` names the exchange in the text.
+        """
+        for name, check in cls.arguments_known.items():
+            if name in arguments:
+                wrong = check(arguments[name], arguments)
+                if wrong is not None:
+                    raise InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
 
     def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
         """Refuse a binding that this type cannot understand."""
@@ -100,6 +122,7 @@ class DirectExchange(Exchange):
     """The routing key equals that of the binding."""
 
     type = "direct"
+    hints = (SUPER_STREAM,)
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -235,14 +258,14 @@ class SuperStreamExchange(Exchange):
     """
 
     type = "x-super-stream"
-    compared = (
-        *EXCHANGE_ARGUMENTS,
-        "x-partitions",
-        PARTITION_BY,
-        "x-max-length-bytes",
-        "x-max-age",
-        "x-stream-max-segment-size-bytes",
-    )
+    arguments_known: Mapping[str, Check] = {
+        **COMMON_ARGUMENTS,
+        "x-partitions": anything,  # See model/super_stream.py.
+        PARTITION_BY: anything,
+        "x-max-length-bytes": anything,
+        "x-max-age": anything,
+        "x-stream-max-segment-size-bytes": anything,
+    }
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -306,27 +329,3 @@ class DefaultExchange(Exchange):
 
     def _forget(self, binding: Binding) -> None:
         raise AssertionError("the default exchange has no bindings of its own")
-
-
-TYPES: dict[str, type[Exchange]] = {
-    kind.type: kind
-    for kind in (
-        DirectExchange,
-        FanoutExchange,
-        TopicExchange,
-        HeadersExchange,
-        SuperStreamExchange,
-    )
-}
-
-
-def new_exchange(type_: str, name: str, **properties: Any) -> Exchange:
-    """Return an exchange of the type.
-
-    Raises:
-        CommandInvalid: there is no such type.
-    """
-    kind = TYPES.get(type_)
-    if kind is None:
-        raise CommandInvalid(f"unknown exchange type '{type_}'")
-    return kind(name, **properties)

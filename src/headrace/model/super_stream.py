@@ -17,6 +17,7 @@ from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange import (
     PARTITION_BY,
     PARTITION_ORDER,
+    SUPER_STREAM,
     Exchange,
     SuperStreamExchange,
     order_of,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost import VirtualHost
 
 PARTITIONS = "x-partitions"
-LAYOUT = "x-super-stream"  # The argument of a direct exchange.
+LAYOUT = SUPER_STREAM
 PARTITIONS_MAX = 1000
 STREAM_ARGUMENTS = ("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes")
 ARGUMENTS = (PARTITIONS, PARTITION_BY, *STREAM_ARGUMENTS)
@@ -120,12 +121,6 @@ def stream_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the partitions, from those of their exchange."""
     given = {name: arguments[name] for name in STREAM_ARGUMENTS if name in arguments}
     return {"x-queue-type": "stream", **given}
-
-
-def known_arguments(kind: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those arguments of a declaration that an exchange of a type understands."""
-    known = ARGUMENTS if kind == SuperStreamExchange.type else (LAYOUT,) * (kind == "direct")
-    return {name: value for name, value in arguments.items() if name in known}
 
 
 def _is_count(count: Any) -> bool:

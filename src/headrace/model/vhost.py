@@ -20,7 +20,6 @@ from headrace.model.arguments import (
     QUEUE_ARGUMENTS,
     assert_same_arguments,
     assert_same_field,
-    check_alternate,
     check_queue_arguments,
     queue_type,
 )
@@ -56,8 +55,8 @@ from headrace.model.exchange import (
     Exchange,
     Headers,
     SuperStreamExchange,
-    new_exchange,
 )
+from headrace.model.exchange_types import exchange_type, new_exchange
 from headrace.model.facts import Facts
 from headrace.model.gaps import Gaps
 from headrace.model.groups import Groups
@@ -239,7 +238,7 @@ class VirtualHost:
         what = self._exchange(name)
         if existing is None:
             self._check_name("exchange", name)
-            check_alternate(arguments, what)
+            exchange_type(kind).check_arguments(arguments, what)
             exchange = new_exchange(
                 kind,
                 name,
@@ -261,7 +260,7 @@ class VirtualHost:
             if self.events.heard:
                 self.events.tell("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
-        new_exchange(kind, name)  # Refuses unknown types.
+        exchange_type(kind)  # Refuses unknown types.
         if sticky:
             if existing.type != kind:
                 raise NotAllowed(f"{what} is of type '{existing.type}', not '{kind}'")
@@ -270,7 +269,7 @@ class VirtualHost:
         assert_same_field(existing.durable, durable, "durable", what)
         assert_same_field(existing.auto_delete, auto_delete, "auto_delete", what)
         assert_same_field(existing.internal, internal, "internal", what)
-        assert_same_arguments(existing.arguments, arguments, existing.compared, what)
+        assert_same_arguments(existing.arguments, arguments, existing.arguments_known, what)
         return existing
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:

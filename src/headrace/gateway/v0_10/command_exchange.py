@@ -11,7 +11,8 @@ from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model import super_stream
 from headrace.model.binding import QUEUE, Binding, canonical
 from headrace.model.errors import ModelError
-from headrace.model.exchange import PARTITION_ORDER, TYPES, HeadersExchange
+from headrace.model.exchange import ALTERNATES, PARTITION_ORDER, HeadersExchange
+from headrace.model.exchange_types import TYPES, known_arguments
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeBound,
@@ -109,7 +110,9 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
             "exchange",
         )
     arguments = plain(command.arguments or {})
-    known = super_stream.known_arguments(kind, arguments)
+    known = known_arguments(kind, arguments)
+    for named_elsewhere in ALTERNATES:  # It is a field of the command.
+        known.pop(named_elsewhere, None)
     strange = {name: value for name, value in arguments.items() if name not in known}
     session.context.arguments.check_exchange(command, strange)
     if exchange is not None:

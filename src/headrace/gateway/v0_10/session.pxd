@@ -58,6 +58,7 @@ cdef class Session(Holder):
     cdef unsigned int priority
     cdef long long ttl_ms
     cdef long long deadline_ms
+    cdef unsigned long long timestamp_s
     cdef bint discards
     cdef bint immediate
     cdef public Batch batch

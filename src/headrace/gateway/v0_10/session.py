@@ -12,7 +12,6 @@ all of one read together, when the journal has passed them. Any other command cl
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import cython
@@ -33,7 +32,7 @@ if not cython.compiled:
 from headrace.gateway.numbered import ID_ENTRY, take_number_0_10
 from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.subscription import serial_distance
-from headrace.gateway.v0_10.transfer_header import application_headers
+from headrace.gateway.v0_10.transfer_header import TransferHeaders
 from headrace.model.errors import AccessRefused, ModelError, NotFound
 from headrace.protocol.codec_0_10 import (
     MessageAccept,
@@ -106,6 +105,7 @@ class Session(Holder):
         self.priority = 0
         self.ttl_ms = 0
         self.deadline_ms = 0
+        self.timestamp_s = 0  # When the client says that it sent it; 0 is not known.
         self.discards = False
         self.immediate = False
         # Completion.
@@ -204,6 +204,7 @@ class Session(Holder):
         self.priority = read.priority
         self.ttl_ms = read.ttl_ms if read.flags & 0x20 else -1
         self.deadline_ms = read.deadline_ms(now_ms)
+        self.timestamp_s = read.timestamp_s
         address = bytes((len(exchange),)) + exchange + bytes((len(key),)) + key
         self.address_len = len(address)
         self.delivered_header = read.write(exchange, now_ms)
@@ -233,7 +234,7 @@ class Session(Holder):
                 ) from None
             self.check_access("write", "exchange", name or "amq.default")
             self.vhost.check_publishable(name)
-            headers = partial(application_headers, rest)
+            headers = TransferHeaders(rest, self.timestamp_s)
             routed = self.vhost.route(name, routing_key, headers, alternates=1)
             route = Route(address, routed.queues, generation)
             if not routed.cacheable:

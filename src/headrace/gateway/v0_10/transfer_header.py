@@ -8,6 +8,8 @@ delivery can set ``redelivered`` in place; all else stays octet for octet, struc
 included.
 """
 
+from typing import Any
+
 import cython
 
 if not cython.compiled:
@@ -202,20 +204,39 @@ class TransferHeader:
         return 0
 
 
-def application_headers(rest: bytes) -> dict[str, object]:
-    """Return the application headers of encoded structs.
+class TransferHeaders:
+    """The application headers of encoded structs, decoded when an exchange asks for them."""
 
-    Raises:
-        ExecutionError: they are malformed.
-    """
-    try:
-        for struct in decode_headers(rest):
+    def __init__(self, rest: bytes, timestamp_s: int = 0) -> None:
+        self._rest = rest
+        self._timestamp_s = timestamp_s  # 0: it has none.
+        self._read: Any = None
+
+    def __call__(self) -> dict[str, object]:
+        for struct in self._structs():
             headers = getattr(struct, "application_headers", None)
             if headers is not None:
                 return dict(headers)
-    except MalformedError as error:
-        raise malformed(str(error)) from None
-    return {}
+        return {}
+
+    def properties(self) -> dict[str, object]:
+        """Return the properties by which exchanges can route."""
+        found: dict[str, object] = {"timestamp": self._timestamp_s or None}
+        for struct in self._structs():
+            if hasattr(struct, "application_headers"):
+                message_id = struct.message_id
+                found["message_id"] = None if message_id is None else str(message_id)
+                correlation_id = struct.correlation_id
+                found["correlation_id"] = correlation_id
+        return found
+
+    def _structs(self) -> Any:
+        if self._read is None:
+            try:
+                self._read = decode_headers(self._rest)
+            except MalformedError as error:
+                raise malformed(str(error)) from None
+        return self._read
 
 
 def skip8(d: bytes, at: int, end: int) -> int:

@@ -9,6 +9,7 @@ from headrace.gateway.v0_x import early
 from headrace.gateway.v0_x.control_basic import check_access
 from headrace.model import super_stream
 from headrace.model.binding import EXCHANGE
+from headrace.model.exchange import ALTERNATES
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
     ExchangeBindOk,
@@ -46,10 +47,10 @@ def declare(connection: Any, channel: Any, method: ExchangeDeclare) -> MethodBas
         check_any_access(connection, "exchange", name)
     else:
         check_access(connection, "configure", "exchange", name)
-        alternate = method.arguments.get("alternate-exchange")
-        if isinstance(alternate, str) and name not in connection.vhost.exchanges:
-            check_access(connection, "read", "exchange", name)
-            check_access(connection, "write", "exchange", alternate)
+        for alternate in [method.arguments.get(argument) for argument in ALTERNATES]:
+            if isinstance(alternate, str) and name not in connection.vhost.exchanges:
+                check_access(connection, "read", "exchange", name)
+                check_access(connection, "write", "exchange", alternate)
         for stream in super_stream.names(name, method.type, method.arguments):
             check_access(connection, "configure", "queue", stream)
             check_access(connection, "write", "queue", stream)
