@@ -54,9 +54,9 @@ def let_in(connection: Any, mechanism: str, response: bytes) -> None:
 class Rig:
     """The broker."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, store: Store | None = None, **options: Any) -> None:
         self.tally = Tally(now_ms=1_700_000_000_000)
-        self.store = Store()
+        self.store = store if store is not None else Store()
         self.agenda = Agenda()
         self.vhost = VirtualHost(
             "/",

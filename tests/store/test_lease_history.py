@@ -28,7 +28,7 @@ from headrace.protocol.connection_0_x import framed
 from headrace.spec.tables import V0_9_1
 from headrace.store.journal import Journal
 from headrace.store.lease_log import DiskLeaseLog
-from headrace.testing.disk import FaultyDisk
+from mortal import Dead, MortalDisk
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 GROUPS = ("one", "two")
@@ -36,29 +36,6 @@ READY, LEASED, DEAD, DONE = "ready", "leased", "dead", "done"
 MARK = b"\x00\xffnumber:"
 
 T = TypeVar("T")
-
-
-class Dead(BaseException):
-    """The process dies here."""
-
-
-class MortalDisk(FaultyDisk):
-    """A disk that takes the process down after so many writes and syncs."""
-
-    fuse = 1 << 60
-
-    def burn(self) -> None:
-        self.fuse -= 1
-        if self.fuse < 0:
-            raise Dead
-
-    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
-        self.burn()
-        return super().write_some(handle, pieces, at)
-
-    def sync(self, handle: int) -> None:
-        self.burn()
-        super().sync(handle)
 
 
 class Definitions(NoDefinitions):

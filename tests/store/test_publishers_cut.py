@@ -9,9 +9,8 @@ and sends everything again whose confirm it has not heard. HEADRACE_SEEDS=1000 t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,35 +35,15 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1
 from headrace.store.journal import Journal
 from headrace.store.stream_log import DiskStreamLog
-from headrace.testing.disk import FaultyDisk
+from mortal import Dead, MortalDisk
 from rig import Client, Everybody, Rig, let_in
+
+if TYPE_CHECKING:
+    from headrace.testing.disk import FaultyDisk
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 IDS = {"q": 1, "s": 2}
 STREAM = {"x-queue-type": "stream"}
-
-
-class Dead(BaseException):
-    """The process dies here."""
-
-
-class MortalDisk(FaultyDisk):
-    """A disk that takes the process down after so many writes and syncs."""
-
-    fuse = 1 << 60
-
-    def burn(self) -> None:
-        self.fuse -= 1
-        if self.fuse < 0:
-            raise Dead
-
-    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
-        self.burn()
-        return super().write_some(handle, pieces, at)
-
-    def sync(self, handle: int) -> None:
-        self.burn()
-        super().sync(handle)
 
 
 class Ids(NoDefinitions):

@@ -9,7 +9,7 @@ then hold each batch whole and once, in order. HEADRACE_SEEDS=1000 tries that ma
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.store.journal import Journal
 from headrace.store.stream_log import DiskStreamLog
-from headrace.testing.disk import FaultyDisk
+from mortal import Dead, MortalDisk
 
 if TYPE_CHECKING:
     from headrace.model.work import Work
@@ -34,29 +34,6 @@ SEEDS = int(os.environ.get("HEADRACE_SEEDS", "30"))
 HEAD = b"\x00\x01q\x00\x00"
 SINK = "sink"
 IDS = {"q": 1, "s": 2, "gone": 3}
-
-
-class Dead(BaseException):
-    """The process dies here."""
-
-
-class MortalDisk(FaultyDisk):
-    """A disk that takes the process down after so many writes and syncs."""
-
-    fuse = 1 << 60
-
-    def burn(self) -> None:
-        self.fuse -= 1
-        if self.fuse < 0:
-            raise Dead
-
-    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
-        self.burn()
-        return super().write_some(handle, pieces, at)
-
-    def sync(self, handle: int) -> None:
-        self.burn()
-        super().sync(handle)
 
 
 class Session:

@@ -8,7 +8,6 @@ and a comparison of what comes back with what was told. HEADRACE_SEEDS=1000 trie
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -16,35 +15,12 @@ import pytest
 from headrace.model.message import new_message
 from headrace.store.journal import Journal
 from headrace.store.stream_log import DiskStreamLog
-from headrace.testing.disk import FaultyDisk
+from mortal import Dead, MortalDisk
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "25"))
 QUEUE = 1
 STREAMS = (11, 12)
 HEAD = b"\x01e\x01k\x00\x00"
-
-
-class Dead(BaseException):
-    """The process dies here."""
-
-
-class MortalDisk(FaultyDisk):
-    """A disk that takes the process down after so many writes and syncs."""
-
-    fuse = 1 << 60
-
-    def burn(self) -> None:
-        self.fuse -= 1
-        if self.fuse < 0:
-            raise Dead
-
-    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
-        self.burn()
-        return super().write_some(handle, pieces, at)
-
-    def sync(self, handle: int) -> None:
-        self.burn()
-        super().sync(handle)
 
 
 class Run:

@@ -55,9 +55,17 @@ class Contents(Protocol):
         """
 
     def rewrite(
-        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+        self,
+        message: Message,
+        exchange: str,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        *,
+        expires: bool = False,
     ) -> Message:
-        """Return a new message: same body, another address and headers, and no expiration.
+        """Return a new message: same body, another address and headers.
+
+        Its expiration is left out, unless ``expires``.
 
         Raises:
             UnreadableError: the headers do not fit.

@@ -49,6 +49,7 @@ class Exchange:
     arguments_known = COMMON_ARGUMENTS  # A second declaration must repeat them.
     hints: tuple[str, ...] = ()  # Arguments that are understood, and change nothing.
     cacheable = True  # A route depends on exchange and routing key alone.
+    reads_arguments = False  # Those of bindings.
 
     def __init__(
         self,
@@ -182,6 +183,7 @@ class HeadersExchange(Exchange):
 
     type = "headers"
     cacheable = False
+    reads_arguments = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

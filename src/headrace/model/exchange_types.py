@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.model.delayed_exchange import DelayedExchange
 from headrace.model.errors import CommandInvalid
 from headrace.model.exchange import (
     DirectExchange,
@@ -30,8 +31,10 @@ TYPES: dict[str, type[Exchange]] = {
         ModulusHashExchange,
         RandomExchange,
         LocalRandomExchange,
+        DelayedExchange,
     )
 }
+DelayedExchange.join(TYPES)
 
 
 def exchange_type(type_: str) -> type[Exchange]:

@@ -33,6 +33,8 @@ from headrace.model.definitions import (
     NoDefinitions,
     QueueRecord,
 )
+from headrace.model.delayed import NAME as DELAYED
+from headrace.model.delayed import Delayed, DelayedQueue
 from headrace.model.errors import (
     AccessRefused,
     InvalidArgument,
@@ -145,6 +147,7 @@ class VirtualHost:
         self.sinks = Sinks(self)
         self.facts = Facts(store)
         self.leases = Leases(self)
+        self.delayed = Delayed(self)
         self.groups = Groups(self.facts)
         self.gaps = Gaps(self.facts)
         #: Called with each connection or session that is gone, and the time.
@@ -184,6 +187,8 @@ class VirtualHost:
             self._add_queue(queue)
             if isinstance(queue, Lease):
                 self.leases.adopt(queue)
+            elif isinstance(queue, DelayedQueue):
+                self.delayed.adopt(queue)
         for b in saved.bindings:
             source = self.exchanges.get(b.source)
             where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
@@ -298,7 +303,7 @@ class VirtualHost:
             ResourceLocked: it is exclusive to another connection.
         """
         queue = self.queues.get(name)
-        if queue is None:
+        if queue is None or isinstance(queue, DelayedQueue):
             raise NotFound(f"no {self._queue(name)}")
         if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
             raise self._locked(name)
@@ -424,6 +429,13 @@ class VirtualHost:
         self._changed()
         return queue
 
+    def make_delayed(self, name: str) -> Queue:
+        """Make the durable queue of the broker's own in which delayed messages wait."""
+        queue_id = self.definitions.save_queue(self.name, QueueRecord(0, name, False, NO_ARGUMENTS))
+        queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
+        self._add_queue(queue)
+        return queue
+
     def remove_hidden(self, queue: Queue) -> None:
         """Delete what :meth:`make_hidden` made."""
         self._remove_queue(queue)
@@ -516,10 +528,10 @@ class VirtualHost:
         """
         found: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
-        cacheable = self._follow(first, routing_key, headers, found, alternates)
+        cacheable = self.follow(first, routing_key, headers, found, alternates)
         return Routed(tuple(found), cacheable)
 
-    def _follow(
+    def follow(
         self,
         first: Exchange,
         routing_key: str,
@@ -599,7 +611,7 @@ class VirtualHost:
             log.warning("vhost %r: a message of %r is dropped: %s", self.name, queue, error)
             return
         found: dict[Queue, None] = {}
-        self._follow(exchange, content.routing_key, lambda: content.headers, found, 0)
+        self.follow(exchange, content.routing_key, lambda: content.headers, found, 0)
         found.pop(queue, None)
         if found:
             self.deliver(message.copy(), found, content.persistent)
@@ -629,7 +641,7 @@ class VirtualHost:
             keys = [key]
         found: dict[Queue, None] = {}
         for routing_key in keys:
-            self._follow(exchange, routing_key, lambda: headers, found)
+            self.follow(exchange, routing_key, lambda: headers, found)
         if reason != deadletter.REJECTED:
             for target in list(found):
                 if deadletter.is_cycle(target.name, headers):
@@ -782,6 +794,8 @@ class VirtualHost:
         make: StreamMaker = Queue
         if queue_type(arguments) == "stream" and self.make_stream is not None:
             make = self.make_stream
+        elif name == DELAYED:
+            make = DelayedQueue
         queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
         self.configure(queue)
         queue.on_deadline = self._deadline_hook

@@ -53,16 +53,24 @@ class Contents:
         return self._basic.read(message)
 
     def rewrite(
-        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+        self,
+        message: Message,
+        exchange: str,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        *,
+        expires: bool = False,
     ) -> Message:
-        """Return a new message: same body, another address and headers, and no expiration.
+        """Return a new message: same body, another address and headers.
+
+        Its expiration is left out, unless ``expires``.
 
         Raises:
             UnreadableError: the headers do not fit.
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
-            return self._transfer.rewrite(message, exchange, routing_key, headers)
-        return self._basic.rewrite(message, exchange, routing_key, headers)
+            return self._transfer.rewrite(message, exchange, routing_key, headers, expires=expires)
+        return self._basic.rewrite(message, exchange, routing_key, headers, expires=expires)
 
     def joined(self, message: Message) -> bytes:
         """Return the data of a message as streams keep it: class basic, with its body.
@@ -117,7 +125,13 @@ class TransferContents:
         )
 
     def rewrite(
-        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+        self,
+        message: Message,
+        exchange: str,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        *,
+        expires: bool = False,
     ) -> Message:
         """Return a new message; a header whose value is the same keeps its type."""
         data = message.data
@@ -125,7 +139,8 @@ class TransferContents:
         segment = segment_of(message)
         try:
             p = read_transfer(segment)
-            p.ttl_ms = p.expiration_text = p.expiration_s = None
+            if not expires:
+                p.ttl_ms = p.expiration_text = p.expiration_s = None
             p.headers = rewritten(p.headers or [], headers)
             written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
         except (CannotConvert, ValueError) as error:

@@ -97,9 +97,18 @@ class BasicContents:
         return None if raw is None else raw.decode("utf-8", "replace")
 
     def rewrite(
-        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+        self,
+        message: Message,
+        exchange: str,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        *,
+        expires: bool = False,
     ) -> Message:
-        """Return a new message: same body, another address and headers, and no expiration."""
+        """Return a new message: same body, another address and headers.
+
+        Its expiration is left out, unless ``expires``.
+        """
         data = message.data
         assert data is not None, "the message is paged out"
         at = message.address_len + 2
@@ -111,7 +120,8 @@ class BasicContents:
                 size = int.from_bytes(payload[4:12], "big")
                 payload = encode_content_header(V0_9, properties.CLASS_ID, size, properties)
             else:
-                payload = without_property(payload, EXPIRATION)
+                if not expires:
+                    payload = without_property(payload, EXPIRATION)
                 payload = with_property(payload, HEADERS, encode_table(headers))
                 property_range(payload, HEADERS)  # Whoever reads it next can, too.
         except (MalformedError, ValueError) as error:

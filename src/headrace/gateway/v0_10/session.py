@@ -29,11 +29,14 @@ if not cython.compiled:
     from headrace.protocol.session_0_10 import Session as ProtocolSession
     from headrace.wire.memory import cut, get32, same
 
+from headrace.gateway.delays import ENTRY as DELAY_ENTRY
+from headrace.gateway.delays import delayed
 from headrace.gateway.numbered import ID_ENTRY, take_number_0_10
 from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.subscription import serial_distance
 from headrace.gateway.v0_10.transfer_header import TransferHeaders
-from headrace.model.errors import AccessRefused, ModelError, NotFound
+from headrace.model.delayed import delay_of
+from headrace.model.errors import AccessRefused, ModelError, NotFound, PreconditionFailed
 from headrace.protocol.codec_0_10 import (
     MessageAccept,
     MessageCancel,
@@ -216,10 +219,24 @@ class Session(Holder):
         route = self.find_route(address, exchange, key, read.rest)
         self.args = args[2:]
         self.header = header
-        if self.fragment is not None:
+        delay_ms = 0
+        if DELAY_ENTRY in header:
+            delay_ms = self.delay_in(read.rest)
+        if delay_ms:
+            self.ttl_ms = -1  # It counts from then on.
+            self.deadline_ms = now_ms + delay_ms
+            route = delayed(self.vhost, route)
+        if self.fragment is not None or delay_ms:
             self.until_ms = 0
             self.route = None
         return route
+
+    def delay_in(self, rest: bytes) -> int:
+        """Return the delay that a header segment asks for, in milliseconds; 0 when it does not."""
+        try:
+            return delay_of(TransferHeaders(rest)())
+        except PreconditionFailed as error:
+            raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
 
     def find_route(self, address: bytes, exchange: bytes, key: bytes, rest: bytes) -> Route:
         """Return the route of an address: remembered, or made now."""

@@ -37,6 +37,8 @@ cdef class Publisher(Peer):
     cdef tuple copies
     cdef bint numbered
     cdef tuple publishing
+    cdef bint delays
+    cdef long long delay_ms
 
     cdef on_publish(
         self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,
@@ -61,11 +63,13 @@ cdef class Publisher(Peer):
     ) except -1
     @cython.locals(scan=BasicScan, marks=cython.int)
     cdef examine(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    @cython.locals(route=Route, refused=cython.int, size=cython.uint)
+    @cython.locals(route=Route, refused=cython.int, size=cython.uint, delay_ms=cython.longlong)
     cdef publish_rewritten(
         self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
         unsigned long long body_size, tuple parts
     )
+    @cython.locals(waiting=Route)
+    cdef Route put_off(self, Route route, long long delay_ms)
     @cython.locals(bits=cython.uint, lasting=cython.bint, queue=Queue)
     cdef int publish_once(
         self, Channel channel, Route route, tuple number, bytes data, Py_ssize_t address_len,
@@ -89,7 +93,7 @@ cdef class Publisher(Peer):
         unsigned long long body_size, tuple parts
     ) except -1
     @cython.locals(queue=Queue, header=Py_ssize_t, size=cython.uint, route=Route,
-                   bits=cython.uint)
+                   bits=cython.uint, delay_ms=cython.longlong)
     cpdef int publish_whole(
         self, Channel channel, bytes data, Py_ssize_t address_len, unsigned long long body_size,
         tuple parts
@@ -115,7 +119,7 @@ cdef class Publisher(Peer):
     cdef publish_now(
         self, Channel channel, bytes data, Py_ssize_t address_len, Py_ssize_t header,
         unsigned long long body_size, tuple parts, unsigned int mode, unsigned int priority,
-        long long deadline_ms, tuple copies
+        long long deadline_ms, tuple copies, long long delay_ms
     )
 
 @cython.locals(octet=cython.uint, found=cython.int)

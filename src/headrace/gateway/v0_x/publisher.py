@@ -23,6 +23,7 @@ if not cython.compiled:
     from headrace.wire.properties import BasicScan, scan_basic
 
 from headrace.gateway.context import Context
+from headrace.gateway.delays import delay_in, delayed
 from headrace.gateway.numbered import take_number
 from headrace.gateway.v0_x.channel import check_branch
 from headrace.gateway.v0_x.copies import route_copies, take_copies
@@ -79,6 +80,8 @@ class Publisher(Peer):
         self.copies: tuple[str, ...] | None = None  # which are these.
         self.numbered = False  # It may have a publishing id,
         self.publishing: tuple[bytes, int] | None = None  # which is this, with a publisher's name.
+        self.delays = False  # It may have a delay,
+        self.delay_ms = 0  # which is this.
 
     def on_publish(
         self,
@@ -133,7 +136,7 @@ class Publisher(Peer):
                 end = len(question)
                 self.publish(channel, question, 0, address_len, header, end, body_size, parts)
                 return
-            if self.copied or self.numbered:
+            if self.copied or self.numbered or self.delays:
                 self.publish_rewritten(
                     channel, cut(d, args, end), address_len, header - args, body_size, parts
                 )
@@ -266,6 +269,7 @@ class Publisher(Peer):
             marks = marked(d, scan.headers_at, scan.headers_end)
         self.copied = marks & 1 != 0
         self.numbered = marks & 2 != 0
+        self.delays = marks & 4 != 0
         if scan.flags & 0x0100:
             self.deadline_ms = self.tally.now_ms + expiration_ms(
                 cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
@@ -298,13 +302,14 @@ class Publisher(Peer):
         body_size: int,
         parts: tuple[bytes, ...] | None,
     ) -> None:
-        """Take a publish whose headers name further routing keys, or give it a number."""
+        """Take a publish whose headers name further routing keys, a number or a delay."""
         self.publishes = True
         number = None
         if self.numbered:
             data, number = take_number(data, header)
+        delay_ms = delay_in(data, header) if self.delays else 0
         copies = None
-        if self.copied:
+        if self.copied and not delay_ms:  # When its time has come, its headers are read again.
             data, copies = take_copies(data, header)
             payload = data[header + 7 : header + 7 + get32(data, header + 3)]
             route = route_copies(self, data[:address_len], copies, payload)
@@ -314,10 +319,14 @@ class Publisher(Peer):
         if channel.tx:
             self.copies = copies
             self.publishing = number
+            self.delay_ms = delay_ms
             self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
             self.copies = None
             self.publishing = None
+            self.delay_ms = 0
             return
+        if delay_ms:
+            route = self.put_off(route, delay_ms)
         if number is not None:
             refused = self.publish_once(
                 channel, route, number, data, address_len, header, body_size, parts
@@ -339,6 +348,12 @@ class Publisher(Peer):
             self.refuse(channel, route)
         elif channel.confirms:
             channel.publish_seen()
+
+    def put_off(self, route: Route, delay_ms: int) -> Route:
+        """Return where the publish waits until its time has come."""
+        self.deadline_ms = self.tally.now_ms + delay_ms
+        waiting: Route = delayed(self.vhost, route)
+        return waiting
 
     def publish_once(
         self,
@@ -490,15 +505,20 @@ class Publisher(Peer):
         if self.numbered:
             data, number = take_number(data, header)
             size = get32(data, header + 3)
+        delay_ms = delay_in(data, header) if self.delays else 0
         route = self.find_route(data[:address_len], data, header + 7, size)
         if not route.serves:
             self.publishes = True
         bits = data[address_len]
         if channel.tx:
             self.publishing = number
+            self.delay_ms = delay_ms
             self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
             self.publishing = None
+            self.delay_ms = 0
             return 0
+        if delay_ms:
+            route = self.put_off(route, delay_ms)
         if number is not None and not bits & 2:
             return self.publish_once(
                 channel, route, number, data, address_len, header, body_size, parts
@@ -581,6 +601,7 @@ class Publisher(Peer):
                 self.priority,
                 self.deadline_ms,
                 self.copies,
+                self.delay_ms,
                 self.publishing,
             )
         )
@@ -607,6 +628,8 @@ class Publisher(Peer):
                     raise
                 work.note(flaw_of(error))
                 return
+        if self.delay_ms:
+            route = self.put_off(route, self.delay_ms)
         bits = data[address_len]
         queues = route.queues
         if bits & 2:
@@ -681,6 +704,7 @@ class Publisher(Peer):
                     priority,
                     deadline,
                     copies,
+                    delay_ms,
                     number,
                 ) in publishes:
                     if number is not None and self.vhost.publishers.knows(number):
@@ -696,6 +720,7 @@ class Publisher(Peer):
                         priority,
                         deadline,
                         copies,
+                        delay_ms,
                     )
                     if number is not None:
                         self.vhost.publishers.note(number, True)
@@ -721,6 +746,7 @@ class Publisher(Peer):
         priority: int,
         deadline_ms: int,
         copies: tuple[str, ...] | None,
+        delay_ms: int,
     ) -> None:
         """Route a publish of a transaction that is being committed."""
         size = get32(data, header + 3)
@@ -732,6 +758,8 @@ class Publisher(Peer):
         self.mode = mode
         self.priority = priority
         self.deadline_ms = deadline_ms
+        if delay_ms:
+            route = self.put_off(route, delay_ms)
         bits = data[address_len]
         if bits or route.count == 0:
             self.publish_rarely(
@@ -777,7 +805,7 @@ def split_address(address: bytes) -> tuple[str, str]:
 
 
 def marked(d: bytes | bytearray, at: int, end: int) -> int:
-    """Tell what keys of ours a table may have: 1 for CC or BCC, 2 for x-publishing-id.
+    """Tell what keys of ours a table may have: 1 CC or BCC, 2 x-publishing-id, 4 x-delay.
 
     When it only looks so, no harm is done.
     """
@@ -793,6 +821,9 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
         elif octet == 3:
             if d[at + 1] == 66 and d[at + 2] == 67 and d[at + 3] == 67:
                 found |= 1
+        elif octet == 7:
+            if end - at > 4 and d[at + 1] == 120 and d[at + 3] == 100 and d[at + 7] == 121:
+                found |= 4  # x.d...y
         elif (
             octet == 15
             and end - at > 12

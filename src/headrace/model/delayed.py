@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed messages: published now, routed later.
+
+A message with the header ``x-delay`` waits in a hidden queue of its virtual host. It is in the
+journal like any other, so it is confirmed when it is durable and survives the broker. When its time
+has come it is routed as if it were published then, to bindings as they are then, and in the same
+transaction of the store it leaves the hidden queue: it arrives once. The header's sign is turned,
+so that whoever publishes what he got, headers and all, does not delay it again.
+
+Memory. What is due within :data:`NEAR_MS` waits as objects in a heap. All else is packed, 32 octets
+a message, in buckets of :data:`BUCKET_MS` each; its data is on disk only. A bucket is unpacked
+shortly before its time.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from headrace.model import deadletter
+from headrace.model.errors import PreconditionFailed
+from headrace.model.message import PAGED, REDELIVERED, Message, new_message
+from headrace.model.queue import Queue
+from headrace.model.tally import MESSAGE_OVERHEAD, PAGED_WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.vhost import VirtualHost
+
+log = logging.getLogger(__name__)
+
+HEADER = "x-delay"  # Milliseconds.
+NAME = "amq.delayed"  # Of the hidden queue.
+DELAY_MS_MAX = 10 * 366 * 86_400_000  # Ten years.
+BUCKET_MS = 16_384  # How much time the packed messages of one bucket span.
+NEAR_MS = 2 * BUCKET_MS  # What is due earlier is not packed.
+DUE_MAX = 256  # Messages that are routed in one go.
+UNPACKED_MAX = 16_384  # Messages that are unpacked in one go.
+PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
+
+
+def delay_of(headers: Mapping[str, Any]) -> int:
+    """Return for how many milliseconds a message with these headers is to wait; 0 is not at all.
+
+    A number below zero is what a message has that waited already.
+
+    Raises:
+        PreconditionFailed: it is no number of milliseconds up to :data:`DELAY_MS_MAX`.
+    """
+    value = headers.get(HEADER, 0)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 15:
+        value = int(value)  # Some clients have only texts.
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PreconditionFailed(f"invalid {HEADER} {value!r}: expected milliseconds")
+    if value > DELAY_MS_MAX:
+        raise PreconditionFailed(f"invalid {HEADER} {value}: at most {DELAY_MS_MAX}")
+    return max(value, 0)
+
+
+class DelayedQueue(Queue):
+    """The hidden queue: nobody consumes from it, time does."""
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self.is_hidden = True
+        self._near: list[tuple[int, int, Message]] = []  # A heap of (due, seq, message).
+        self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
+        self._starts: list[int] = []  # and a heap of the buckets.
+
+    def taker(self) -> None:
+        """Nobody takes a message at once."""
+        return
+
+    def offer(self, message: Message) -> int:
+        """Take a message whose deadline says when it is due."""
+        self.published += 1
+        self._add(message)
+        return 0
+
+    def admit(self, message: Message, promised: bool = False) -> None:
+        """Take a message of a branch that was decided now."""
+        self.offer(message)
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        """Take back a message that the store recovered."""
+        self._add(message)
+
+    def message_count(self) -> int:
+        """How many messages wait."""
+        return self.ready_count
+
+    def redelivered(self) -> list[int]:
+        """None of them was ever handed out."""
+        return []
+
+    def expire(self, now_ms: int) -> int:
+        """Route what is due; return when to call again, 0 when nothing waits.
+
+        One transaction of the store, so that each of them is either here or where it belongs.
+        """
+        self._unpack(now_ms)
+        if self._near and self._near[0][0] <= now_ms:
+            self.store.begin()
+            try:
+                for _ in range(DUE_MAX):
+                    if not self._near or self._near[0][0] > now_ms:
+                        break
+                    self._route(heappop(self._near)[2])
+            finally:
+                self.store.commit()
+        return self._next_ms()
+
+    def purge(self) -> int:
+        """Drop all that waits; return how many there were."""
+        count = self.ready_count
+        for message in self._drain():
+            self.leave(message)
+        return count
+
+    def destroy(self) -> int:
+        """End the queue."""
+        count = self.purge()
+        super().destroy()
+        return count
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    def _add(self, message: Message) -> None:
+        self.ready_count += 1
+        self.ready_bytes += message.body_size
+        message.flags &= ~REDELIVERED
+        due = message.deadline_ms
+        far = due > self.tally.now_ms + NEAR_MS
+        if far and (message.flags & PAGED or self.store.page_out(message)):
+            self._pack(message)
+        else:
+            self.tally.memory_used += _weight(message)
+            heappush(self._near, (due, message.seq, message))
+        if self.on_deadline is not None:
+            self.on_deadline(self, self._next_ms())
+
+    def _pack(self, message: Message) -> None:
+        bucket = message.deadline_ms // BUCKET_MS
+        packed = self._far.get(bucket)
+        if packed is None:
+            packed = self._far[bucket] = bytearray()
+            heappush(self._starts, bucket)
+        packed += PACKED.pack(
+            message.deadline_ms,
+            message.seq,
+            message.position,
+            message.body_size,
+            message.address_len,
+            message.flags,
+            message.priority,
+        )
+        self.tally.memory_used += PACKED.size
+
+    def _unpack(self, now_ms: int) -> None:
+        """Make objects of what is due soon, some of it at a time."""
+        budget = UNPACKED_MAX
+        while self._starts and self._starts[0] * BUCKET_MS <= now_ms + NEAR_MS and budget:
+            packed = self._far[self._starts[0]]
+            size = min(len(packed), budget * PACKED.size)
+            budget -= size // PACKED.size
+            for row in PACKED.iter_unpack(packed[:size]):
+                message = _unpacked(row)
+                self.tally.memory_used += PAGED_WEIGHT - PACKED.size
+                heappush(self._near, (message.deadline_ms, message.seq, message))
+            del packed[:size]
+            if not packed:
+                del self._far[heappop(self._starts)]
+
+    def _drain(self) -> list[Message]:
+        """Take out all that waits, as objects."""
+        messages = [message for _, _, message in self._near]
+        for packed in self._far.values():
+            for row in PACKED.iter_unpack(packed):
+                messages.append(_unpacked(row))
+                self.tally.memory_used += PAGED_WEIGHT - PACKED.size
+        self._near, self._far, self._starts = [], {}, []
+        self.ready_count = 0
+        self.ready_bytes = 0
+        return messages
+
+    def _next_ms(self) -> int:
+        due = self._near[0][0] if self._near else 0
+        if self._starts:
+            unpack = max(self._starts[0] * BUCKET_MS - NEAR_MS, 1)
+            due = min(due, unpack) if due else unpack
+        return due
+
+    def _route(self, message: Message) -> None:
+        self.ready_count -= 1
+        self.ready_bytes -= message.body_size
+        if message.flags & PAGED:
+            before = _weight(message)
+            try:
+                self.store.load(message)
+            except OSError as error:
+                log.error("a delayed message cannot be read and is dropped: %s", error)
+                self.leave(message)
+                return
+            self.tally.memory_used += _weight(message) - before
+        self.delivered += 1
+        try:
+            self.vhost.delayed.release(message)
+        except deadletter.UnreadableError as error:
+            log.error("a delayed message is dropped: %s", error)
+        self.leave(message)
+
+
+def _weight(message: Message) -> int:
+    if message.flags & PAGED:
+        return PAGED_WEIGHT
+    return message.body_size + MESSAGE_OVERHEAD
+
+
+def _unpacked(row: tuple[int, ...]) -> Message:
+    due, seq, position, body_size, address_len, flags, priority = row
+    message = new_message(None, address_len, body_size)
+    message.deadline_ms = due
+    message.seq = seq
+    message.position = position
+    message.flags = flags
+    message.priority = priority
+    return message
+
+
+class Delayed:
+    """The delayed messages of one virtual host."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self._queue: DelayedQueue | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._queue is None else self._queue.message_count()
+
+    def adopt(self, queue: DelayedQueue) -> None:
+        """Take up the hidden queue that was kept."""
+        self._queue = queue
+
+    def queue(self) -> Queue:
+        """Return the hidden queue, made when there is none."""
+        if self._queue is None:
+            queue = self.vhost.make_delayed(NAME)
+            assert isinstance(queue, DelayedQueue)
+            self._queue = queue
+        return self._queue
+
+    def release(self, message: Message) -> None:
+        """Route a message whose time has come.
+
+        Raises:
+            UnreadableError: it says nothing that could be understood.
+        """
+        vhost = self.vhost
+        if vhost.contents is None:
+            return
+        content = vhost.contents.read(message)
+        exchange = vhost.exchanges.get(content.exchange)
+        if exchange is None:
+            log.warning(
+                "vhost %r: a delayed message is dropped: exchange %r is gone",
+                vhost.name,
+                content.exchange,
+            )
+            return
+        headers = dict(content.headers)
+        if HEADER in headers:
+            headers[HEADER] = -delay_of(headers)
+        blind = deadletter.copies({"CC": headers.pop("BCC", None)})
+        keys = [content.routing_key, *deadletter.copies(headers), *blind]
+        found: dict[Queue, None] = {}
+        for key in keys:
+            vhost.follow(exchange, key, lambda: headers, found)
+        if not found:
+            return
+        ready = vhost.contents.rewrite(
+            message, content.exchange, content.routing_key, headers, expires=True
+        )
+        if content.expiration is not None and content.expiration.isdigit():
+            ready.deadline_ms = vhost.tally.now_ms + int(content.expiration)
+        vhost.deliver(ready, found, content.persistent)

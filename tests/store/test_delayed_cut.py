@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed messages over cuts at any write or sync: each waits or has arrived, once.
+
+What was confirmed is never lost. A message is in the hidden queue or in the queue that it was
+published to, never in both and never twice, whatever part of the disk's work was done.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.gateway.context import Context
+from headrace.gateway.conversion.contents import Contents
+from headrace.model.definitions import NoDefinitions, QueueRecord
+from headrace.model.delayed import NAME, NEAR_MS
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicProperties,
+    BasicPublish,
+    ConfirmSelect,
+    encode_content_header,
+)
+from headrace.spec.tables import V0_9_1
+from headrace.store.journal import Journal
+from mortal import Dead, MortalDisk
+from rig import Client, Everybody, Rig, let_in
+
+if TYPE_CHECKING:
+    from headrace.testing.disk import FaultyDisk
+
+SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
+IDS = {"q": 1, NAME: 2}
+START_MS = 1_700_000_000_000
+
+
+class Ids(NoDefinitions):
+    """Gives each queue the id that it had."""
+
+    def save_queue(self, vhost: str, queue: QueueRecord) -> int:
+        return IDS[queue.name]
+
+
+class DurableRig(Rig):
+    """A broker on a disk, without sockets."""
+
+    def __init__(self, disk: FaultyDisk, random: Random, now_ms: int) -> None:
+        self.random = random
+        self.tally = Tally(now_ms=now_ms)
+        self.store: Any = Journal(
+            "/journal", disk=disk, segment_size=8 << 10, free_min=0, threaded=False
+        )
+        self.vhost = VirtualHost(
+            "/",
+            store=self.store,
+            tally=self.tally,
+            contents=Contents(),
+            definitions=Ids(),
+        )
+        self.agenda = self.vhost.agenda
+        by_id = {1: self.vhost.declare_queue("q", durable=True), 2: self.vhost.delayed.queue()}
+        self.arrived: list[int] = []
+        self.waiting: list[int] = []
+        for queue_id, message, arrived_ms in self.store.recover():
+            self.store.load(message)
+            number = int.from_bytes(message.data[-9:-1], "big")
+            (self.arrived if queue_id == 1 else self.waiting).append(number)
+            self.store.page_out(message)
+            by_id[queue_id].restore(message, arrived_ms)
+        self.tally.next_seq = max(self.tally.next_seq, self.store.last_seq + 1)
+        self.context = Context(
+            access=Everybody(),
+            vhosts={"/": self.vhost},
+            stores={"/": self.store},
+            tally=self.tally,
+            authenticate=let_in,
+        )
+        self.number = 0
+
+    def turn(self) -> None:
+        Rig.turn(self)
+        while self.store.writer.jobs and self.random.random() < 0.8:
+            self.store.writer.step()
+            self.store.woken()
+        self.context.line("/").advance()
+
+
+class Run:
+    """A client, and the brokers that it talks to, one after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = MortalDisk(seed)
+        self.now_ms = START_MS
+        self.next_number = 0
+        self.confirmed: set[int] = set()
+        self.moved = 0  # Messages that arrived.
+
+    def live(self, *, die: bool = True) -> DurableRig:
+        """Publish, and let time pass, until the disk kills the broker."""
+        self.disk.fuse = 1 << 60
+        rig = DurableRig(self.disk, self.random, self.now_ms)
+        self.check(rig)
+        try:
+            client = rig.client()
+            client.send(ConfirmSelect())
+            client.heard()
+            self.disk.fuse = self.random.randint(1, 60) if die else 1 << 60
+            tag = 0
+            for _ in range(1 << 20 if die else 20):
+                numbers = [self.publish(client) for _ in range(self.random.randint(1, 4))]
+                tag += len(numbers)
+                self.wait(client, tag)
+                self.confirmed |= set(numbers)
+                rig.pass_time(self.random.choice((1, 100, 3000, NEAR_MS)))
+                self.now_ms = rig.tally.now_ms
+                rig.turn()
+        except Dead:
+            assert die
+        if self.random.random() < 0.5:
+            self.disk.power_cut()
+        else:
+            self.disk.kill()
+        return rig
+
+    def publish(self, client: Client) -> int:
+        number = self.next_number
+        self.next_number += 1
+        delay = self.random.choice((1, 50, 5000, 4 * NEAR_MS))
+        properties = BasicProperties(delivery_mode=2, headers={"x-delay": delay})
+        header = encode_content_header(V0_9_1, 60, 8, properties)
+        method = BasicPublish(exchange="", routing_key="q")
+        client.send_content(method, header, number.to_bytes(8, "big"))
+        return number
+
+    def wait(self, client: Client, tag: int) -> None:
+        while True:
+            client.rig.turn()
+            for method in client.heard():
+                assert isinstance(method, BasicAck), method
+                if method.delivery_tag == tag:
+                    return
+
+    def check(self, rig: DurableRig) -> None:
+        """Each message is in one place, once; what was confirmed is somewhere."""
+        places = rig.arrived + rig.waiting
+        assert len(places) == len(set(places)), "a message is there twice"
+        assert self.confirmed <= set(places), "a confirmed message is lost"
+        self.moved = max(self.moved, len(rig.arrived))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_delayed_message_is_in_one_place_whatever_is_cut(seed: int) -> None:
+    run = Run(seed)
+    for _ in range(10):
+        run.live()
+    rig = run.live(die=False)
+    run.check(DurableRig(run.disk, run.random, run.now_ms))
+    assert run.moved, "nothing was due"
+    assert rig.vhost.delayed is not None
