@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
+from headrace.gateway.rights import Rights
 from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
@@ -30,7 +31,7 @@ BODY_MAX = 8 << 20
 M = TypeVar("M", bound=MethodBase)
 
 
-class Everybody:
+class Everybody(Rights):
     """Everything is allowed."""
 
     def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
@@ -42,9 +43,14 @@ class Everybody:
 
 class User:
     name = "guest"
+    source = ""
+    expires_s = None
 
     def may_open(self, vhost: str) -> bool:
         return True
+
+    def same_as(self, other: Any) -> bool:
+        return self.name == other.name
 
 
 def let_in(connection: Any, mechanism: str, response: bytes) -> None:

@@ -18,7 +18,7 @@ from headrace.client.errors import ClientError
 from headrace.client.lease import Lease as AsyncLease
 from headrace.client.message import decode_properties
 from headrace.client.requests import RequestRefused
-from headrace.gateway.access import hash_password
+from headrace.gateway.passwords import hash_password
 from headrace.model.users import Account, Permission
 from headrace.store.users import UserDirectory
 from headrace.testing.broker import ChildBroker, LocalBroker

@@ -24,7 +24,7 @@ from headrace.client import (
 )
 from headrace.client.errors import ProtocolViolation
 from headrace.client.files import Staged
-from headrace.client.link import _authenticate
+from headrace.client.login import Login
 from headrace.client.url import Settings
 from headrace.protocol import codec_0_x
 from headrace.protocol.codec_0_x import (
@@ -476,12 +476,27 @@ async def test_a_redirection_to_nowhere() -> None:
 
 @pytest.mark.rule("0-9/connection.start-ok.mechanism#security", "0-9-1/s013")
 def test_the_strongest_mechanism_is_taken() -> None:
-    assert _authenticate(Settings(), b"AMQPLAIN PLAIN")[0] == "PLAIN"
+    assert Login(Settings(), ["AMQPLAIN", "PLAIN"]).mechanism == "PLAIN"
     certified = Settings(tls=True, certfile="cert.pem")
-    assert _authenticate(certified, b"PLAIN EXTERNAL")[0] == "EXTERNAL"
-    assert _authenticate(certified, b"PLAIN")[0] == "PLAIN"
+    assert Login(certified, ["PLAIN", "EXTERNAL"]).mechanism == "EXTERNAL"
+    assert Login(certified, ["PLAIN"]).mechanism == "PLAIN"
     with pytest.raises(AuthenticationFailed):
-        _authenticate(Settings(), b"GSSAPI")
+        Login(Settings(), ["GSSAPI"])
+
+
+def test_no_password_crosses_a_network_as_it_is_when_that_can_be_avoided() -> None:
+    offered = ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"]
+    for host, tls, mechanism in (
+        ("broker.example", False, "SCRAM-SHA-256"),
+        ("10.0.0.1", False, "SCRAM-SHA-256"),
+        ("broker.example", True, "PLAIN"),
+        ("localhost", False, "PLAIN"),
+        ("::1", False, "PLAIN"),
+    ):
+        assert Login(Settings(host=host, tls=tls), offered).mechanism == mechanism
+    named = Settings(host="broker.example", mechanism="SCRAM-SHA-256")
+    with pytest.raises(AuthenticationFailed, match="not SCRAM-SHA-256"):
+        Login(named, ["PLAIN"])  # Nobody talks us out of it.
 
 
 async def test_confirms_of_0_9_follow_an_answered_flow() -> None:

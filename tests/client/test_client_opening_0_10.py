@@ -10,7 +10,8 @@ import pytest
 from scripted_0_10 import HungUp, Peer, scripted
 
 from headrace.client import AuthenticationFailed, ConnectFailed, ConnectionLost, connect
-from headrace.client.link_0_10 import authenticate, choose_heartbeat
+from headrace.client.link_0_10 import choose_heartbeat
+from headrace.client.login import Login
 from headrace.client.url import Settings
 from headrace.protocol.codec_0_10 import ConnectionClose, ConnectionRedirect, ConnectionTune
 from headrace.spec.tables import V0_9_1, V0_10
@@ -62,13 +63,14 @@ async def test_another_version_ends_the_connection() -> None:
 @pytest.mark.rule("0-10/s011")
 def test_the_strongest_mechanism_is_taken() -> None:
     offered = ["ANONYMOUS", "PLAIN", "EXTERNAL", "DIGEST-MD5"]
-    assert authenticate(Settings(), offered)[0] == "PLAIN"
+    assert Login(Settings(), offered).mechanism == "PLAIN"
     certified = Settings(tls=True, certfile="cert.pem")
-    assert authenticate(certified, offered)[0] == "EXTERNAL"
-    assert authenticate(certified, ["PLAIN"])[0] == "PLAIN"
-    assert authenticate(Settings(mechanism="ANONYMOUS"), offered) == ("ANONYMOUS", b"")
+    assert Login(certified, offered).mechanism == "EXTERNAL"
+    assert Login(certified, ["PLAIN"]).mechanism == "PLAIN"
+    anonymous = Login(Settings(mechanism="ANONYMOUS"), offered)
+    assert (anonymous.mechanism, anonymous.response) == ("ANONYMOUS", b"")
     with pytest.raises(AuthenticationFailed, match="ANONYMOUS"):
-        authenticate(Settings(), ["ANONYMOUS"])
+        Login(Settings(), ["ANONYMOUS"])
 
 
 @pytest.mark.rule("0-10/s020")

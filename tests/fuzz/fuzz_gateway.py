@@ -21,6 +21,7 @@ from fuzz_target import Finding, holds, run_stream
 
 from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
+from headrace.gateway.rights import Rights
 from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
@@ -59,7 +60,7 @@ BODY_MAX = 1 << 20
 OUTPUT_MAX = 16 << 20  # Octets that one input may make the broker write.
 
 
-class Everybody:
+class Everybody(Rights):
     """Access for all, but write access to one exchange."""
 
     def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
@@ -71,9 +72,14 @@ class Everybody:
 
 class User:
     name = "guest"
+    source = ""
+    expires_s = None
 
     def may_open(self, vhost: str) -> bool:
         return True
+
+    def same_as(self, other: Any) -> bool:
+        return self.name == other.name
 
 
 def let_in(connection: Any, mechanism: str, response: bytes) -> None:

@@ -2,21 +2,25 @@
 """Logins, permissions and the directory of users behind them."""
 
 import asyncio
+import base64
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from headrace.gateway.access import (
     Access,
-    LoginRefused,
     User,
     check_permission,
-    hash_password,
-    read_response,
-    verify_password,
+    check_topic_permission,
 )
+from headrace.gateway.logins import Logins
+from headrace.gateway.passwords import hash_password, make_account, verify_password
+from headrace.gateway.sasl.mechanisms import DEFAULT, load
+from headrace.gateway.sasl.password import read_amqplain, read_plain
+from headrace.gateway.sasl.port import Desk, LoginRefused, Peer
 from headrace.model.definitions import QueueRecord
-from headrace.model.users import Account, AccountError, Permission
+from headrace.model.users import Account, AccountError, Permission, TopicPermission
 from headrace.store.definitions import SqliteDefinitions
 from headrace.store.users import UserDirectory
 from headrace.wire.table import encode_table
@@ -40,15 +44,14 @@ def directory(hashed: str) -> UserDirectory:
 
 
 def login(access: Access, name: str, password: str, loopback: bool = True) -> User:
-    response = b"\0" + name.encode() + b"\0" + password.encode()
-    return asyncio.run(access.authenticate("PLAIN", response, loopback))
+    return asyncio.run(access.check_password(name, password.encode(), Peer(loopback=loopback)))
 
 
 def test_plain_and_amqplain_carry_name_and_password() -> None:
-    assert read_response("PLAIN", b"\0ada\0se cret") == ("ada", b"se cret")
-    assert read_response("PLAIN", b"ada\0ada\0x") == ("ada", b"x")
+    assert read_plain(b"\0ada\0se cret") == (b"ada", b"se cret")
+    assert read_plain(b"ada\0ada\0x") == (b"ada", b"x")
     table = encode_table({"LOGIN": "ada", "PASSWORD": "x"})
-    assert read_response("AMQPLAIN", table[4:]) == ("ada", b"x")
+    assert read_amqplain(table[4:]) == (b"ada", b"x")
 
 
 @pytest.mark.parametrize(
@@ -72,9 +75,16 @@ def test_plain_and_amqplain_carry_name_and_password() -> None:
         ("EXTERNAL", b"\0ada\0x"),
     ],
 )
-def test_malformed_responses_are_refused(mechanism: str, response: bytes) -> None:
+def test_malformed_responses_are_refused(
+    directory: UserDirectory, mechanism: str, response: bytes
+) -> None:
+    async def log_in() -> None:
+        logins = Logins(load(DEFAULT, Desk(Access(directory))))
+        if await logins.step(1, Peer(), mechanism, response) == b"":  # It asks for one.
+            await logins.step(1, Peer(), mechanism, response)
+
     with pytest.raises(LoginRefused):
-        read_response(mechanism, response)
+        asyncio.run(log_in())
 
 
 def test_the_right_password_logs_in_and_any_other_does_not(directory: UserDirectory) -> None:
@@ -100,13 +110,12 @@ def test_a_login_is_remembered_until_time_or_password_change(
 ) -> None:
     now = [0.0]
     access = Access(directory, clock=lambda: now[0])
-    response = b"\0ada\0secret"
-    assert access.recall("PLAIN", response, True) is None
+    assert access.recall("ada", b"secret", Peer()) is None
     login(access, "ada", "secret")
-    assert access.recall("PLAIN", response, True) is not None
-    assert access.recall("PLAIN", b"\0ada\0wrong", True) is None
+    assert access.recall("ada", b"secret", Peer()) is not None
+    assert access.recall("ada", b"wrong", Peer()) is None
     now[0] = 301.0
-    assert access.recall("PLAIN", response, True) is None
+    assert access.recall("ada", b"secret", Peer()) is None
 
 
 def test_what_another_process_changes_counts_after_a_refresh(tmp_path: Path, hashed: str) -> None:
@@ -128,7 +137,7 @@ def test_what_another_process_changes_counts_after_a_refresh(tmp_path: Path, has
 
     theirs.set_password("ada", hash_password("other"))
     assert access.refresh()
-    assert access.recall("PLAIN", b"\0ada\0secret", True) is None
+    assert access.recall("ada", b"secret", Peer()) is None
     with pytest.raises(LoginRefused):
         login(access, "ada", "secret")
 
@@ -158,7 +167,7 @@ def test_permissions_are_expressions_found_anywhere(
 ) -> None:
     directory.set_permission("ada", "/", Permission(pattern, "^no$", "^no$"))
     access = Access(directory)
-    user = User(access, "ada", ())
+    user = User(access, "ada", (), Peer())
     assert access.allowed(user, "/", "configure", name) is verdict
     assert access.allowed(user, "/", "configure", name) is verdict  # From memory.
     assert not access.allowed(user, "/", "read", name)
@@ -169,6 +178,49 @@ def test_permissions_are_expressions_found_anywhere(
 def test_what_is_no_safe_expression_is_refused(pattern: str) -> None:
     with pytest.raises(AccountError, match="no regular expression"):
         check_permission(Permission(".*", pattern, ".*"))
+
+
+@pytest.mark.parametrize(
+    ("write", "key", "verdict"),
+    [
+        ("^{username}[.]", "ada.x", True),
+        ("^{username}[.]", "bob.x", False),
+        ("^{vhost}$", "/", True),
+        ("", "ada", False),
+    ],
+)
+def test_topic_permissions_have_variables_and_hold_where_they_are_given(
+    directory: UserDirectory, write: str, key: str, verdict: bool
+) -> None:
+    directory.set_topic_permission("ada", "/", "amq.topic", TopicPermission(write, ".*"))
+    access = Access(directory)
+    user = User(access, "ada", (), Peer())
+    assert access.topic_allowed(user, "/", "write", "amq.topic", key) is verdict
+    assert access.topic_allowed(user, "/", "write", "amq.topic", key) is verdict  # From memory.
+    assert access.topic_allowed(user, "/", "read", "amq.topic", key)
+    assert access.topic_allowed(user, "/", "write", "other", key)
+    directory.clear_topic_permission("ada", "/", "amq.topic")
+    with pytest.raises(AccountError, match="no topic permissions"):
+        directory.clear_topic_permission("ada", "/")
+
+
+def test_a_name_in_a_topic_permission_is_no_expression(directory: UserDirectory) -> None:
+    directory.add_user(make_account(".*", "secret"))
+    directory.set_topic_permission(".*", "/", "amq.topic", TopicPermission("^{username}$", ""))
+    access = Access(directory)
+    user = User(access, ".*", (), Peer())
+    assert access.topic_allowed(user, "/", "write", "amq.topic", ".*")
+    assert not access.topic_allowed(user, "/", "write", "amq.topic", "ada")
+    with pytest.raises(AccountError, match="no regular expression"):
+        check_topic_permission(TopicPermission("(", ""))
+
+
+def test_a_hash_of_rabbitmq_is_understood() -> None:
+    octets = b"salt" + hashlib.sha256(b"salt" + b"secret").digest()
+    kept = "rabbit_sha256$" + base64.b64encode(octets).decode()
+    assert verify_password(kept, b"secret")
+    assert not verify_password(kept, b"Secret")
+    assert not verify_password("rabbit_sha256$!", b"secret")
 
 
 def test_hashes_are_salted_and_hold_no_password() -> None:

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import click
 
-from headrace.gateway.access import check_permission, hash_password
-from headrace.model.users import Account, AccountError, Permission
+from headrace.gateway.access import check_permission, check_topic_permission
+from headrace.gateway.passwords import make_account
+from headrace.model.users import AccountError, Permission, TopicPermission
 from headrace.server.settings import Settings
 from headrace.store.schema import SCHEMA_VERSION
 from headrace.store.users import UserDirectory
@@ -88,7 +89,7 @@ def add_user(data: Path, password: str | None, tags: tuple[str, ...], name: str)
     with open_directory(data) as directory:
         if any(not tag or any(character.isspace() for character in tag) for tag in tags):
             raise click.ClickException("a tag is one word")
-        directory.add_user(Account(name, hash_password(read_password(password)), tags))
+        directory.add_user(make_account(name, read_password(password), tags))
 
 
 @user.command("delete")
@@ -107,7 +108,8 @@ def delete_user(data: Path, name: str) -> None:
 def change_password(data: Path, password: str | None, name: str) -> None:
     """Change the password of the user NAME."""
     with open_directory(data) as directory:
-        directory.set_password(name, hash_password(read_password(password)))
+        account = make_account(name, read_password(password))
+        directory.set_password(name, account.password_hash, account.scram)
 
 
 @user.command("list")
@@ -193,3 +195,48 @@ def list_permissions(data: Path) -> None:
     with open_directory(data) as directory:
         for (name, where), given in directory.snapshot().permissions.items():
             click.echo(f"{name}\t{where}\t{given.configure}\t{given.write}\t{given.read}")
+
+
+@permission.group()
+def topic() -> None:
+    """Routing keys that users may publish and bind with at a topic exchange; without any, all."""
+
+
+@topic.command("set")
+@data_option
+@click.option("--vhost", default="/", show_default=True)
+@click.argument("name", metavar="USER")
+@click.argument("exchange")
+@click.argument("write")
+@click.argument("read")
+def set_topic_permission(
+    data: Path, vhost: str, name: str, exchange: str, write: str, read: str
+) -> None:
+    """Restrict USER at EXCHANGE, e.g. `topic set ada amq.topic "^{username}[.]" ".*"`.
+
+    In an expression, {username} and {vhost} stand for those names.
+    """
+    with open_directory(data) as directory:
+        given = TopicPermission(write, read)
+        check_topic_permission(given)
+        directory.set_topic_permission(name, vhost, exchange, given)
+
+
+@topic.command("clear")
+@data_option
+@click.option("--vhost", default="/", show_default=True)
+@click.argument("name", metavar="USER")
+@click.argument("exchange", required=False)
+def clear_topic_permission(data: Path, vhost: str, name: str, exchange: str | None) -> None:
+    """End the restriction of USER at EXCHANGE, or at all exchanges of a virtual host."""
+    with open_directory(data) as directory:
+        directory.clear_topic_permission(name, vhost, exchange)
+
+
+@topic.command("list")
+@data_option
+def list_topic_permissions(data: Path) -> None:
+    """Print user, virtual host, exchange, write and read of each restriction."""
+    with open_directory(data) as directory:
+        for (name, where, exchange), given in directory.snapshot().topic_permissions.items():
+            click.echo(f"{name}\t{where}\t{exchange}\t{given.write}\t{given.read}")

@@ -990,6 +990,10 @@ class Connection(Closing):
         """Wait until the connection is usable, or closed for good."""
         LOOP.run(self._source.ready(), self._timeout_s)
 
+    def update_secret(self, secret: str, reason: str = "") -> None:
+        """As for the asyncio connection."""
+        LOOP.run(self._source.update_secret(secret, reason), self._timeout_s)
+
     def close(self) -> None:
         """Close the connection; the broker puts back what was not settled."""
         LOOP.run(self._source.close())

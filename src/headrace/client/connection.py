@@ -34,7 +34,7 @@ from headrace.client.opening import Opening
 from headrace.client.reconnect import Reconnect, Topology
 from headrace.client.session import Session
 from headrace.client.stream import Stream
-from headrace.client.url import Settings, parse_url
+from headrace.client.url import Secret, Settings, parse_url
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9, V0_10
 
@@ -231,6 +231,17 @@ class Connection:
                 await link.close()
         finally:
             self._finish(ConnectionClosed(200, "the connection was closed by this program"))
+
+    async def update_secret(self, secret: str, reason: str = "") -> None:
+        """Give the broker new credentials before the old expire, in 0-9-1.
+
+        From now on reconnecting uses them as well. Raises ConnectionClosed, with 530, when the
+        broker refuses them; UsageError in other versions of AMQP, where a new connection is due.
+        """
+        link = await self._ready_link()
+        await link.update_secret(secret, reason)
+        self._settings = [replace(one, password=Secret(secret)) for one in self._settings]
+        self._recent = replace(self._recent, password=Secret(secret))
 
     async def ready(self) -> None:
         """Wait until the connection is usable, or closed for good."""

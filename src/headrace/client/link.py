@@ -23,7 +23,9 @@ from headrace.client.errors import (
     ConnectionLost,
     ProtocolViolation,
     UsageError,
+    fresh,
 )
+from headrace.client.login import Login
 from headrace.client.url import FRAME_MIN_SIZE, Settings
 from headrace.protocol.codec_0_x import (
     ConnectionBlocked,
@@ -33,11 +35,14 @@ from headrace.protocol.codec_0_x import (
     ConnectionOpenOk,
     ConnectionRedirect,
     ConnectionSecure,
+    ConnectionSecureOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
     ConnectionUnblocked,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
     MethodBase,
 )
 from headrace.protocol.connection_0_x import Connection as Machine
@@ -45,10 +50,10 @@ from headrace.protocol.connection_0_x import Role, State
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.events import ContentReceived, Event, Failed, HeaderRejected, MethodReceived
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from headrace.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from headrace.protocol.content import Gatherer
+    from headrace.wire.table import Value
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +135,8 @@ class Link(asyncio.Protocol):
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
         self._turns: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
+        self.login: Login | None = None
+        self._renewal: asyncio.Future[None] | None = None  # Of the credentials.
 
     def _make_machine(self, settings: Settings) -> Any:
         """The protocol's side of the connection."""
@@ -232,6 +239,24 @@ class Link(asyncio.Protocol):
             except TimeoutError:
                 log.warning("%s did not answer connection.close", self.settings.address)
         self.abort()
+
+    async def update_secret(self, secret: str, reason: str) -> None:
+        """Give the broker new credentials.
+
+        Raises:
+            UsageError: this version of AMQP cannot, or it goes on already.
+        """
+        if self.settings.version is not V0_9_1:
+            label = self.settings.version.label
+            raise UsageError(f"AMQP {label} has no new secrets; connect anew")
+        if self._renewal is not None:
+            raise UsageError("the secret is being updated already")
+        self._renewal = self._loop.create_future()
+        try:
+            self.send(0, ConnectionUpdateSecret(new_secret=secret.encode(), reason=reason))
+            await self._renewal
+        finally:
+            self._renewal = None
 
     def _say_goodbye(self) -> None:
         self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
@@ -360,6 +385,8 @@ class Link(asyncio.Protocol):
     def _report(self) -> None:
         """Tell whoever opens the link, or the owner of an open one, that it has ended."""
         assert self._error is not None
+        if self._renewal is not None and not self._renewal.done():
+            self._renewal.set_exception(fresh(self._error))
         if not self._opened.done():
             self._opened.set_exception(_while_opening(self._error, self.machine.state))
             self._opened.exception()  # Nobody may be waiting any more: that is no news.
@@ -403,7 +430,8 @@ class Link(asyncio.Protocol):
             case ConnectionStart():
                 self._start(method)
             case ConnectionSecure():
-                self.fail(AuthenticationFailed("the broker asks for more than a password"))
+                answer = ConnectionSecureOk(response=self._secure(method.challenge))
+                self.machine.send_method(0, answer)
             case ConnectionTune():
                 self._tune(method)
             case ConnectionRedirect():
@@ -415,6 +443,9 @@ class Link(asyncio.Protocol):
                     self._opened.set_result(None)
                 if self.heartbeat_s:
                     self._beat()
+            case ConnectionUpdateSecretOk():
+                if self._renewal is not None and not self._renewal.done():
+                    self._renewal.set_result(None)
             case ConnectionBlocked():
                 self._owner.link_blocked(method.reason)
             case ConnectionUnblocked():
@@ -448,7 +479,8 @@ class Link(asyncio.Protocol):
             raise ConnectFailed(
                 f"{self.settings.address} suggests version {suggested[0]}-{suggested[1]}"
             )
-        mechanism, response = _authenticate(self.settings, method.mechanisms)
+        offered = method.mechanisms.decode("ascii", "replace").split()
+        self.login = Login(self.settings, offered)
         properties: dict[str, Value] = {
             **introduction(),
             "capabilities": CAPABILITIES,
@@ -459,14 +491,22 @@ class Link(asyncio.Protocol):
             0,
             ConnectionStartOk(
                 client_properties=properties,
-                mechanism=mechanism,
-                response=response,
+                mechanism=self.login.mechanism,
+                response=self.login.response,
                 locale="en_US",
             ),
         )
 
+    def _secure(self, challenge: bytes) -> bytes:
+        """Answer a challenge of the broker's."""
+        if self.login is None:
+            raise ProtocolViolation("a challenge before the login")
+        return self.login.answer(challenge)
+
     def _tune(self, method: ConnectionTune) -> None:
         """Agree on the lower of both sides' limits, where 0 is no limit (0-9-1/1.4.2.6)."""
+        if self.login is not None:
+            self.login.check_over()
         if 0 < method.frame_max < FRAME_MIN_SIZE:
             raise ProtocolViolation(
                 f"the broker's frames of {method.frame_max} octets are below {FRAME_MIN_SIZE}"
@@ -508,28 +548,6 @@ class Link(asyncio.Protocol):
             self.machine.fail(error)
             self.machine.events.clear()
         self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {error}"))
-
-
-def _authenticate(settings: Settings, mechanisms: bytes) -> tuple[str, bytes]:
-    """The mechanism to use and what it answers at once."""
-    offered = mechanisms.decode("ascii", "replace").split()
-    wanted: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
-    if settings.mechanism:
-        wanted = (settings.mechanism,)
-    elif settings.certfile:
-        wanted = ("EXTERNAL", *wanted)  # The certificate proves more than a password.
-    for mechanism in wanted:
-        if mechanism not in offered:
-            continue
-        if mechanism == "PLAIN":
-            return mechanism, f"\0{settings.username}\0{settings.password}".encode()
-        if mechanism == "AMQPLAIN":
-            login = encode_table({"LOGIN": settings.username, "PASSWORD": str(settings.password)})
-            return mechanism, login[4:]
-        return mechanism, b""
-    raise AuthenticationFailed(
-        f"{settings.address} offers the mechanisms {offered}, not {' or '.join(wanted)}"
-    )
 
 
 def _while_opening(reason: ClientError, state: State) -> ClientError:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.client.bridge import Bridge
 from headrace.client.errors import (
-    AuthenticationFailed,
     ClientError,
     ConnectFailed,
     ConnectionClosed,
@@ -23,6 +22,7 @@ from headrace.client.errors import (
     UsageError,
 )
 from headrace.client.link import Link, introduction
+from headrace.client.login import Login
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -30,6 +30,7 @@ from headrace.protocol.codec_0_10 import (
     ConnectionOpenOk,
     ConnectionRedirect,
     ConnectionSecure,
+    ConnectionSecureOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
@@ -276,7 +277,8 @@ class Link010(Link):
             case ConnectionStart():
                 self._start_0_10(control)
             case ConnectionSecure():
-                self.fail(AuthenticationFailed("the broker asks for more than a password"))
+                answer = self._secure(control.challenge or b"")
+                self.machine.send_control(ConnectionSecureOk(response=answer))
             case ConnectionTune():
                 self._tune_0_10(control)
             case ConnectionOpenOk():
@@ -294,7 +296,8 @@ class Link010(Link):
 
     def _start_0_10(self, start: ConnectionStart) -> None:
         self.server_properties = dict(start.server_properties or {})  # type: ignore[arg-type]  # More types.
-        mechanism, response = authenticate(self.settings, start.mechanisms or [])
+        offered = [str(mechanism) for mechanism in start.mechanisms or ()]
+        self.login = Login(self.settings, offered)
         locales = start.locales or ["en_US"]
         properties: dict[str, Any] = {
             **introduction(),
@@ -304,14 +307,16 @@ class Link010(Link):
         self.machine.send_control(
             ConnectionStartOk(
                 client_properties=properties,
-                mechanism=mechanism,
-                response=response,
+                mechanism=self.login.mechanism,
+                response=self.login.response,
                 locale="en_US" if "en_US" in locales else locales[0],
             )
         )
 
     def _tune_0_10(self, tune: ConnectionTune) -> None:
         """Choose within what the broker offers."""
+        if self.login is not None:
+            self.login.check_over()
         settings = self.settings
         most = tune.channel_max
         size = min(settings.frame_max, FRAME_SIZE_MAX)
@@ -367,23 +372,3 @@ def choose_heartbeat(wanted_s: int, tune: ConnectionTune) -> int | None:
     if tune.heartbeat_max is not None:
         chosen = min(chosen, tune.heartbeat_max)
     return chosen or None
-
-
-def authenticate(settings: Settings, offered: list[str]) -> tuple[str, bytes]:
-    """The strongest mechanism that both can, and what it answers at once."""
-    if settings.mechanism:
-        wanted: tuple[str, ...] = (settings.mechanism,)
-    elif settings.certfile:
-        wanted = ("EXTERNAL", "PLAIN")  # The certificate proves more than a password.
-    else:
-        wanted = ("PLAIN",)
-    for mechanism in wanted:
-        if mechanism not in offered:
-            continue
-        if mechanism == "PLAIN":
-            return mechanism, f"\0{settings.username}\0{settings.password}".encode()
-        if mechanism in ("EXTERNAL", "ANONYMOUS"):
-            return mechanism, b""
-    raise AuthenticationFailed(
-        f"{settings.address} offers the mechanisms {offered}, not {' or '.join(wanted)}"
-    )

@@ -17,7 +17,10 @@ FRAME_MIN_SIZE = 4096  # 0-9-1 section 4.2.3: what every peer must accept.
 FRAME_MAX = 131072
 CHANNEL_MAX = 2047
 HEARTBEAT_S = 60
-MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL", "ANONYMOUS")
+MECHANISMS = (
+    *("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"),
+    *("XOAUTH2", "OAUTHBEARER"),  # The password of the URL is the token.
+)
 
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
@@ -74,6 +77,7 @@ class Settings:
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.certfile:
             context.load_cert_chain(self.certfile, self.keyfile or None)
         return context

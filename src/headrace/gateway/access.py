@@ -1,56 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins and permissions.
+"""Accounts and permissions.
 
 Passwords are checked with argon2id on threads of their own, so that many logins at once do not
 stall the event loop. A login that was right is remembered for a while under a keyed hash of its
 password, so that a reconnecting crowd costs nothing. An unknown user costs the same time and gets
-the same answer as a wrong password. Permissions are RE2 expressions, which take linear time.
+the same answer as a wrong password. How names and passwords come is the matter of the mechanisms of
+`headrace.gateway.sasl`. Permissions are RE2 expressions, which take linear time.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-import argon2
-import re2
-
-from headrace.model.users import Account, AccountError, Permission, Snapshot
-from headrace.wire.errors import MalformedError
-from headrace.wire.table import decode_table
+from headrace.gateway.audit import SILENT, Audit
+from headrace.gateway.passwords import NOBODY, verify_password
+from headrace.gateway.patterns import PatternError, Search, compile_search, quoted
+from headrace.gateway.rights import Rights
+from headrace.gateway.sasl.port import LoginRefused, Peer
+from headrace.gateway.throttle import Throttle
+from headrace.model.users import (
+    Account,
+    AccountError,
+    Permission,
+    Snapshot,
+    TopicPermission,
+)
 
 log = logging.getLogger(__name__)
 
-MECHANISMS = b"PLAIN AMQPLAIN"
-RESPONSE_BYTES_MAX = 8192
-PASSWORD_BYTES_MAX = 4096
 GUEST = "guest"
 LOGIN_THREADS = 2
 LOGINS_REMEMBERED_MAX = 1024
 LOGINS_REMEMBERED_S = 300.0
-VERDICTS_MAX = 65536
-PATTERN_CHARACTERS_MAX = 1024
-PATTERN_BYTES_MAX = 1 << 20  # What RE2 may use for one compiled expression.
+VERDICTS_MAX = 65536  # Answers that are remembered; all are forgotten when there are more.
+TOPIC_VERDICTS_MAX = 65536
 DEFAULT_EXCHANGE = "amq.default"  # What permissions call the exchange without a name.
-NOTHING = r"[^\s\S]"  # Matches no name: what an empty permission means.
-
-# RFC 9106 and OWASP: 19 MiB, two passes; some 25 ms.
-_HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
-# The hash of a password that nobody has, checked for users that do not exist.
-_NOBODY = (
-    "$argon2id$v=19$m=19456,t=2,p=1$RWMRApVjw57DArp3mQNdgg"
-    "$XNAvbm5MpLJYA7Q8S4/qCCU/0TDHnCJiy4EJGiUbOTg"
-)
-
-
-class LoginRefused(Exception):
-    """The login is not accepted. The reason is for the log, not for the client."""
 
 
 class Directory(Protocol):
@@ -63,70 +55,108 @@ class Directory(Protocol):
         """Tell whether somebody else changed something."""
 
 
-def hash_password(password: str) -> str:
-    """Return the salted hash to keep instead of a password."""
-    if len(password.encode()) > PASSWORD_BYTES_MAX:
-        raise AccountError(f"a password may not be longer than {PASSWORD_BYTES_MAX} octets")
-    return _HASHER.hash(password)
+class Grants(Protocol):
+    """Rights that came with a login, such as those of a token, in place of an account's."""
+
+    def may_open(self, vhost: str) -> bool:
+        """Tell whether there is any right in the virtual host."""
+
+    def allowed(self, vhost: str, permission: str, name: str) -> bool:
+        """As `Access.allowed`."""
+
+    def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
+        """As `Access.topic_allowed`."""
 
 
 def check_permission(permission: Permission) -> None:
     """Raise AccountError when one of the three is no regular expression."""
     for action in ("configure", "write", "read"):
-        pattern = permission.pattern(action)
-        try:
-            _compile(pattern)
-        except re2.error as error:
-            raise AccountError(f"{action} '{pattern}' is no regular expression: {error}") from None
+        _check_pattern(action, permission.pattern(action))
 
 
-def _compile(pattern: str) -> Callable[[str], object]:
-    if len(pattern) > PATTERN_CHARACTERS_MAX:
-        raise re2.error(f"longer than {PATTERN_CHARACTERS_MAX} characters")
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = PATTERN_BYTES_MAX
-    search: Callable[[str], object] = re2.compile(pattern or NOTHING, options).search
-    return search
+def check_topic_permission(permission: TopicPermission) -> None:
+    """Raise AccountError when one of the two is no regular expression."""
+    for action in ("write", "read"):
+        _check_pattern(action, expanded(permission.pattern(action), "user", "vhost"))
+
+
+def _check_pattern(action: str, pattern: str) -> None:
+    try:
+        compile_search(pattern)
+    except PatternError as error:
+        raise AccountError(f"{action} '{pattern}' is no regular expression: {error}") from None
+
+
+def expanded(pattern: str, user: str, vhost: str) -> str:
+    """An expression for topics with its variables filled in, which match themselves alone."""
+    return pattern.replace("{username}", quoted(user)).replace("{vhost}", quoted(vhost))
 
 
 class User:
     """Somebody who has logged in. What they may do is looked up anew, so changes take effect."""
 
-    __slots__ = ("_access", "name", "tags")
+    __slots__ = ("_access", "expires_s", "grants", "name", "peer", "source", "tags")
 
-    def __init__(self, access: "Access", name: str, tags: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        access: "Access",
+        name: str,
+        tags: tuple[str, ...],
+        peer: Peer,
+        *,
+        grants: Grants | None = None,
+        source: str = "",
+        expires_s: float | None = None,
+    ) -> None:
+        """``grants`` takes the place of the account's permissions, ``expires_s`` is Unix time."""
         self._access = access
         self.name = name
         self.tags = tags
+        self.peer = peer
+        self.grants = grants
+        self.source = source  # Who vouches for the name; empty: our own accounts.
+        self.expires_s = expires_s
 
     def may_open(self, vhost: str) -> bool:
         """Tell whether the user has any permission in the virtual host."""
-        return self._access.may_open(self.name, vhost)
+        return self._access.user_may_open(self, vhost)
+
+    def is_known(self) -> bool:
+        """Tell whether the account is still there; who comes with a token needs none."""
+        return self.grants is not None or self.name in self._access.snapshot.accounts
+
+    def same_as(self, other: "User") -> bool:
+        """Tell whether both are the same person, so that one may take over what is the other's."""
+        return (self.source, self.name) == (other.source, other.name)
 
     def __repr__(self) -> str:
         return f"User({self.name!r})"
 
 
-class Access:
-    """Who may log in, and who may do what."""
+class Access(Rights):
+    """Who has an account, and who may do what."""
 
     def __init__(
         self,
         directory: Directory,
         *,
         guest_loopback_only: bool = True,
-        anonymous_user: str = "",
+        audit: Audit = SILENT,
+        throttle: Throttle | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
         self._guest_loopback_only = guest_loopback_only
-        self._anonymous_user = anonymous_user  # As whom clients log in by ANONYMOUS; empty: none.
+        self.audit = audit
+        self._throttle = Throttle() if throttle is None else throttle
         self._clock = clock
+        self._wall_clock = wall_clock
         self._secret = os.urandom(32)
         self._remembered: OrderedDict[bytes, float] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str, str], bool] = {}
-        self._searches: dict[str, Callable[[str], object]] = {}
+        self._topic_verdicts: dict[tuple[str, str, str, str, str], bool] = {}
+        self._searches: dict[str, Search] = {}
         self._threads: ThreadPoolExecutor | None = None
         self.generation = 1  # Bumped by every change.
         self.snapshot = directory.snapshot()
@@ -147,22 +177,33 @@ class Access:
         self.snapshot = snapshot
         self.generation += 1
         self._verdicts.clear()
+        self._topic_verdicts.clear()
         self._searches.clear()
         return True
 
-    # --- Logins ---------------------------------------------------------------------------------
+    # --- Accounts -------------------------------------------------------------------------------
 
-    def recall(self, mechanism: str, response: bytes, peer_is_loopback: bool) -> User | None:
-        """Return the user of a login that was right a short while ago; None: ask `authenticate`.
+    def account(self, name: str) -> Account | None:
+        """The account of that name, if there is one."""
+        return self.snapshot.accounts.get(name)
+
+    def admit(self, name: str, peer: Peer) -> User:
+        """Return the user of that name, who has been proven by other means than a password here.
 
         Raises:
-            LoginRefused: the response is malformed.
+            LoginRefused: there is none, or not from there.
         """
-        if mechanism == "ANONYMOUS":
-            return self._anonymous(peer_is_loopback)
-        name, password = read_response(mechanism, response)
         account = self.snapshot.accounts.get(name)
-        if account is None or not self._may_come_from(name, peer_is_loopback):
+        if account is None:
+            raise LoginRefused(f"there is no user {name!r}")
+        if not self._may_come_from(name, peer.loopback):
+            raise LoginRefused(f"user {name!r} may log in over loopback only")
+        return User(self, account.name, account.tags, peer)
+
+    def recall(self, name: str, password: bytes, peer: Peer) -> User | None:
+        """Return the user whose password was right a short while ago, or None."""
+        account = self.snapshot.accounts.get(name)
+        if account is None or not self._may_come_from(name, peer.loopback):
             return None
         key = self._key(account, password)
         until = self._remembered.get(key)
@@ -171,22 +212,25 @@ class Access:
         if until < self._clock():
             del self._remembered[key]
             return None
-        return User(self, account.name, account.tags)
+        return User(self, account.name, account.tags, peer)
 
-    async def authenticate(self, mechanism: str, response: bytes, peer_is_loopback: bool) -> User:
-        """Return the user that a SASL response proves, checking the password on a thread.
+    async def check_password(self, name: str, password: bytes, peer: Peer) -> User:
+        """Return the user of that name and password, checking it on a thread.
 
         Raises:
-            LoginRefused: it proves nobody.
+            LoginRefused: the password is wrong, or there is no such user from there.
         """
-        user = self.recall(mechanism, response, peer_is_loopback)
+        user = self.recall(name, password, peer)
         if user is not None:
             return user
-        name, password = read_response(mechanism, response)
+        async with self.attempt(name, peer):
+            return await self._check_password(name, password, peer)
+
+    async def _check_password(self, name: str, password: bytes, peer: Peer) -> User:
         account = self.snapshot.accounts.get(name)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="headrace-login")
-        known = account.password_hash if account is not None else _NOBODY
+        known = account.password_hash if account is not None else NOBODY
         right = await asyncio.get_running_loop().run_in_executor(
             self._threads, verify_password, known, password
         )
@@ -196,22 +240,34 @@ class Access:
             raise LoginRefused(f"wrong password for user {name!r}")
         if self.snapshot.accounts.get(name) != account:
             raise LoginRefused(f"user {name!r} was changed during the login")
-        if not self._may_come_from(name, peer_is_loopback):
-            raise LoginRefused(f"user {name!r} may log in over loopback only")
+        user = self.admit(name, peer)
         self.remember(account, password)
-        return User(self, account.name, account.tags)
+        return user
+
+    @contextlib.asynccontextmanager
+    async def attempt(self, name: str, peer: Peer) -> AsyncIterator[None]:
+        """Have a login wait when others failed before it, and note how it ends.
+
+        Raises:
+            LoginRefused: too many failed.
+        """
+        wait_s = self._throttle.wait_s(peer.host, name)
+        if wait_s is None:
+            raise LoginRefused(f"too many logins from {peer.host} failed")
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        try:
+            yield
+        except Exception:
+            self._throttle.failed(peer.host, name)
+            raise
+        self._throttle.succeeded(peer.host, name)
 
     def remember(self, account: Account, password: bytes) -> None:
         """Spare the next login with this password the work; the password is known to be right."""
         self._remembered[self._key(account, password)] = self._clock() + LOGINS_REMEMBERED_S
         while len(self._remembered) > LOGINS_REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-
-    def _anonymous(self, peer_is_loopback: bool) -> User:
-        account = self.snapshot.accounts.get(self._anonymous_user)
-        if account is None or not self._may_come_from(account.name, peer_is_loopback):
-            raise LoginRefused("nobody may log in without a name")
-        return User(self, account.name, account.tags)
 
     def _may_come_from(self, name: str, peer_is_loopback: bool) -> bool:
         return peer_is_loopback or name != GUEST or not self._guest_loopback_only
@@ -225,91 +281,66 @@ class Access:
     # --- Permissions ----------------------------------------------------------------------------
 
     def vhost_exists(self, name: str) -> bool:
-        """Tell whether there is such a virtual host."""
         return name in self.snapshot.vhosts
 
     def may_open(self, user: str, vhost: str) -> bool:
-        """Tell whether the user has any permission in the virtual host."""
+        """Tell whether the account has any permission in the virtual host."""
         return (user, vhost) in self.snapshot.permissions
 
-    def allowed(self, user: User, vhost: str, action: str, name: str) -> bool:
-        """Tell whether the user may ``configure``, ``write`` to or ``read`` from the name."""
-        key = (user.name, vhost, action, name)
+    def user_may_open(self, user: User, vhost: str) -> bool:
+        """Tell whether somebody who has logged in has any permission in the virtual host."""
+        if user.grants is None:
+            return self.may_open(user.name, vhost)
+        return not self.expired(user) and user.grants.may_open(vhost)
+
+    def expired(self, user: User) -> bool:
+        """Tell whether the time of a login is over."""
+        return user.expires_s is not None and self._wall_clock() >= user.expires_s
+
+    def allowed(self, user: User, vhost: str, permission: str, name: str) -> bool:
+        if user.grants is not None:
+            if self.expired(user):
+                return False
+            return user.grants.allowed(vhost, permission, name or DEFAULT_EXCHANGE)
+        key = (user.name, vhost, permission, name)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = self._judge(user.name, vhost, action, name or DEFAULT_EXCHANGE)
+            verdict = self._judge(user.name, vhost, permission, name or DEFAULT_EXCHANGE)
             if len(self._verdicts) >= VERDICTS_MAX:
                 self._verdicts.clear()
             self._verdicts[key] = verdict
         return verdict
 
-    def _judge(self, user: str, vhost: str, action: str, name: str) -> bool:
-        permission = self.snapshot.permissions.get((user, vhost))
-        if permission is None:
-            return False
-        pattern = permission.pattern(action)
+    def _judge(self, user: str, vhost: str, permission: str, name: str) -> bool:
+        given = self.snapshot.permissions.get((user, vhost))
+        return given is not None and self._matches(given.pattern(permission), name, user)
+
+    def topic_allowed(
+        self, user: User, vhost: str, permission: str, exchange: str, routing_key: str
+    ) -> bool:
+        if user.grants is not None:
+            if self.expired(user):
+                return False
+            return user.grants.topic_allowed(vhost, permission, exchange, routing_key)
+        given = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
+        if given is None:
+            return True  # Nobody said anything about the topics there.
+        key = (user.name, vhost, permission, exchange, routing_key)
+        verdict = self._topic_verdicts.get(key)
+        if verdict is None:
+            pattern = expanded(given.pattern(permission), user.name, vhost)
+            verdict = self._matches(pattern, routing_key, user.name)
+            if len(self._topic_verdicts) >= TOPIC_VERDICTS_MAX:
+                self._topic_verdicts.clear()
+            self._topic_verdicts[key] = verdict
+        return verdict
+
+    def _matches(self, pattern: str, name: str, user: str) -> bool:
         search = self._searches.get(pattern)
         try:
             if search is None:
-                search = self._searches[pattern] = _compile(pattern)
+                search = self._searches[pattern] = compile_search(pattern)
             return search(name) is not None
-        except re2.error as error:  # Written by somebody other than our commands.
+        except PatternError as error:  # Written by somebody other than our commands.
             log.error("permission '%s' of user '%s' is no expression: %s", pattern, user, error)
             return False
-
-
-def verify_password(password_hash: str, password: bytes) -> bool:
-    """Tell whether a password is the one that was hashed."""
-    try:
-        return _HASHER.verify(password_hash, password)
-    except argon2.exceptions.VerificationError:
-        return False
-    except argon2.exceptions.InvalidHash:
-        log.error("a user's password hash cannot be read; set the password again")
-        return False
-
-
-def read_response(mechanism: str, response: bytes) -> tuple[str, bytes]:
-    """Return name and password out of a SASL response.
-
-    Raises:
-        LoginRefused: it is malformed.
-    """
-    if len(response) > RESPONSE_BYTES_MAX:
-        raise LoginRefused(f"a SASL response of {len(response)} octets is too long")
-    if mechanism == "PLAIN":
-        raw, password = _read_plain(response)
-    elif mechanism == "AMQPLAIN":
-        raw, password = _read_amqplain(response)
-    else:
-        raise LoginRefused("unknown mechanism")
-    try:
-        name = raw.decode()
-    except UnicodeDecodeError:
-        raise LoginRefused("the name of the user is not UTF-8") from None
-    if not name or len(raw) > 255 or len(password) > PASSWORD_BYTES_MAX:
-        raise LoginRefused("name or password is empty or too long")
-    return name, password
-
-
-def _read_plain(response: bytes) -> tuple[bytes, bytes]:
-    """RFC 4616: authorization identity, NUL, authentication identity, NUL, password."""
-    parts = response.split(b"\0")
-    if len(parts) != 3:
-        raise LoginRefused("malformed PLAIN response")
-    if parts[0] and parts[0] != parts[1]:
-        raise LoginRefused("PLAIN asks to act as another user")
-    return parts[1], parts[2]
-
-
-def _read_amqplain(response: bytes) -> tuple[bytes, bytes]:
-    """A field table without its size, holding LOGIN and PASSWORD."""
-    try:
-        table, _ = decode_table(len(response).to_bytes(4, "big") + response)
-    except MalformedError:
-        raise LoginRefused("malformed AMQPLAIN response") from None
-    name, password = table.get("LOGIN"), table.get("PASSWORD")
-    if not isinstance(name, str | bytes) or not isinstance(password, str | bytes):
-        raise LoginRefused("AMQPLAIN response without LOGIN and PASSWORD")
-    raw = name.encode() if isinstance(name, str) else name
-    return raw, password.encode() if isinstance(password, str) else password

@@ -2,11 +2,13 @@
 """What all connections of one broker share, and the table that names who handles which method."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace.gateway.confirm import ConfirmLine
+from headrace.gateway.rights import Rights
 from headrace.gateway.route import Route
+from headrace.gateway.sasl.port import Peer
 from headrace.gateway.telling import Telling
 from headrace.gateway.v0_x import (
     control_access,
@@ -140,7 +142,7 @@ class Context:
     def __init__(
         self,
         *,
-        access: Access,
+        access: Rights,
         vhosts: Mapping[str, Any],
         stores: Mapping[str, Store],
         tally: Tally,
@@ -156,10 +158,15 @@ class Context:
         offers: Offers | None = None,
         identity: str = "",
         events: Events | None = None,
+        offered: Callable[[Peer], Sequence[str]] | None = None,
+        renew: Callable[[Any, bytes], None] | None = None,
     ) -> None:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
 
-        It calls ``connection.logged_in(user)`` or ``connection.login_refused()``.
+        It calls ``connection.logged_in(user)``, ``connection.login_refused()`` or
+        ``connection.challenge(octets)``. ``offered(peer)`` are the mechanisms that somebody may
+        use; without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials
+        and calls ``connection.renewed(user)`` or ``connection.not_renewed()``.
         Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
         channel and with it the connection, as the standard says; else consumer and channel, as
         the capability per_consumer_qos says. ``identity`` tells this broker's data from others'.
@@ -180,6 +187,10 @@ class Context:
         self.server_properties = dict(server_properties or {})
         self.introductions: dict[int, dict[str, Any]] = {}  # Other properties, by connection.
         self.mechanisms = mechanisms
+        self._offered = offered
+        self.renew = renew
+        self.on_end: list[Callable[[int], None]] = []  # Told the numbers of ended connections.
+        self.peers: dict[int, Peer] = {}  # The other ends of connections, by number.
         self.specification_qos = specification_qos
         self.identity = identity
         self.events = events if events is not None else Events(tally)
@@ -201,6 +212,26 @@ class Context:
     def introduction(self, connection: Any) -> dict[str, Any]:
         """What this connection is told about the broker."""
         return self.introductions.pop(connection.number, self.server_properties)
+
+    def peer(self, number: int) -> Peer:
+        """The other end of a connection."""
+        return self.peers.get(number) or Peer()
+
+    def offered(self, number: int) -> list[str]:
+        """The mechanisms that a connection may log in by."""
+        if self._offered is None:
+            return self.mechanisms.decode().split()
+        return list(self._offered(self.peer(number)))
+
+    def forget(self, connection: Any) -> None:
+        """A connection is over, of whatever version."""
+        number = connection.number
+        self.connections.pop(number, None)
+        self.introductions.pop(number, None)
+        self.telling.connection_closed(connection)
+        self.peers.pop(number, None)
+        for callback in self.on_end:
+            callback(number)
 
     def greet(self, connection: Any) -> None:
         """The protocol header came."""
@@ -284,6 +315,7 @@ class Context:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
         vhost = connection.vhost
         control_basic.check_access(connection, "write", "exchange", exchange or "amq.default")
+        self.access.check_topic(connection.user, vhost, "write", exchange, routing_key)
         headers = ContentHeaders(connection.version, payload)
         generation = self.tally.generation
         try:
@@ -320,8 +352,6 @@ class Context:
 
     def end_connection(self, connection: Any) -> None:
         """A connection is over: its exclusive queues go."""
-        self.connections.pop(connection.number, None)
-        self.introductions.pop(connection.number, None)
-        self.telling.connection_closed(connection)
+        self.forget(connection)
         if connection.vhost is not None:
             connection.vhost.connection_closed(connection)

@@ -14,12 +14,23 @@ class AccountError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class ScramKeys:
+    """What SCRAM-SHA-256 needs of a password (RFC 5802); the password does not follow from it."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """A user that may log in."""
 
     name: str
     password_hash: str = field(repr=False)
     tags: tuple[str, ...] = ()
+    scram: ScramKeys | None = None  # None for those whose password was set before there were any.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,21 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicPermission:
+    """Regular expressions: the routing keys that a user may publish and bind with.
+
+    ``{username}`` and ``{vhost}`` in them stand for those names, taken literally.
+    """
+
+    write: str
+    read: str
+
+    def pattern(self, action: str) -> str:
+        """The expression for ``write`` or ``read``."""
+        return self.write if action == "write" else self.read
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that is known of users at one moment."""
 
@@ -45,6 +71,8 @@ class Snapshot:
     vhosts: dict[str, int] = field(default_factory=dict)  # Name to id; ids are never reused.
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # (user, vhost)
     parameters: dict[Key, Any] = field(default_factory=dict)
+    # By user, virtual host, exchange.
+    topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
 
 
 def check_name(what: str, name: str) -> None:

@@ -10,9 +10,9 @@ import logging
 import os
 import ssl
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.access import MECHANISMS, Access, LoginRefused
+from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.service.pipeline import Pipeline
@@ -24,6 +24,8 @@ from headrace.model.events import Events
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
+from headrace.server.audit import AuditLog
+from headrace.server.entrance import Entrance, EntranceError
 from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.management.call import Call
@@ -32,10 +34,14 @@ from headrace.server.management.socket import ManagementSocket, SocketError, soc
 from headrace.server.process import memory_available
 from headrace.server.settings import Settings
 from headrace.server.storage import Storage
+from headrace.server.tls import TlsError, make_context
 from headrace.server.transport import Reactor, Transport, clock_ms
-from headrace.server.user_events import connection_of, tell_changes
+from headrace.server.user_events import tell_changes
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from headrace.gateway.access import Access
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +78,8 @@ class Broker:
         self.shared_0_10: Context010 | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
-        self.logins: set[asyncio.Task[None]] = set()
+        self.entrance: Entrance | None = None
+        self.audit: Audit = SILENT
         self.management: ManagementSocket | None = None
 
     # --- Start --------------------------------------------------------------------------------
@@ -92,11 +99,8 @@ class Broker:
         except REFUSALS as error:
             raise StartError(str(error)) from error
         try:
-            self.access = Access(
-                self.storage.users,
-                guest_loopback_only=settings.guest_loopback_only,
-                anonymous_user=settings.anonymous_user,
-            )
+            self.open_entrance()
+            assert self.access is not None
             if self.storage.first_account is not None:
                 password = settings.default_pass.encode()
                 self.access.remember(self.storage.first_account, password)
@@ -121,17 +125,50 @@ class Broker:
         ]
         return self.addresses
 
+    def open_entrance(self) -> None:
+        """Make what logins need.
+
+        Raises:
+            StartError: a setting of theirs cannot be used.
+        """
+        settings = self.settings
+        assert self.storage is not None
+        if settings.audit_log is not None:
+            try:
+                self.audit = AuditLog(settings.audit_log, self.events)
+            except OSError as error:
+                raise StartError(f"audit_log {settings.audit_log}: {error.strerror}") from error
+        try:
+            self.entrance = Entrance(
+                settings,
+                self.storage.users,
+                events=self.events,
+                audit=self.audit,
+                turn=self.turn,
+            )
+        except EntranceError as error:
+            raise StartError(str(error)) from error
+        self.access = self.entrance.access
+
+    def turn(self) -> None:
+        """Send what there is to send."""
+        assert self.reactor is not None
+        self.reactor.turn()
+
     def build(self) -> None:
         """Make what all connections share."""
         settings = self.settings
         assert self.storage is not None
         assert self.access is not None
+        assert self.entrance is not None
         self.context = Context(
             access=self.access,
             vhosts=self.vhosts,
             stores=self.storage.stores,
             tally=self.tally,
-            authenticate=self.authenticate,
+            authenticate=self.entrance.authenticate,
+            offered=self.entrance.logins.offered,
+            renew=self.entrance.renew,
             frame_max=settings.frame_max,
             channel_max=settings.channel_max,
             heartbeat_s=settings.heartbeat_s,
@@ -139,11 +176,13 @@ class Broker:
             output_max=settings.output_size_max,
             server_properties=self.introduction(settings.product, settings.product_version),
             specification_qos=settings.specification_qos,
-            mechanisms=MECHANISMS + (b" ANONYMOUS" if settings.anonymous_user else b""),
+            mechanisms=" ".join(self.entrance.logins.mechanisms).encode(),
             offers=self.offers(),
             identity=self.storage.identity,
             events=self.events,
         )
+        self.context.on_end.append(self.entrance.forget)
+        self.entrance.context = self.context
         self.shared_0_10 = Context010(
             self.context,
             default_vhost=settings.default_vhost,
@@ -238,19 +277,10 @@ class Broker:
         settings = self.settings
         self.addresses["amqp"] = self.listen_on(settings.host, settings.port, None)
         if settings.tls_port is not None:
-            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            tls.minimum_version = ssl.TLSVersion.TLSv1_2
-            assert settings.tls_cert is not None
             try:
-                tls.load_cert_chain(settings.tls_cert, settings.tls_key)
-                if settings.tls_ca is not None:
-                    tls.load_verify_locations(settings.tls_ca)
-                    tls.verify_mode = ssl.CERT_REQUIRED
-            except OSError as error:  # Also what OpenSSL raises.
-                raise StartError(
-                    f"cannot use tls_cert {settings.tls_cert}, tls_key {settings.tls_key}"
-                    f" or tls_ca {settings.tls_ca}: {error.strerror or error}"
-                ) from error
+                tls = make_context(settings)
+            except TlsError as error:
+                raise StartError(str(error)) from error
             introduction = self.introduction(
                 settings.tls_product or settings.product,
                 settings.tls_product_version or settings.product_version,
@@ -277,12 +307,14 @@ class Broker:
         """Open one port; return its address as text."""
         assert self.context is not None
         assert self.reactor is not None
+        assert self.entrance is not None
         listener = Listener(
             context=self.context,
             reactor=self.reactor,
             transports=self.transports,
             connections_max=self.settings.connections_max,
             handshake_s=self.settings.handshake_s,
+            gate=self.entrance.gate,
             tls=tls,
             introduction=introduction,
         )
@@ -309,38 +341,35 @@ class Broker:
     def note_operator(self, call: Call, what: str) -> None:
         """Say in the log what an operator does."""
         log.warning("an operator (%s) %s", call.operator, what)
+        if self.audit.active:
+            self.audit.tell("operator", user=call.operator, action=what)
 
-    # --- Logins -------------------------------------------------------------------------------
+    # --- Security -----------------------------------------------------------------------------
 
-    def authenticate(self, connection: Any, mechanism: str, response: bytes) -> None:
-        """Check a login away from the loop: hashing a password takes its time."""
-        task = asyncio.get_running_loop().create_task(
-            self.check_login(connection, mechanism, response)
-        )
-        self.logins.add(task)
-        task.add_done_callback(self.logins.discard)
+    def reload_certificates(self) -> bool:
+        """Read certificates, authorities and revocations again; tell whether there is TLS at all.
 
-    async def check_login(self, connection: Any, mechanism: str, response: bytes) -> None:
-        """Let a connection in, or not."""
-        assert self.access is not None
-        assert self.reactor is not None
-        try:
-            user = await self.access.authenticate(mechanism, response, connection.loopback)
-        except LoginRefused as error:
-            log.warning("connection %d: login refused: %s", connection.number, error)
-            if self.events.heard:
-                self.events.tell(
-                    "user.authentication.failure",
-                    **connection_of(connection, mechanism),
-                    error=str(error),
-                )
-            connection.login_refused()
-        else:
-            if self.events.heard:
-                facts = connection_of(connection, mechanism)
-                self.events.tell("user.authentication.success", name=user.name, **facts)
-            connection.logged_in(user)
-        self.reactor.turn()
+        New connections use them; those that are there stay as they are. When a file cannot be used
+        nothing changes.
+
+        Raises:
+            TlsError: saying which file, and why.
+        """
+        if self.settings.tls_port is None:
+            return False
+        tls = make_context(self.settings)
+        for listener in self.listeners:
+            if listener.tls is not None:
+                listener.tls = tls
+        log.info("certificates were read again")
+        if self.audit.active:
+            self.audit.tell("certificates.reloaded", user="operator")
+        return True
+
+    def reopen_audit_log(self) -> None:
+        """Go on in a new file, after the old one was moved away."""
+        if isinstance(self.audit, AuditLog):
+            self.audit.reopen()
 
     # --- Time ---------------------------------------------------------------------------------
 
@@ -360,6 +389,8 @@ class Broker:
             transport.tick()
             if transport.closed:
                 self.transports.discard(transport)
+        if self.entrance is not None:
+            self.entrance.expire()
         if self.shared_0_10 is not None:
             self.shared_0_10.sessions.expire()
         if self.storage is not None:
@@ -472,7 +503,7 @@ class Broker:
             user, vhost = connection.user, connection.vhost
             if user is None or vhost is None or transport.closing:
                 continue
-            if user.name not in self.access.snapshot.accounts:
+            if not user.is_known():
                 reason = f"user '{user.name}' was deleted"
             elif not user.may_open(vhost.name):
                 reason = f"access to vhost '{vhost.name}' refused for user '{user.name}'"
@@ -513,6 +544,9 @@ class Broker:
             self.shared_0_10.sessions.end_all()
         if self.access is not None:
             self.access.close()
+        if isinstance(self.audit, AuditLog):
+            self.audit.close()
+            self.audit = SILENT
         if self.storage is not None:
             for staging in self.storage.stagings.values():
                 if self.reactor is not None:

@@ -10,7 +10,9 @@ import ssl
 from typing import Any
 
 from headrace.gateway.context import Context
+from headrace.gateway.sasl.port import Peer
 from headrace.gateway.v0_x.connection import GatewayConnection
+from headrace.server.gate import Gate
 from headrace.server.transport import Reactor, TlsTransport, Transport
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ class Listener:
         transports: set[Transport],
         connections_max: int,
         handshake_s: float,
+        gate: Gate,
         tls: ssl.SSLContext | None = None,
         introduction: dict[str, Any] | None = None,
     ) -> None:
@@ -48,7 +51,8 @@ class Listener:
         self.transports = transports  # Of all listeners; also what connections_max counts.
         self.connections_max = connections_max
         self.handshake_s = handshake_s
-        self.tls = tls
+        self.gate = gate  # Of all listeners.
+        self.tls = tls  # Replaced when certificates are read again.
         self.introduction = introduction  # Server properties of this port, if it has its own.
         self.socket: socket.socket | None = None
         self.handshakes: set[asyncio.Task[None]] = set()
@@ -95,14 +99,14 @@ class Listener:
                 self.reactor.loop.remove_reader(self.socket.fileno())
                 self.reactor.loop.call_later(ACCEPT_PAUSE_S, self.listen_again)
                 return
-            self.accept(sock, str(address[0]))
+            self.accept(sock, str(address[0]), int(address[1]))
 
     def listen_again(self) -> None:
         """Try to accept once more."""
         if self.socket is not None:
             self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
-    def accept(self, sock: socket.socket, host: str) -> None:
+    def accept(self, sock: socket.socket, host: str, port: int) -> None:
         """Serve a new connection, unless there are too many."""
         if len(self.transports) >= self.connections_max:
             self.transports.difference_update([one for one in self.transports if one.closed])
@@ -110,19 +114,27 @@ class Listener:
             log.warning("connection from %s refused: connections_max is reached", host)
             sock.close()
             return
+        refusal = self.gate.refusal(host)
+        if refusal:
+            log.warning("connection from %s refused: %s", host, refusal)
+            sock.close()
+            return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         context = self.context
         number = context.next_number
         context.next_number = number + 1
-        connection = GatewayConnection(context, number, is_loopback(host))
+        peer = Peer(host, port, is_loopback(host), encrypted=self.tls is not None)
+        connection = GatewayConnection(context, number, peer.loopback)
         context.connections[number] = connection
+        context.peers[number] = peer
+        self.gate.enter(number, host)
         if self.introduction is not None:
             context.introductions[number] = self.introduction
         if self.tls is None:
             self.keep(Transport(self.reactor, sock, connection))
             return
-        transport = TlsTransport(self.reactor, sock, connection)
+        transport = TlsTransport(self.reactor, sock, connection, peer)
         self.keep(transport)
         task = self.reactor.loop.create_task(self.encrypt(sock, transport))
         self.handshakes.add(task)

@@ -70,6 +70,14 @@ class Settings:
     tls_ca: Path | None = setting(
         None, "Certificate authorities, PEM; when given, clients must show a certificate."
     )
+    tls_server_names: str = setting(
+        "",
+        "Further certificates by the name that clients ask for (SNI): `name=chain.pem,key.pem`, "
+        "separated by spaces; `*.example.org` for all names with one more label.",
+    )
+    tls_crl: Path | None = setting(
+        None, "Certificates of clients that are revoked, PEM: a list of every authority in tls_ca."
+    )
     data: Path = setting(Path("headrace-data"), "Directory that keeps messages and definitions.")
     memory: bool = setting(False, "Keep everything in memory and nothing beyond the process.")
 
@@ -204,6 +212,95 @@ class Settings:
     guest_loopback_only: bool = setting(True, "The user guest may log in over loopback only.")
     anonymous_user: str = setting(
         "", "User as whom clients may log in by SASL ANONYMOUS; empty: they may not."
+    )
+    sasl_mechanisms: str = setting(
+        "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS",
+        "Ways to log in, offered where they can be used, in this order; entry points of the group "
+        "`headrace.sasl` bring more.",
+    )
+    plain_needs_tls: bool = setting(
+        False, "Refuse mechanisms that send a password or token as it is without TLS."
+    )
+    plain_on_loopback: bool = setting(True, "Allow them over loopback all the same.")
+    certificate_name: str = setting(
+        "common_name",
+        "Where in a client's certificate EXTERNAL finds the name of the user.",
+        choices=("common_name", "distinguished_name", "subject_alternative_name"),
+    )
+    certificate_san: str = setting(
+        "dns",
+        "Which subject alternative name that is.",
+        choices=("dns", "email", "ip", "uri"),
+    )
+    oauth_jwks: str = setting(
+        "", "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: none."
+    )
+    oauth_jwks_ca: Path | None = setting(
+        None, "Certificate authorities for that address, PEM; none: those of the system."
+    )
+    oauth_resource_server_id: str = setting("", "Whom tokens must be for: their `aud`.")
+    oauth_scope_prefix: str = setting(
+        "", "What scopes for this broker begin with; empty: the resource server id and a dot."
+    )
+    oauth_issuer: str = setting("", "Who must have made tokens: their `iss`; empty: anybody.")
+    oauth_algorithms: str = setting(
+        "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA",
+        "How tokens may be signed.",
+    )
+    oauth_username_claims: str = setting(
+        "sub client_id", "Claims that may name the user; the first that does."
+    )
+    oauth_leeway_s: int = setting(
+        0, "By how much clocks of others may differ.", unit="seconds", low=0, high=60
+    )
+    oauth_keys_s: float = setting(
+        600.0,
+        "How long keys are used before they are read again.",
+        unit="seconds",
+        low=10,
+        high=86400,
+    )
+    login_failures_free: int = setting(
+        10,
+        "Failed logins of an address, or of a user, before the next has to wait.",
+        low=0,
+        high=1 << 20,
+    )
+    login_delay_s: float = setting(
+        0.1,
+        "How long it waits then, twice as long after each failure; 0: no wait.",
+        unit="seconds",
+        low=0,
+        high=60,
+    )
+    login_delay_max_s: float = setting(
+        5.0,
+        "How long it waits at most, and never longer than half of handshake_s.",
+        unit="seconds",
+        low=0,
+        high=60,
+    )
+    login_forget_s: float = setting(
+        300.0,
+        "How long after the last failure all are forgotten.",
+        unit="seconds",
+        low=1,
+        high=86400,
+    )
+    handshakes_max: int = setting(
+        8192, "Connections that have not logged in yet.", low=1, high=1 << 22
+    )
+    handshakes_per_address_max: int = setting(
+        1024, "Connections of one address that have not logged in yet.", low=1, high=1 << 22
+    )
+    connection_rate_per_address: float = setting(
+        0.0,
+        "New connections a second from one address, over ten seconds; 0: no limit.",
+        low=0,
+        high=1e6,
+    )
+    audit_log: Path | None = setting(
+        None, "File for the audit log, a JSON object a line; none: there is none."
     )
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)
@@ -357,6 +454,8 @@ def check_together(settings: Settings) -> None:
         for name in ("tls_cert", "tls_key"):
             if getattr(settings, name) is None:
                 raise SettingError(name, "default", "tls_port needs it")
+    if settings.tls_crl is not None and settings.tls_ca is None:
+        raise SettingError("tls_crl", "default", "it is of no use without tls_ca")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from headrace.gateway.access import hash_password
+from headrace.gateway.passwords import make_account
 from headrace.model.arguments import age_ms
 from headrace.model.definitions import NoDefinitions
 from headrace.model.lanes import lane_of
@@ -36,7 +36,7 @@ from headrace.store.users import UserDirectory
 log = logging.getLogger(__name__)
 
 # Brokers that come and go with tests need not hash the same password each time.
-hash_for_a_while = lru_cache(maxsize=8)(hash_password)
+make_for_a_while = lru_cache(maxsize=8)(make_account)
 
 EVERYTHING = Permission(".*", ".*", ".*")
 
@@ -79,10 +79,8 @@ class Storage:
         if settings.default_vhost:
             self.users.add_vhost(settings.default_vhost)
         if settings.default_user:
-            hashing = hash_for_a_while if settings.memory else hash_password
-            account = Account(
-                settings.default_user, hashing(settings.default_pass), ("administrator",)
-            )
+            make = make_for_a_while if settings.memory else make_account
+            account = make(settings.default_user, settings.default_pass, ("administrator",))
             self.users.add_user(account)
             self.first_account = account
             if settings.default_vhost:

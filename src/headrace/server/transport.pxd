@@ -78,10 +78,12 @@ cdef class Transport:
     cpdef finish_close(self)
     cpdef end_stream(self)
     cpdef lost(self)
+    cpdef close_socket(self)
     cpdef opened(self)
     cpdef set_heartbeat(self, long interval_s)
     cpdef tick(self)
 
 cdef class TlsTransport(Transport):
+    cdef public object peer
     cdef public object stream
     cdef public bint full

@@ -404,6 +404,10 @@ class Transport:
         self.connection.drop()
         self.connection.end()
         self.connection.transport = None
+        self.close_socket()
+
+    def close_socket(self) -> None:
+        """Give the descriptor back."""
         try:
             self.sock.close()
         except OSError as error:
@@ -448,7 +452,9 @@ class Transport:
 class TlsTransport(Transport):
     """The same over TLS: asyncio encrypts and buffers, and this is its protocol object."""
 
-    def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint) -> None:
+    def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint, peer: Any = None) -> None:
+        """``peer`` is told the certificate that the client showed, once it is verified."""
+        self.peer = peer
         self.stream: Any = None  # asyncio's transport, once the TLS handshake is over.
         self.full = False  # asyncio's buffer is above its high-water mark.
         Transport.__init__(self, reactor, sock, connection)
@@ -456,6 +462,8 @@ class TlsTransport(Transport):
     def connection_made(self, stream: Any) -> None:
         """asyncio: TLS is up."""
         self.stream = stream
+        if self.peer is not None:
+            self.peer.certificate = stream.get_extra_info("peercert")
         self.reading = True
         self.flush()
 
@@ -538,3 +546,8 @@ class TlsTransport(Transport):
         if not self.closed and self.stream is not None:
             self.stream.abort() if self.connection.pending() else self.stream.close()
         Transport.lost(self)
+
+    def close_socket(self) -> None:
+        """It is asyncio's to close: until then the next connection must not get its descriptor."""
+        if self.stream is None:
+            Transport.close_socket(self)

@@ -54,3 +54,15 @@ def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
                 write=permission.write,
                 read=permission.read,
             )
+    for user, vhost, exchange in before.topic_permissions.keys() - after.topic_permissions.keys():
+        events.tell("topic.permission.deleted", user=user, vhost=vhost, exchange=exchange)
+    for (user, vhost, exchange), topic in after.topic_permissions.items():
+        if before.topic_permissions.get((user, vhost, exchange)) != topic:
+            events.tell(
+                "topic.permission.created",
+                user=user,
+                vhost=vhost,
+                exchange=exchange,
+                write=topic.write,
+                read=topic.read,
+            )

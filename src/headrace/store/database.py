@@ -4,7 +4,8 @@
 Several parts of a broker have it open at once, and so may commands of other processes; SQLite's own
 locks keep them apart. Whoever opens it first brings it to our version.
 
-Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: parameters.
+Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: parameters, SCRAM
+keys, topic permissions.
 """
 
 import contextlib
@@ -61,6 +62,21 @@ CREATE TABLE IF NOT EXISTS permissions (
     write TEXT NOT NULL,
     read TEXT NOT NULL,
     PRIMARY KEY (user, vhost)
+) STRICT;
+CREATE TABLE IF NOT EXISTS scram_keys (
+    user TEXT PRIMARY KEY REFERENCES users (name) ON DELETE CASCADE,
+    iterations INTEGER NOT NULL,
+    salt BLOB NOT NULL,
+    stored_key BLOB NOT NULL,
+    server_key BLOB NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS topic_permissions (
+    user TEXT NOT NULL REFERENCES users (name) ON DELETE CASCADE,
+    vhost TEXT NOT NULL REFERENCES vhosts (name) ON DELETE CASCADE,
+    exchange TEXT NOT NULL,
+    write TEXT NOT NULL,
+    read TEXT NOT NULL,
+    PRIMARY KEY (user, vhost, exchange)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS parameters (
     vhost TEXT NOT NULL,

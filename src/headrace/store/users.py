@@ -11,7 +11,15 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.model.users import Account, AccountError, Permission, Snapshot, check_name
+from headrace.model.users import (
+    Account,
+    AccountError,
+    Permission,
+    ScramKeys,
+    Snapshot,
+    TopicPermission,
+    check_name,
+)
 from headrace.store.database import DatabaseError, file_of, open_database, transaction
 from headrace.store.parameters import ParameterTable
 
@@ -49,8 +57,14 @@ class UserDirectory:
         """Read everything, as of one moment."""
         with self._transaction():
             self._version = self._data_version()
+            keys = {
+                name: ScramKeys(*values)
+                for name, *values in self._db.execute(
+                    "SELECT user, iterations, salt, stored_key, server_key FROM scram_keys"
+                )
+            }
             accounts = {
-                name: Account(name, password_hash, tuple(tags.split()))
+                name: Account(name, password_hash, tuple(tags.split()), keys.get(name))
                 for name, password_hash, tags in self._db.execute(
                     "SELECT name, password_hash, tags FROM users ORDER BY name"
                 )
@@ -64,7 +78,14 @@ class UserDirectory:
                 )
             }
             parameters = self.parameters.rows()
-        return Snapshot(accounts, vhosts, permissions, parameters)
+            topics = {
+                (user, vhost, exchange): TopicPermission(write, read)
+                for user, vhost, exchange, write, read in self._db.execute(
+                    "SELECT user, vhost, exchange, write, read FROM topic_permissions"
+                    " ORDER BY user, vhost, exchange"
+                )
+            }
+        return Snapshot(accounts, vhosts, permissions, parameters, topics)
 
     def is_empty(self) -> bool:
         """Tell whether there is neither a user nor a virtual host: a new data directory."""
@@ -74,16 +95,29 @@ class UserDirectory:
     def add_user(self, account: Account) -> None:
         """Add a user; AccountError when there is one of that name."""
         check_name("user", account.name)
-        self._insert(
-            "INSERT INTO users (name, password_hash, tags) VALUES (?, ?, ?)",
-            (account.name, account.password_hash, " ".join(account.tags)),
-            f"user '{account.name}' exists already",
-        )
+        with self._transaction("IMMEDIATE"):
+            self._insert(
+                "INSERT INTO users (name, password_hash, tags) VALUES (?, ?, ?)",
+                (account.name, account.password_hash, " ".join(account.tags)),
+                f"user '{account.name}' exists already",
+            )
+            self._set_keys(account.name, account.scram)
 
-    def set_password(self, name: str, password_hash: str) -> None:
-        """Replace the password of a user."""
-        query = "UPDATE users SET password_hash = ? WHERE name = ?"
-        self._change(query, (password_hash, name), f"there is no user '{name}'")
+    def set_password(self, name: str, password_hash: str, scram: ScramKeys | None = None) -> None:
+        """Replace the password of a user, and the SCRAM keys that were made of it."""
+        with self._transaction("IMMEDIATE"):
+            query = "UPDATE users SET password_hash = ? WHERE name = ?"
+            self._change(query, (password_hash, name), f"there is no user '{name}'")
+            self._set_keys(name, scram)
+
+    def _set_keys(self, name: str, scram: ScramKeys | None) -> None:
+        self._db.execute("DELETE FROM scram_keys WHERE user = ?", (name,))
+        if scram is not None:
+            self._db.execute(
+                "INSERT INTO scram_keys (user, iterations, salt, stored_key, server_key)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (name, scram.iterations, scram.salt, scram.stored_key, scram.server_key),
+            )
 
     def delete_user(self, name: str) -> None:
         """Delete a user and the permissions of that user."""
@@ -125,6 +159,31 @@ class UserDirectory:
             "DELETE FROM permissions WHERE user = ? AND vhost = ?",
             (user, vhost),
             f"user '{user}' has no permissions in virtual host '{vhost}'",
+        )
+
+    def set_topic_permission(
+        self, user: str, vhost: str, exchange: str, permission: TopicPermission
+    ) -> None:
+        """Restrict a user's routing keys at a topic exchange, in place of what was said before."""
+        query = (
+            "INSERT INTO topic_permissions (user, vhost, exchange, write, read)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT (user, vhost, exchange) DO UPDATE SET"
+            " write = excluded.write, read = excluded.read"
+        )
+        self._insert(
+            query,
+            (user, vhost, exchange, permission.write, permission.read),
+            f"there is no user '{user}' or no virtual host '{vhost}'",
+        )
+
+    def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
+        """End a restriction of routing keys, or all that a user has in a virtual host."""
+        what = "" if exchange is None else " AND exchange = ?"
+        values = (user, vhost) if exchange is None else (user, vhost, exchange)
+        self._change(
+            f"DELETE FROM topic_permissions WHERE user = ? AND vhost = ?{what}",  # noqa: S608 - ours
+            values,
+            f"user '{user}' has no topic permissions there in virtual host '{vhost}'",
         )
 
     def _data_version(self) -> int:

@@ -186,6 +186,10 @@ def ends_of(session: Any, command: ExchangeBind | ExchangeUnbind) -> tuple[Any, 
     check(session, command, "write", "queue", "queue")
     check(session, command, "read", "exchange", "exchange")
     try:
+        session.check_topic("read", command.exchange or "", command.binding_key or "")
+    except ModelError as error:
+        raise translate(error, command, "binding_key") from None
+    try:
         queue = session.queue_of(command.queue)
     except ModelError as error:
         raise translate(error, command, "queue") from None

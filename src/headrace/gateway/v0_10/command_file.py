@@ -288,6 +288,7 @@ def session_takes(session: Any, lane: Queue) -> bool:
 def route_of(session: Any, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
     """Return where content goes; refuse what the user may not do."""
     session.check_access("write", "exchange", exchange or "amq.default")
+    session.check_topic("write", exchange, routing_key)
     session.vhost.check_publishable(exchange)
     queues: Iterable[Queue] = session.vhost.route(
         exchange, routing_key, lambda: other_properties(header).headers or {}

@@ -86,7 +86,7 @@ class GatewayConnection(Connection):
         self.send_control(
             ConnectionStart(
                 server_properties=self.shared.introduction(self),
-                mechanisms=context.mechanisms.decode().split(),
+                mechanisms=context.offered(self.number),
                 locales=[LOCALE],
             )
         )
@@ -108,9 +108,6 @@ class GatewayConnection(Connection):
         self.mechanism = control.mechanism or ""
         if control.locale and control.locale != LOCALE:
             log.info("connection %d asks for locale %.32r", self.number, control.locale)
-        if control.response is None and self.mechanism == "PLAIN":
-            self.send_control(ConnectionSecure(challenge=b""))
-            return
         self.context.authenticate(self, self.mechanism, control.response or b"")
 
     def logged_in(self, user: Any) -> None:
@@ -127,6 +124,11 @@ class GatewayConnection(Connection):
                 heartbeat_max=min(2 * heartbeat, 0xFFFF) if heartbeat else None,
             )
         )
+
+    def challenge(self, octets: bytes) -> None:
+        """The login has another step."""
+        if not self.ended:
+            self.send_control(ConnectionSecure(challenge=octets))
 
     def login_refused(self) -> None:
         if self.ended:
@@ -170,7 +172,7 @@ class GatewayConnection(Connection):
     # --- Sessions -------------------------------------------------------------------------------
 
     def principal(self) -> Hashable:
-        return self.user.name, self.vhost.name
+        return self.user.source, self.user.name, self.vhost.name
 
     def find_session(self, number: int, name: bytes, force: bool) -> ProtocolSession:
         self.shared.attaching = self
@@ -178,6 +180,10 @@ class GatewayConnection(Connection):
 
     def on_attached(self, session: Any) -> None:
         session.number = self.number
+        session.user = self.user  # Perhaps with other rights than when it was attached before.
+        session.routes = {}
+        session.route = None
+        session.until_ms = 0
         self.context.telling.channel_opened(self, session.channel)
         if session.batch is not None:
             self.unflushed.append(session)
@@ -344,8 +350,6 @@ class GatewayConnection(Connection):
         self.lost()
         self.starving = None
         self.shared.forget_limits(self.number)
-        self.context.connections.pop(self.number, None)
-        self.context.telling.connection_closed(self)
+        self.context.forget(self)
         if self.vhost is not None:
             self.vhost.connection_closed(self)
-        self.context.introductions.pop(self.number, None)

@@ -36,7 +36,7 @@ from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.subscription import serial_distance
 from headrace.gateway.v0_10.transfer_header import TransferHeaders
 from headrace.model.delayed import delay_of
-from headrace.model.errors import AccessRefused, ModelError, NotFound, PreconditionFailed
+from headrace.model.errors import ModelError, NotFound, PreconditionFailed
 from headrace.protocol.codec_0_10 import (
     MessageAccept,
     MessageCancel,
@@ -250,6 +250,7 @@ class Session(Holder):
                     ExecutionCode.ILLEGAL_ARGUMENT, "a name is not UTF-8"
                 ) from None
             self.check_access("write", "exchange", name or "amq.default")
+            self.check_topic("write", name, routing_key)
             self.vhost.check_publishable(name)
             headers = TransferHeaders(rest, self.timestamp_s)
             routed = self.vhost.route(name, routing_key, headers, alternates=1)
@@ -644,12 +645,12 @@ class Session(Holder):
 
     def check_access(self, permission: str, kind: str, name: str) -> None:
         """Refuse what the user has no permission for."""
-        vhost = self.vhost.name
-        if not self.context.access.allowed(self.user, vhost, permission, name):
-            raise AccessRefused(
-                f"{permission} access to {kind} '{name}' in vhost '{vhost}' refused for user "
-                f"'{self.user.name}'"
-            )
+        self.context.access.check(self.user, self.vhost.name, permission, kind, name)
+
+    def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
+        """Refuse a topic that the user may not publish to or bind."""
+        access = self.context.access
+        access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
 
     def check_any_access(self, kind: str, name: str) -> None:
         """Refuse to tell whether a thing exists to who has no permission on it at all."""

@@ -138,6 +138,18 @@ class GatewayConnection(Publisher):
     def login_refused(self) -> None:
         control_connection.refused(self)
 
+    def challenge(self, octets: bytes) -> None:
+        """The login has another step."""
+        control_connection.challenge(self, octets)
+
+    def renewed(self, user: Any) -> None:
+        """The new secret is right."""
+        control_connection.renewed(self, user)
+
+    def not_renewed(self) -> None:
+        """The new secret is wrong."""
+        control_connection.not_renewed(self)
+
     def make_channel(self, number: int) -> ProtocolChannel:
         return Channel(number, self)
 

@@ -2,7 +2,7 @@
 """The basic, confirm and tx classes, but for the publishes and acks of the hot path."""
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
@@ -44,6 +44,9 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_8
 
+if TYPE_CHECKING:
+    from headrace.gateway.rights import Rights
+
 CONSUMERS_MAX = 65535  # On one channel.
 REFUSED_MAX = 65536  # Messages that a channel gave back; beyond it they may come again.
 
@@ -67,12 +70,14 @@ def last_or(channel: Any, name: str) -> str:
 
 def check_access(connection: Any, permission: str, kind: str, name: str) -> None:
     """Refuse what the user has no permission for."""
-    vhost = connection.vhost.name
-    if not connection.context.access.allowed(connection.user, vhost, permission, name):
-        raise AccessRefused(
-            f"{permission} access to {kind} '{name}' in vhost '{vhost}' refused for user "
-            f"'{connection.user.name}'"
-        )
+    access: Rights = connection.context.access
+    access.check(connection.user, connection.vhost.name, permission, kind, name)
+
+
+def check_topic(connection: Any, permission: str, exchange: str, routing_key: str) -> None:
+    """Refuse a topic that the user may not publish to or bind."""
+    access: Rights = connection.context.access
+    access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)
 
 
 def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:

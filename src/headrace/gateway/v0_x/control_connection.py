@@ -54,7 +54,7 @@ def greet(connection: Any) -> None:
             version_major=major,
             version_minor=minor,
             server_properties=properties,
-            mechanisms=context.mechanisms,
+            mechanisms=" ".join(context.offered(connection.number)).encode(),
             locales=b"en_US",
         ),
     )
@@ -68,8 +68,11 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     heard = isinstance(capabilities, dict) and not connection.early
     connection.capabilities = capabilities if heard else {}
     connection.speaks_more = connection.early and early.speaks_more(method.client_properties)
-    mechanism = method.mechanism
-    if mechanism.encode() not in context.mechanisms.split():
+    mechanism = connection.mechanism = method.mechanism
+    if mechanism not in context.offered(connection.number):
+        if mechanism.encode() in context.mechanisms.split():
+            refused(connection)  # Known, but not to be used here, such as PLAIN without TLS.
+            return
         log.warning(
             "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
         )
@@ -78,17 +81,18 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
         return
     if method.locale != "en_US" and method.locale:
         log.info("connection %d asks for locale %.32r", connection.number, method.locale)
-    connection.mechanism = mechanism
-    response = as_bytes(method.response)
-    if not response and mechanism == "PLAIN":
-        connection.send_method(0, ConnectionSecure(challenge=b""))
-        return
-    context.authenticate(connection, mechanism, response)
+    context.authenticate(connection, mechanism, as_bytes(method.response))
 
 
 def secure_ok(connection: Any, channel: None, method: ConnectionSecureOk) -> None:
     """The client answers our challenge."""
     connection.context.authenticate(connection, connection.mechanism, as_bytes(method.response))
+
+
+def challenge(connection: Any, octets: bytes) -> None:
+    """The mechanism has another step."""
+    if not connection.ended:
+        connection.send_method(0, ConnectionSecure(challenge=octets))
 
 
 def as_bytes(value: bytes | str) -> bytes:
@@ -197,9 +201,34 @@ def close_ok(connection: Any, channel: None, method: ConnectionCloseOk) -> None:
     """The client agrees to our close."""
 
 
-def update_secret(connection: Any, channel: None, method: ConnectionUpdateSecret) -> MethodBase:
-    """The client renews its credentials: PLAIN and AMQPLAIN have none that expire."""
-    return ConnectionUpdateSecretOk()
+def update_secret(
+    connection: Any, channel: None, method: ConnectionUpdateSecret
+) -> MethodBase | None:
+    """The client renews its credentials: of those that expire, the new ones are checked."""
+    renew = connection.context.renew
+    if renew is None or connection.user.expires_s is None:
+        return ConnectionUpdateSecretOk()
+    renew(connection, as_bytes(method.new_secret))
+    return None
+
+
+def renewed(connection: Any, user: Any) -> None:
+    """The new credentials are right; what they no longer allow ends."""
+    if connection.ended:
+        return
+    connection.user = user
+    connection.tally.generation += 1  # Routes were made with the rights of the old ones.
+    connection.reply(0, ConnectionUpdateSecretOk())
+
+
+def not_renewed(connection: Any) -> None:
+    """The new credentials are wrong; why exactly stays in our log."""
+    if connection.ended:
+        return
+    index = ConnectionUpdateSecret.INDEX[V0_9_1]
+    connection.fail(
+        AmqpError(ReplyCode.NOT_ALLOWED, "New secret was refused by one of the backends", index)
+    )
 
 
 def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.gateway.v0_x import early
-from headrace.gateway.v0_x.control_basic import check_access
+from headrace.gateway.v0_x.control_basic import check_access, check_topic
 from headrace.model import super_stream
 from headrace.model.binding import EXCHANGE
 from headrace.model.exchange import ALTERNATES
@@ -128,6 +128,7 @@ def check_ends(connection: Any, method: ExchangeBind | ExchangeUnbind) -> None:
     """A binding writes to its destination and reads from its source."""
     check_access(connection, "write", "exchange", method.destination)
     check_access(connection, "read", "exchange", method.source)
+    check_topic(connection, "read", method.source, method.routing_key)
 
 
 HANDLERS: dict[str, Any] = {

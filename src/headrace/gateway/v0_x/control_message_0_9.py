@@ -14,6 +14,7 @@ from headrace.gateway.v0_x.control_basic import (
     CONSUMERS_MAX,
     check_access,
     check_no_tx,
+    check_topic,
     end_consumer,
     owner_of,
     queue_of,
@@ -56,6 +57,7 @@ def transfer(connection: Any, channel: Channel, method: MessageTransfer) -> None
     """Take a message in; one by reference when the reference is closed."""
     side = side_of(connection, channel)
     check_access(connection, "write", "exchange", method.destination or "amq.default")
+    check_topic(connection, "write", method.destination, method.routing_key)
     connection.vhost.check_publishable(method.destination)
     if method.body.is_reference:
         side.references.find(method.body.data).transfers.append(method)

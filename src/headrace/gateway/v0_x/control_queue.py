@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.gateway.v0_x import early
-from headrace.gateway.v0_x.control_basic import check_access, last_or, queue_of
+from headrace.gateway.v0_x.control_basic import check_access, check_topic, last_or, queue_of
 from headrace.gateway.v0_x.control_exchange import check_any_access
 from headrace.gateway.v0_x.reply_to import declared, is_reply_name, refuse_binding
 from headrace.model.binding import QUEUE
@@ -110,6 +110,7 @@ def ends_of(connection: Any, channel: Any, method: QueueBind | QueueUnbind) -> t
     refuse_binding(name)
     check_access(connection, "write", "queue", name)
     check_access(connection, "read", "exchange", method.exchange)
+    check_topic(connection, "read", method.exchange, routing_key)
     return name, routing_key
 
 

@@ -80,7 +80,7 @@ class Suspensions:
         if (
             suspended is None
             or suspended.connection.vhost is not connection.vhost
-            or suspended.connection.user.name != connection.user.name
+            or not connection.user.same_as(suspended.connection.user)
         ):
             raise NotFound("no channel of that id waits to be resumed")
         del self.waiting[channel_id]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logins of connections: which mechanisms a client is offered, and the steps of its choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.gateway.audit import SILENT, Audit
+from headrace.gateway.sasl.port import RESPONSE_BYTES_MAX, STEPS_MAX, LoginRefused, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.gateway.access import User
+    from headrace.gateway.oauth.tokens import Tokens
+    from headrace.gateway.sasl.port import Mechanism, Steps
+
+
+class Login:
+    """A login that goes on."""
+
+    __slots__ = ("mechanism", "steps", "taken")
+
+    def __init__(self, mechanism: str, steps: Steps) -> None:
+        self.mechanism = mechanism
+        self.steps = steps
+        self.taken = 0
+
+
+class Logins:
+    """All logins of a broker, by the numbers of their connections."""
+
+    def __init__(
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        *,
+        tokens: Tokens | None = None,
+        plain_needs_tls: bool = False,
+        plain_on_loopback: bool = True,
+        audit: Audit = SILENT,
+    ) -> None:
+        """With ``plain_needs_tls``, mechanisms that send a secret as it is need TLS; with
+        ``plain_on_loopback`` not from this machine itself.
+        """
+        self.mechanisms = mechanisms
+        self._tokens = tokens
+        self._plain_needs_tls = plain_needs_tls
+        self._plain_on_loopback = plain_on_loopback
+        self._audit = audit
+        self._going: dict[int, Login] = {}
+
+    def offered(self, peer: Peer) -> list[str]:
+        """The mechanisms that a client may use, in the order of the setting."""
+        return [
+            name
+            for name, mechanism in self.mechanisms.items()
+            if mechanism.offered(peer) and not (mechanism.clear and self._too_open(peer))
+        ]
+
+    def _too_open(self, peer: Peer) -> bool:
+        if peer.encrypted or not self._plain_needs_tls:
+            return False
+        return not (peer.loopback and self._plain_on_loopback)
+
+    async def step(self, number: int, peer: Peer, mechanism: str, response: bytes) -> bytes | User:
+        """Take a response of a connection: return the next challenge, or the user.
+
+        Raises:
+            LoginRefused: it proves nobody, or the mechanism was not offered.
+        """
+        login = self._going.pop(number, None)
+        try:
+            if login is None:
+                if mechanism not in self.offered(peer):
+                    raise LoginRefused(f"mechanism {mechanism:.64} is not offered here")
+                login = Login(mechanism, self.mechanisms[mechanism].begin(peer))
+            login.taken += 1
+            if len(response) > RESPONSE_BYTES_MAX or login.taken > STEPS_MAX:
+                raise LoginRefused("a SASL response is too long, or there are too many")
+            found = await login.steps.step(response)
+        except LoginRefused as error:
+            self._tell(None, peer, mechanism, str(error))
+            raise
+        if isinstance(found, bytes):
+            self._going[number] = login
+            return found
+        self._tell(found, peer, mechanism)
+        return found
+
+    def forget(self, number: int) -> None:
+        """The connection is over."""
+        self._going.pop(number, None)
+
+    async def renew(self, user: User, secret: bytes) -> User:
+        """Return the user with new credentials; only tokens are ever renewed.
+
+        Raises:
+            LoginRefused: they prove nobody, or somebody else.
+        """
+        if not user.source or self._tokens is None:
+            return user
+        try:
+            if len(secret) > RESPONSE_BYTES_MAX:
+                raise LoginRefused("the new secret is too long")
+            renewed = await self._tokens.user(secret, user.peer)
+            if not renewed.same_as(user):
+                raise LoginRefused(f"the new secret is that of user {renewed.name!r}")
+        except LoginRefused as error:
+            self._tell(user, user.peer, "update-secret", str(error))
+            raise
+        self._tell(renewed, user.peer, "update-secret")
+        return renewed
+
+    def _tell(self, user: User | None, peer: Peer, mechanism: str, reason: str = "") -> None:
+        if self._audit.active:
+            self._audit.tell(
+                "login",
+                user=user,
+                peer=peer,
+                allowed=not reason,
+                reason=reason,
+                mechanism=mechanism,
+            )

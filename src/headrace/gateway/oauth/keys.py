@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys that tokens are signed with: a JSON Web Key Set (RFC 7517), read again in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import jwt
+
+log = logging.getLogger(__name__)
+
+KEYS_MAX = 64  # In one set.
+RETRY_S = 30.0  # How often an unknown key may have the set read again, and a failure be tried.
+STALE_S_MAX = 86400.0  # How long keys are used that could not be read again.
+
+
+class NoKey(Exception):
+    """There is no key to check a token with."""
+
+
+class Key(NamedTuple):
+    """One key."""
+
+    kid: str
+    algorithm: str  # The only one it is for; empty: any of its kind.
+    key: Any
+
+
+class Keys:
+    """A set of keys, from a file or an address."""
+
+    def __init__(
+        self,
+        load: Callable[[], Awaitable[bytes]],
+        *,
+        fresh_s: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``load`` reads the set; it is used for ``fresh_s`` seconds before it is read again."""
+        self._load = load
+        self._fresh_s = fresh_s
+        self._clock = clock
+        self._keys: list[Key] = []
+        self._loaded_at: float | None = None
+        self._tried_at: float | None = None
+        self._lock = asyncio.Lock()
+
+    async def find(self, kid: str | None) -> Key:
+        """Return the key of that id; a token without an id is for the only key there is.
+
+        Raises:
+            NoKey: there is none.
+        """
+        now = self._clock()
+        if self._loaded_at is None or now - self._loaded_at >= self._fresh_s:
+            await self._refresh()
+        found = self._pick(kid)
+        if found is None:
+            await self._refresh()
+            found = self._pick(kid)
+        if found is None:
+            raise NoKey(f"no key {kid!r} to check the token with")
+        return found
+
+    def _pick(self, kid: str | None) -> Key | None:
+        if self._loaded_at is None or self._clock() - self._loaded_at > STALE_S_MAX:
+            return None
+        if kid is None:
+            return self._keys[0] if len(self._keys) == 1 else None
+        return next((key for key in self._keys if key.kid == kid), None)
+
+    async def _refresh(self) -> None:
+        """Read the set again, unless that was tried a moment ago."""
+        async with self._lock:
+            now = self._clock()
+            if self._tried_at is not None and now - self._tried_at < min(RETRY_S, self._fresh_s):
+                return
+            self._tried_at = now
+            try:
+                self._keys = read_set(await self._load())
+            except (OSError, ValueError) as error:
+                log.error("the keys of tokens cannot be read: %s", error)
+            else:
+                self._loaded_at = now
+
+
+def read_set(octets: bytes) -> list[Key]:
+    """Read the keys for signatures in a set; keys of kinds that we do not know are passed over.
+
+    Raises:
+        ValueError: it is no set of keys, or too large.
+    """
+    try:
+        listed = json.loads(octets)["keys"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("not a JSON Web Key Set") from None
+    if not isinstance(listed, list) or len(listed) > KEYS_MAX:
+        raise ValueError(f"a set holds a list of {KEYS_MAX} keys at most")
+    found = []
+    for each in listed:
+        if not isinstance(each, dict) or each.get("use", "sig") != "sig":
+            continue
+        try:
+            key = jwt.PyJWK(each)
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            log.warning("a key of tokens is passed over: %s", type(error).__name__)
+            continue
+        found.append(Key(str(each.get("kid", "")), str(each.get("alg", "")), key.key))
+    return found

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bearer tokens: JWTs (RFC 7519) that are signed by somebody we trust, for us, and for now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jwt
+
+from headrace.gateway.access import User
+from headrace.gateway.oauth.keys import Keys, NoKey
+from headrace.gateway.oauth.scopes import ScopeError, Scopes, read_scopes
+from headrace.gateway.sasl.port import LoginRefused, Peer
+
+if TYPE_CHECKING:
+    from headrace.gateway.access import Access
+
+ALGORITHMS = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"
+NUMERIC_DATE_MAX = 1 << 40  # Seconds; far beyond any token's time.
+SOURCE = "oauth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    """Which tokens are good."""
+
+    resource_server_id: str  # Whom a token must be for (``aud``).
+    scope_prefix: str  # What scopes for us begin with.
+    issuer: str = ""  # Who must have made it (``iss``); empty: whoever has the key.
+    algorithms: tuple[str, ...] = tuple(ALGORITHMS.split())
+    username_claims: tuple[str, ...] = ("sub", "client_id")
+    leeway_s: int = 0  # By how much clocks may differ.
+
+
+class Tokens:
+    """Checks tokens."""
+
+    def __init__(
+        self,
+        access: Access,
+        keys: Keys,
+        rules: TokenRules,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._access = access
+        self._keys = keys
+        self._rules = rules
+        self._clock = clock
+
+    @staticmethod
+    def looks_like_one(secret: bytes) -> bool:
+        """Tell whether what came as a password is a token: three parts, the first a JSON object."""
+        return secret.startswith(b"eyJ") and secret.count(b".") == 2
+
+    async def user(self, token: bytes, peer: Peer) -> User:
+        """Return the bearer of a token.
+
+        Raises:
+            LoginRefused: it is forged, expired, for somebody else, or no token.
+        """
+        async with self._access.attempt("", peer):
+            return await self._user(token, peer)
+
+    async def _user(self, token: bytes, peer: Peer) -> User:
+        try:
+            claims = await self._claims(token.decode("ascii"))
+            scopes = Scopes(read_scopes(claims.get("scope")), self._rules.scope_prefix)
+        except (NoKey, ScopeError) as error:
+            raise LoginRefused(f"bearer token: {error}") from None
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+            raise LoginRefused(f"bearer token: {type(error).__name__}") from None
+        return User(
+            self._access,
+            self._name(claims),
+            scopes.tags,
+            peer,
+            grants=scopes,
+            source=SOURCE,
+            expires_s=claims["exp"] + self._rules.leeway_s,
+        )
+
+    async def _claims(self, token: str) -> dict[str, Any]:
+        header = jwt.get_unverified_header(token)
+        algorithm, kid = header.get("alg"), header.get("kid")
+        if algorithm not in self._rules.algorithms or "crit" in header:
+            raise LoginRefused("bearer token: its algorithm is not allowed")
+        if kid is not None and not isinstance(kid, str):
+            raise LoginRefused("bearer token: its key has no name")
+        key = await self._keys.find(kid)
+        if key.algorithm and key.algorithm != algorithm:
+            raise LoginRefused("bearer token: its key is for another algorithm")
+        rules = self._rules
+        options: Any = {
+            "require": ["exp", "aud", *(["iss"] if rules.issuer else [])],
+            "verify_iat": False,
+            "verify_exp": False,  # Below, and of whole numbers alone.
+            "verify_nbf": False,
+        }
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key.key,
+            algorithms=[algorithm],
+            audience=rules.resource_server_id,
+            issuer=rules.issuer or None,
+            options=options,
+        )
+        self._check_time(claims)
+        return claims
+
+    def _check_time(self, claims: dict[str, Any]) -> None:
+        now, leeway_s = self._clock(), self._rules.leeway_s
+        for name in ("exp", "nbf", "iat"):
+            value = claims.get(name, 0)
+            if type(value) is not int or not 0 <= value <= NUMERIC_DATE_MAX:
+                raise LoginRefused(f"bearer token: {name} is no whole number of seconds")
+        if claims["exp"] + leeway_s <= now:
+            raise LoginRefused("bearer token: it has expired")
+        if claims.get("nbf", 0) - leeway_s > now:
+            raise LoginRefused("bearer token: its time has not come")
+
+    def _name(self, claims: dict[str, Any]) -> str:
+        for claim in self._rules.username_claims:
+            name = claims.get(claim)
+            if isinstance(name, str) and name:
+                if len(name.encode()) > 255 or not name.isprintable():
+                    raise LoginRefused(f"bearer token: {claim} is no user's name")
+                return name
+        raise LoginRefused("bearer token: it names nobody")

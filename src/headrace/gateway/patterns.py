@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions that users and operators write: RE2's, which take time in proportion to the text."""
+
+from collections.abc import Callable
+
+import re2
+
+PATTERN_CHARACTERS_MAX = 1024
+PATTERN_BYTES_MAX = 1 << 20  # What RE2 may use for one compiled expression.
+NOTHING = r"[^\s\S]"  # Matches no text: what an empty expression means.
+
+PatternError = re2.error
+Search = Callable[[str], object]
+
+
+def compile_search(pattern: str) -> Search:
+    """Return what finds an expression anywhere in a text; an empty one is nowhere.
+
+    Raises:
+        PatternError: it is longer than ``PATTERN_CHARACTERS_MAX``, too large, or no expression.
+    """
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        raise re2.error(f"longer than {PATTERN_CHARACTERS_MAX} characters")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = PATTERN_BYTES_MAX
+    search: Search = re2.compile(pattern or NOTHING, options).search
+    return search
+
+
+def quoted(text: str) -> str:
+    """The expression that matches a text literally."""
+    escaped: str = re2.escape(text)
+    return escaped

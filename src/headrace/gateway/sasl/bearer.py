@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OAUTHBEARER (RFC 7628) and XOAUTH2: a bearer token that says who its bearer is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.gateway.sasl.port import Desk, LoginRefused, Peer
+
+if TYPE_CHECKING:
+    from headrace.gateway.access import User
+
+SEPARATOR = b"\x01"
+
+
+class Bearer:
+    """One of the two mechanisms."""
+
+    clear = True
+
+    def __init__(self, desk: Desk, name: str) -> None:
+        self.name = name
+        self._desk = desk
+
+    def offered(self, peer: Peer) -> bool:
+        return self._desk.tokens is not None
+
+    def begin(self, peer: Peer) -> BearerSteps:
+        return BearerSteps(self._desk, peer)
+
+
+class BearerSteps:
+    """One login: its response, asked for if it did not come at once."""
+
+    def __init__(self, desk: Desk, peer: Peer) -> None:
+        self._desk = desk
+        self._peer = peer
+        self._asked = False
+
+    async def step(self, response: bytes) -> bytes | User:
+        if not response and not self._asked:
+            self._asked = True
+            return b""
+        tokens = self._desk.tokens
+        if tokens is None:
+            raise LoginRefused("bearer tokens are not served")
+        return await tokens.user(read_token(response), self._peer)
+
+
+def xoauth2(desk: Desk) -> Bearer:
+    """XOAUTH2."""
+    return Bearer(desk, "XOAUTH2")
+
+
+def oauthbearer(desk: Desk) -> Bearer:
+    """OAUTHBEARER."""
+    return Bearer(desk, "OAUTHBEARER")
+
+
+def read_token(response: bytes) -> bytes:
+    """Return the token in ``…^Aauth=Bearer TOKEN^A^A``, which both mechanisms have.
+
+    Raises:
+        LoginRefused: it is something else.
+    """
+    head, *fields = response.split(SEPARATOR)
+    values = [field[5:] for field in fields if field.startswith(b"auth=")]
+    if fields[-2:] != [b"", b""] or len(values) != 1:
+        raise LoginRefused("malformed bearer response")
+    if head and not head.startswith((b"n,", b"y,", b"user=")):
+        raise LoginRefused("malformed head of a bearer response")
+    scheme, _, token = values[0].partition(b" ")
+    if scheme.lower() != b"bearer" or not token.strip():
+        raise LoginRefused("no bearer token")
+    return token.strip()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EXTERNAL (RFC 4422): the certificate of a client, verified by TLS, says who it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.sasl.port import Desk, LoginRefused, Peer, text_of
+
+if TYPE_CHECKING:
+    from headrace.gateway.access import User
+
+# Keywords of RFC 4514 by the names that OpenSSL gives to types of attributes.
+KEYWORDS = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+SAN_TYPES = {"dns": "DNS", "email": "email", "ip": "IP Address", "uri": "URI"}
+SPECIAL = frozenset(',+"\\<>;=')
+
+
+class External:
+    """The mechanism, and any login by it."""
+
+    name = "EXTERNAL"
+    clear = False
+
+    def __init__(self, desk: Desk, peer: Peer | None = None) -> None:
+        self._desk = desk
+        self._peer = peer or Peer()
+
+    def offered(self, peer: Peer) -> bool:
+        return peer.encrypted and bool(peer.certificate)
+
+    def begin(self, peer: Peer) -> External:
+        return External(self._desk, peer)
+
+    async def step(self, response: bytes) -> bytes | User:
+        certificate = self._peer.certificate
+        if not certificate or not self._peer.encrypted:
+            raise LoginRefused("EXTERNAL without a verified certificate")
+        desk = self._desk
+        name = name_of(certificate, desk.certificate_name, desk.certificate_san)
+        if response and text_of(response, "the authorization identity") != name:
+            raise LoginRefused(f"EXTERNAL asks to act as another user than {name!r}")
+        return desk.access.admit(name, self._peer)
+
+
+def name_of(certificate: Mapping[str, Any], where: str, san: str = "dns") -> str:
+    """Return the name in a certificate: exactly one, without control characters.
+
+    ``where`` is ``common_name``, ``distinguished_name`` or ``subject_alternative_name``; of the
+    last, ``san`` is the kind: ``dns``, ``email``, ``ip`` or ``uri``.
+
+    Raises:
+        LoginRefused: there is none, or there are several.
+    """
+    subject = certificate.get("subject", ())
+    if where == "distinguished_name":
+        found = [distinguished_name(subject)] if subject else []
+    elif where == "common_name":
+        found = [value for part in subject for kind, value in part if kind == "commonName"]
+    else:
+        names = certificate.get("subjectAltName", ())
+        found = [value for kind, value in names if kind == SAN_TYPES[san]]
+    if len(found) != 1 or not found[0]:
+        raise LoginRefused(f"the certificate has {len(found)} names of the kind '{where}', not one")
+    name: str = found[0]
+    if not name.isprintable() or len(name.encode()) > 255:
+        raise LoginRefused("the name in the certificate is no user's name")
+    return name
+
+
+def distinguished_name(subject: Any) -> str:
+    """A subject as RFC 4514 writes it: ``CN=ada,O=Example``, the most particular part first."""
+    return ",".join(
+        "+".join(f"{KEYWORDS.get(kind, kind)}={escaped(value)}" for kind, value in part)
+        for part in reversed(subject)
+    )
+
+
+def escaped(value: str) -> str:
+    """A value in a distinguished name: it cannot pass for two."""
+    text = "".join("\\" + c if c in SPECIAL else c for c in value)
+    if text[:1] in ("#", " "):
+        text = "\\" + text
+    if len(text) > 1 and text.endswith(" "):
+        text = text[:-1] + "\\ "
+    return text

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which mechanisms there are: ours, and those of entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from headrace.gateway.sasl.anonymous import Anonymous
+from headrace.gateway.sasl.bearer import oauthbearer, xoauth2
+from headrace.gateway.sasl.external import External
+from headrace.gateway.sasl.password import amqplain, plain
+from headrace.gateway.sasl.scram import Scram
+
+if TYPE_CHECKING:
+    from headrace.gateway.sasl.port import Desk, Mechanism
+
+GROUP = "headrace.sasl"
+DEFAULT = "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS"
+
+OURS: dict[str, Callable[[Desk], Mechanism]] = {
+    "PLAIN": plain,
+    "AMQPLAIN": amqplain,
+    "SCRAM-SHA-256": Scram,
+    "EXTERNAL": External,
+    "OAUTHBEARER": oauthbearer,
+    "XOAUTH2": xoauth2,
+    "ANONYMOUS": Anonymous,
+}
+
+
+class MechanismError(ValueError):
+    """A mechanism that is asked for cannot be had; the text says which and why."""
+
+
+def load(names: str, desk: Desk) -> dict[str, Mechanism]:
+    """Make the mechanisms of a list, in its order.
+
+    Raises:
+        MechanismError: one of them is not there.
+    """
+    found: dict[str, Mechanism] = {}
+    for name in names.split():
+        make = OURS.get(name) or _plug_in(name)
+        mechanism = make(desk)
+        if mechanism.name != name:
+            raise MechanismError(f"the entry point of {name} brings {mechanism.name}")
+        found[name] = mechanism
+    if not found:
+        raise MechanismError("there must be one mechanism at least")
+    return found
+
+
+def _plug_in(name: str) -> Callable[[Desk], Mechanism]:
+    points = entry_points(group=GROUP, name=name)
+    if not points:
+        raise MechanismError(
+            f"there is no mechanism {name}; known: {', '.join(OURS)}, and entry points of {GROUP}"
+        )
+    point = next(iter(points))
+    try:
+        make: Callable[[Desk], Mechanism] = point.load()
+    except Exception as error:
+        raise MechanismError(f"the mechanism {name} cannot be loaded: {error}") from error
+    return make

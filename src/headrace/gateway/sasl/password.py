@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PLAIN (RFC 4616) and AMQPLAIN: name and password as they are.
+
+Where bearer tokens are served, one may come in place of the password, as clients of RabbitMQ send
+it: then the token says who it is, and nothing is tried as a password.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.gateway.passwords import PASSWORD_BYTES_MAX
+from headrace.gateway.sasl.port import Desk, LoginRefused, Peer, text_of
+from headrace.wire.errors import MalformedError
+from headrace.wire.table import decode_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.access import User
+
+
+class Password:
+    """A mechanism whose one response holds name and password."""
+
+    clear = True
+
+    def __init__(self, desk: Desk, name: str, read: Callable[[bytes], tuple[bytes, bytes]]) -> None:
+        self.name = name
+        self._desk = desk
+        self._read = read
+
+    def offered(self, peer: Peer) -> bool:
+        return True
+
+    def begin(self, peer: Peer) -> PasswordSteps:
+        return PasswordSteps(self._desk, peer, self._read)
+
+
+class PasswordSteps:
+    """One login: its response, asked for if it did not come at once."""
+
+    def __init__(
+        self, desk: Desk, peer: Peer, read: Callable[[bytes], tuple[bytes, bytes]]
+    ) -> None:
+        self._desk = desk
+        self._peer = peer
+        self._read = read
+        self._asks = read is read_plain  # What clients of AMQPLAIN send is never empty.
+
+    async def step(self, response: bytes) -> bytes | User:
+        if not response and self._asks:
+            self._asks = False
+            return b""
+        raw, password = self._read(response)
+        tokens = self._desk.tokens
+        if tokens is not None and tokens.looks_like_one(password):
+            return await tokens.user(password, self._peer)
+        name = text_of(raw, "the name of the user")
+        if len(password) > PASSWORD_BYTES_MAX:
+            raise LoginRefused("the password is too long")
+        return await self._desk.access.check_password(name, password, self._peer)
+
+
+def plain(desk: Desk) -> Password:
+    """PLAIN."""
+    return Password(desk, "PLAIN", read_plain)
+
+
+def amqplain(desk: Desk) -> Password:
+    """AMQPLAIN."""
+    return Password(desk, "AMQPLAIN", read_amqplain)
+
+
+def read_plain(response: bytes) -> tuple[bytes, bytes]:
+    """Read authorization identity, NUL, authentication identity, NUL, password.
+
+    Raises:
+        LoginRefused: it is malformed, or asks to act as somebody else.
+    """
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        raise LoginRefused("malformed PLAIN response")
+    if parts[0] and parts[0] != parts[1]:
+        raise LoginRefused("PLAIN asks to act as another user")
+    return parts[1], parts[2]
+
+
+def read_amqplain(response: bytes) -> tuple[bytes, bytes]:
+    """Read a field table without its size, holding LOGIN and PASSWORD.
+
+    Raises:
+        LoginRefused: it is malformed.
+    """
+    try:
+        table, _ = decode_table(len(response).to_bytes(4, "big") + response)
+    except MalformedError:
+        raise LoginRefused("malformed AMQPLAIN response") from None
+    name, password = table.get("LOGIN"), table.get("PASSWORD")
+    if not isinstance(name, str | bytes) or not isinstance(password, str | bytes):
+        raise LoginRefused("AMQPLAIN response without LOGIN and PASSWORD")
+    raw = name.encode() if isinstance(name, str) else name
+    return raw, password.encode() if isinstance(password, str) else password

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SCRAM-SHA-256 (RFC 7677): a password that never crosses the wire, and that nobody need store.
+
+A user who is not there, or whose password was set before keys were made of it, gets a challenge
+like any other, with a salt that stays the same for the name; that nobody answers it rightly is all
+that can be seen.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from typing import TYPE_CHECKING
+
+from headrace.gateway.sasl.port import Desk, LoginRefused, Peer, text_of
+from headrace.protocol import scram
+
+if TYPE_CHECKING:
+    from headrace.gateway.access import User
+    from headrace.model.users import Account
+
+
+class Scram:
+    """The mechanism."""
+
+    name = "SCRAM-SHA-256"
+    clear = False
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._secret = os.urandom(32)  # Of the salts of those who are not there.
+
+    def offered(self, peer: Peer) -> bool:
+        return True
+
+    def begin(self, peer: Peer) -> ScramSteps:
+        return ScramSteps(self._desk, peer, self._secret)
+
+
+class ScramSteps:
+    """One login: first message, proof, and the client's nod to our proof."""
+
+    def __init__(self, desk: Desk, peer: Peer, secret: bytes) -> None:
+        self._desk = desk
+        self._peer = peer
+        self._secret = secret
+        self._asked = False
+        self._name = ""
+        self._server: scram.Server | None = None
+        self._account: Account | None = None
+        self._user: User | None = None
+
+    async def step(self, response: bytes) -> bytes | User:
+        try:
+            if self._user is not None:
+                if response:
+                    raise LoginRefused("the client goes on after the last message")
+                return self._user
+            if self._server is not None:
+                async with self._desk.access.attempt(self._name, self._peer):
+                    return self._finish(self._server, response)
+            if not response and not self._asked:
+                self._asked = True
+                return b""
+            return self._challenge(response)
+        except scram.ScramError as error:
+            who = f" for user {self._name!r}" if self._name else ""
+            raise LoginRefused(f"SCRAM{who}: {error}") from None
+
+    def _finish(self, server: scram.Server, response: bytes) -> bytes:
+        final = server.finish(response)
+        access = self._desk.access
+        if access.account(self._name) != self._account:
+            raise LoginRefused(f"user {self._name!r} was changed during the login")
+        self._user = access.admit(self._name, self._peer)
+        return final
+
+    def _challenge(self, response: bytes) -> bytes:
+        first = scram.read_client_first(response)
+        self._name = text_of(scram.prepare(first.name).encode(), "the name of the user")
+        if first.authzid and first.authzid != first.name:
+            raise LoginRefused("SCRAM asks to act as another user")
+        account = self._account = self._desk.access.account(self._name)
+        keys = None if account is None else account.scram
+        if keys is not None:
+            values = (keys.salt, keys.iterations, keys.stored_key, keys.server_key)
+        else:
+            fake = [
+                hmac.digest(self._secret, b"%d" % i + self._name.encode(), "sha256") for i in (0, 1)
+            ]
+            values = (fake[0][: scram.SALT_SIZE], scram.ITERATIONS, os.urandom(32), fake[1])
+        salt, iterations, stored_key, server_key = values
+        self._server = scram.Server(
+            first, salt=salt, iterations=iterations, stored_key=stored_key, server_key=server_key
+        )
+        return self._server.challenge

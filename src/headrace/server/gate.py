@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may knock: connections that have not logged in yet, and new ones a second, by address."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+ADDRESSES_MAX = 65536  # Whose rate is remembered; who came longest ago is forgotten.
+
+
+class Gate:
+    """Counts connections from their first octet until they have logged in, or are gone."""
+
+    def __init__(
+        self,
+        *,
+        waiting_max: int = 8192,
+        waiting_per_address_max: int = 1024,
+        rate_per_address: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A ``rate_per_address`` of 0 is no limit; else so many a second, averaged over ten."""
+        self._waiting_max = waiting_max
+        self._per_address_max = waiting_per_address_max
+        self._rate = rate_per_address
+        self._clock = clock
+        self._waiting: dict[int, str] = {}  # Addresses by the numbers of their connections.
+        self._by_address: dict[str, int] = {}
+        self._allowances: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def refusal(self, host: str) -> str:
+        """Why a connection from there is not taken; empty when it is. It counts for the rate."""
+        if len(self._waiting) >= self._waiting_max:
+            return "handshakes_max is reached"
+        if self._by_address.get(host, 0) >= self._per_address_max:
+            return "handshakes_per_address_max is reached"
+        if self._rate and not self._within_rate(host):
+            return "connection_rate_per_address is reached"
+        return ""
+
+    def enter(self, number: int, host: str) -> None:
+        """A connection is taken."""
+        self._waiting[number] = host
+        self._by_address[host] = self._by_address.get(host, 0) + 1
+
+    def leave(self, number: int) -> None:
+        """It has logged in, or is gone; it may be told twice."""
+        host = self._waiting.pop(number, None)
+        if host is None:
+            return
+        left = self._by_address[host] - 1
+        if left:
+            self._by_address[host] = left
+        else:
+            del self._by_address[host]
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _within_rate(self, host: str) -> bool:
+        """Take one from an allowance that grows by the rate, up to that of ten seconds."""
+        now = self._clock()
+        most = max(1.0, 10.0 * self._rate)
+        left, since = self._allowances.get(host, (most, now))
+        left = min(most, left + (now - since) * self._rate)
+        allowed = left >= 1.0
+        self._allowances[host] = (left - 1.0 if allowed else left, now)
+        self._allowances.move_to_end(host)
+        if len(self._allowances) > ADDRESSES_MAX:
+            self._allowances.popitem(last=False)
+        return allowed
