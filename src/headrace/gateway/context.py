@@ -155,6 +155,8 @@ class Context:
         server_properties: Mapping[str, Any] | None = None,
         mechanisms: bytes = b"PLAIN AMQPLAIN",
         specification_qos: bool = False,
+        ack_timeout_ms: int = 0,
+        ack_timeout_closes: bool = False,
         offers: Offers | None = None,
         identity: str = "",
         events: Events | None = None,
@@ -169,7 +171,9 @@ class Context:
         and calls ``connection.renewed(user)`` or ``connection.not_renewed()``.
         Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
         channel and with it the connection, as the standard says; else consumer and channel, as
-        the capability per_consumer_qos says. ``identity`` tells this broker's data from others'.
+        the capability per_consumer_qos says. A consumer that holds a delivery for longer than
+        ``ack_timeout_ms`` (0: for ever) loses it, or its channel. ``identity`` tells this broker's
+        data from others'.
         """
         self.access = access
         self.vhosts = vhosts
@@ -192,6 +196,8 @@ class Context:
         self.on_end: list[Callable[[int], None]] = []  # Told the numbers of ended connections.
         self.peers: dict[int, Peer] = {}  # The other ends of connections, by number.
         self.specification_qos = specification_qos
+        self.ack_timeout_ms = ack_timeout_ms
+        self.ack_timeout_closes = ack_timeout_closes
         self.identity = identity
         self.events = events if events is not None else Events(tally)
         self.telling = Telling(self.events)

@@ -167,6 +167,7 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-queue-version": _version,
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _not_negative,
+    "x-consumer-timeout": _not_negative,
     "x-quorum-initial-group-size": _positive,
     "x-max-age": _age,
     "x-stream-max-segment-size-bytes": _not_negative,
@@ -192,6 +193,7 @@ _NOT_STREAM = frozenset(
         "x-queue-version",
         "x-single-active-consumer",
         "x-delivery-limit",
+        "x-consumer-timeout",
     }
 )
 

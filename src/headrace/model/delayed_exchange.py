@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 ROUTES_AS = "x-delayed-type"
 
+Kind = type[Exchange]
+
 
 class DelayedExchange(Exchange):
     """Routes as an exchange of another type, which it holds."""
 
     type = "x-delayed-message"
-    types: ClassVar[Mapping[str, type[Exchange]]] = {}  # That it may route as.
+    types: ClassVar[Mapping[str, Kind]] = {}  # That it may route as.
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -33,7 +35,7 @@ class DelayedExchange(Exchange):
         self.reads_arguments = self._inner.reads_arguments
 
     @classmethod
-    def join(cls, types: Mapping[str, type[Exchange]]) -> None:
+    def join(cls, types: Mapping[str, Kind]) -> None:
         """Let its exchanges route as any of these types, and understand what those do."""
         cls.types = {name: kind for name, kind in types.items() if kind is not cls}
         cls.arguments_known = {ROUTES_AS: anything}
@@ -41,7 +43,7 @@ class DelayedExchange(Exchange):
             cls.arguments_known = {**cls.arguments_known, **kind.arguments_known}
 
     @classmethod
-    def routes_as(cls, arguments: Mapping[str, Any]) -> type[Exchange]:
+    def routes_as(cls, arguments: Mapping[str, Any]) -> Kind:
         """Return the type that the arguments name.
 
         Raises:

@@ -176,6 +176,8 @@ class Broker:
             output_max=settings.output_size_max,
             server_properties=self.introduction(settings.product, settings.product_version),
             specification_qos=settings.specification_qos,
+            ack_timeout_ms=round(1000 * settings.ack_timeout_s),
+            ack_timeout_closes=settings.ack_timeout_closes,
             mechanisms=" ".join(self.entrance.logins.mechanisms).encode(),
             offers=self.offers(),
             identity=self.storage.identity,

@@ -167,6 +167,17 @@ class Settings:
         "Read basic.qos as the standard says (channel, or connection with global) instead of as "
         "clients expect (each consumer, or channel with global).",
     )
+    ack_timeout_s: float = setting(
+        0.0,
+        "How long a consumer may hold a delivery unacknowledged before it returns to its queue; "
+        "0 is for ever. Queues, policies and consumers may say otherwise (x-consumer-timeout).",
+        unit="seconds",
+        low=0,
+        high=1e9,
+    )
+    ack_timeout_closes: bool = setting(
+        False, "Close the channel of a consumer that takes too long, as RabbitMQ does."
+    )
     specification_arguments: bool = setting(
         True,
         "Refuse 0-10 declarations with arguments that are not understood, as the standard says.",

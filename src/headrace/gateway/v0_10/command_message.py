@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway.ack_timeout import AckTimeout, closing, timeout_of, watch
 from headrace.gateway.outcome import (
     SETTLE_ACCEPT,
     SETTLE_DISCARD,
@@ -92,6 +93,11 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
             ExecutionCode.INVALID_ARGUMENT, "x-priority is an integer", command, "arguments"
         )
     try:
+        timeout_ms = 0
+        if accept_mode == 0 and acquire_mode == 0:
+            timeout_ms = timeout_of(
+                session.vhost, queue, arguments, session.context.context.ack_timeout_ms
+            )
         if arguments.get(BROWSE):
             queue = view_of(queue)
     except ModelError as error:
@@ -108,6 +114,36 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     session.subscriptions[destination] = subscription
     queue.used_ms = session.tally.now_ms
     queue.add_consumer(subscription)
+    if timeout_ms:
+        watch_accepts(session, subscription, timeout_ms)
+
+
+def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> None:
+    """See to it that a subscription does not hold transfers for longer than its timeout."""
+
+    def overdue(last: int) -> None:
+        if not session.held_up_to(subscription, last):
+            return
+        if session.context.context.ack_timeout_closes:
+            subscription.queue.remove_consumer(subscription)
+            subscription.failed(closing(0, timeout_ms))
+        else:
+            session.return_late(subscription, last)
+
+    def goes_on() -> bool:
+        if session.over:
+            return False
+        known = session.subscriptions.get(subscription.tag) is subscription
+        return known or session.unsettled > 0
+
+    timeout = AckTimeout(
+        subscription,
+        timeout_ms,
+        newest=lambda: (session.next_id - 1) & 0xFFFFFFFF,
+        overdue=overdue,
+        goes_on=goes_on,
+    )
+    watch(session.vhost.agenda, timeout, session.tally.now_ms)
 
 
 def plain(value: Any) -> Any:

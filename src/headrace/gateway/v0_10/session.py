@@ -575,6 +575,32 @@ class Session(Holder):
             self.completed(first, last)
         self.drain_touched()
 
+    def held_up_to(self, subscription: Subscription, last: int) -> list[int]:
+        """Return the ids up to ``last`` of the transfers that a subscription holds."""
+        message: Message | None
+        found = [
+            number
+            for number, message in self.old.items()
+            if message.consumer is subscription and serial_distance(number, last) >= 0
+        ]
+        ring = self.ring
+        at = 0
+        while ring is not None and at < ring.count:
+            number = (self.base + at) & SERIAL_MASK
+            if serial_distance(number, last) < 0:
+                break
+            message = ring.at(at)
+            if message is not None and message.consumer is subscription:
+                found.append(number)
+            at += 1
+        return found
+
+    def return_late(self, subscription: Subscription, last: int) -> None:
+        """Return to the queue what a subscription has held for too long."""
+        for number in self.held_up_to(subscription, last):
+            self.settle_range(number, number, REQUEUE)
+        self.drain_touched()
+
     def refresh_all(self) -> None:
         """There is room, or a connection, again: let all queues look."""
         if self.consumers is not None:

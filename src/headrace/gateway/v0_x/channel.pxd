@@ -28,6 +28,7 @@ cdef class Channel(ProtocolChannel):
     cdef public unsigned long long base
     cdef public Ring ring
     cdef public dict held
+    cdef public dict late
     cdef public long long unacked
     cdef public long long unacked_bytes
     cdef public long long prefetch
@@ -103,6 +104,15 @@ cdef class Channel(ProtocolChannel):
     @cython.locals(other=Consumer)
     cpdef refresh(self, Consumer consumer)
     cdef note_settles(self, unsigned long long tag, bint multiple, int outcome)
+    @cython.locals(ring=Ring, message=Message, at=Py_ssize_t)
+    cpdef list held_up_to(self, Consumer consumer, unsigned long long last)
+    @cython.locals(message=Message)
+    cdef Consumer of(self, unsigned long long tag)
+    @cython.locals(message=Message, queue=Queue, tag=cython.ulonglong)
+    cpdef return_late(self, Consumer consumer, unsigned long long last)
+    cdef settle_late(self, unsigned long long tag)
+    @cython.locals(consumer=BasicConsumer)
+    cdef BasicConsumer forget_late(self, unsigned long long tag)
     @cython.locals(ring=Ring, message=Message, consumer=Consumer)
     cpdef list take_back(self)
     @cython.locals(queue=Queue, message=Message, consumer=Consumer)

@@ -289,6 +289,7 @@ class Channel(ProtocolChannel):
         self.base = 1  # The tag of the ring's head.
         self.ring: Any = None  # A Ring once something was delivered.
         self.held: Any = None  # {tag: message} of deliveries that were too old for the ring.
+        self.late: Any = None  # {tag: (consumer, octets)} of what returned, being overdue.
         self.unacked = 0
         self.unacked_bytes = 0
         self.prefetch = 0  # Messages on the whole channel; 0 is no limit.
@@ -546,7 +547,11 @@ class Channel(ProtocolChannel):
                 or ring.at(tag - self.base) is None
                 or self.tx
             ):
-                self.check_tag(tag)
+                if self.late is None or tag not in self.late:
+                    self.check_tag(tag)
+                elif not multiple:
+                    self.settle_late(tag)
+                    return
         if self.tx:
             self.note_settles(tag, multiple, outcome)
         elif multiple:
@@ -571,6 +576,10 @@ class Channel(ProtocolChannel):
         """Settle every unsettled delivery up to this tag."""
         ring = self.ring
         last: Any = None
+        if self.late:
+            for old in sorted(self.late):
+                if old <= tag:
+                    self.settle_late(old)
         if self.held:
             for old in sorted(self.held):
                 if old <= tag:
@@ -653,6 +662,59 @@ class Channel(ProtocolChannel):
         for known in range(self.base, tag + 1):
             if known not in self.tx_settles and self.ring.at(known - self.base) is not None:
                 self.tx_settles[known] = outcome
+
+    def held_up_to(self, consumer: Consumer, last: int) -> list[int]:
+        """Return the tags up to ``last`` of what a consumer holds."""
+        found: list[int] = []
+        message: Message | None
+        if self.held:
+            found = [t for t in sorted(self.held) if t <= last and self.of(t) is consumer]
+        ring = self.ring
+        at = 0
+        while ring is not None and at < ring.count and self.base + at <= last:
+            message = ring.at(at)
+            if message is not None and message.consumer is consumer:
+                found.append(self.base + at)
+            at += 1
+        return found
+
+    def of(self, tag: int) -> Consumer:
+        """Return who holds an old delivery."""
+        consumer: Consumer = self.held[tag].consumer
+        return consumer
+
+    def return_late(self, consumer: Consumer, last: int) -> None:
+        """Return to the queue what a consumer has held for too long, up to the tag ``last``."""
+        queue = consumer.queue
+        for tag in self.held_up_to(consumer, last):
+            if tag < self.base:
+                message = self.held.pop(tag)
+            else:
+                message = self.ring.at(tag - self.base)
+                self.ring.clear_at(tag - self.base)
+            if self.late is None:
+                self.late = {}
+            self.late[tag] = (consumer, message.body_size)
+            if self.tx_settles is not None:
+                self.tx_settles.pop(tag, None)
+            queue.requeue(message)
+        if self.ring is not None:
+            self.trim()
+        queue.drain()
+
+    def settle_late(self, tag: int) -> None:
+        """The client settles what is not its own any more: that gives credit, and no more."""
+        self.refresh(self.forget_late(tag))
+
+    def forget_late(self, tag: int) -> BasicConsumer:
+        """Take what is not its own any more off a consumer's account; return the consumer."""
+        consumer: BasicConsumer
+        consumer, octets = self.late.pop(tag)
+        self.unacked -= 1
+        self.unacked_bytes -= octets
+        self.connection.unacked -= 1
+        self.release_credit(consumer)
+        return consumer
 
     def take_back(self) -> list[Message]:
         """Take every unsettled message off the channel, oldest first; they are nobody's now."""

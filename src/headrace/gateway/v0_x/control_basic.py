@@ -4,6 +4,7 @@
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.ack_timeout import AckTimeout, closing, timeout_of, watch
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.gateway.v0_x import reply_to
@@ -126,6 +127,11 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
             f"invalid arg 'x-priority' for queue '{queue.name}' in vhost '{vhost}': "
             "expected integer"
         )
+    timeout_ms = 0
+    if not method.no_ack:
+        timeout_ms = timeout_of(
+            connection.vhost, queue, arguments, connection.context.ack_timeout_ms
+        )
     if arguments.get(BROWSE):
         queue = view_of(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
@@ -144,7 +150,31 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
         connection.reply(channel.number, BasicConsumeOk(consumer_tag=tag))
     queue.used_ms = connection.tally.now_ms
     queue.add_consumer(consumer)
+    if timeout_ms:
+        watch_acks(connection, channel, consumer, timeout_ms)
     queue.drain()
+
+
+def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeout_ms: int) -> None:
+    """See to it that a consumer does not hold deliveries for longer than its timeout."""
+
+    def overdue(last: int) -> None:
+        if not channel.held_up_to(consumer, last):
+            return
+        if connection.context.ack_timeout_closes:
+            consumer.queue.remove_consumer(consumer)
+            consumer.failed(closing(channel.number, timeout_ms))
+        else:
+            channel.return_late(consumer, last)
+
+    def goes_on() -> bool:
+        consumers = channel.consumers or {}
+        return consumer.unacked > 0 or consumers.get(consumer.tag) is consumer
+
+    timeout = AckTimeout(
+        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
+    )
+    watch(connection.vhost.agenda, timeout, connection.tally.now_ms)
 
 
 def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase | None:
