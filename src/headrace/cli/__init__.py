@@ -9,6 +9,7 @@ from headrace import __version__
 
 # Name to module and object.
 COMMANDS = {
+    "alarm": ("headrace.cli.alarms", "alarm"),
     "bench": ("headrace.bench.command", "bench"),
     "bench-spark": ("headrace.bench.spark", "bench_spark"),
     "close": ("headrace.cli.lists", "close"),

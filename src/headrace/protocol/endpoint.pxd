@@ -20,6 +20,7 @@ cdef class Endpoint(Output):
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
     cpdef bint awaits_close(self) except -1
     cpdef send_heartbeat(self)
+    cpdef bint owes(self) except -1
     cpdef block(self, str reason)
     cpdef unblock(self)
     cpdef fed(self)

@@ -60,6 +60,10 @@ class Endpoint(Output):
     def send_heartbeat(self) -> None:
         """Nothing was sent for a while: send a sign of life."""
 
+    def owes(self) -> bool:
+        """Tell whether the peer has deliveries that it did not settle yet."""
+        return False
+
     def block(self, reason: str) -> None:
         """Publishing stops: tell a peer that can hear it."""
         self.blocked = True

@@ -26,6 +26,7 @@ from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
 from headrace.server.audit import AuditLog
 from headrace.server.entrance import Entrance, EntranceError
+from headrace.server.alarms import ALARM_S, Alarms
 from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.management.call import Call
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
-ALARM_S = 0.1  # How often room in memory and on disk is looked at.
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
 STOP_S = 1.0  # How long clients with an open connection have to answer our close at the end.
 
@@ -74,6 +73,7 @@ class Broker:
         self.listeners: list[Listener] = []
         self.addresses: dict[str, str] = {}
         self.reactor: Reactor | None = None
+        self.alarms: Alarms | None = None
         self.context: Context | None = None
         self.shared_0_10: Context010 | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -201,6 +201,7 @@ class Broker:
             settings.frame_max,
         )
         self.reactor.definitions = self.storage.definitions
+        self.alarms = Alarms(self.reactor, self.transports, self.storage.stores, self.events)
 
     def offers(self) -> Offers:
         """What is configured for clients of 0-8 and 0-9.
@@ -424,7 +425,8 @@ class Broker:
         self.context.line(name).advance()
         assert self.storage is not None
         if self.storage.stores[name].full or self.reactor.blocked:
-            self.look_for_room()
+            assert self.alarms is not None
+            self.alarms.look()
         self.reactor.turn()
         if self.reactor.held:
             self.reactor.look_at_held()
@@ -437,45 +439,10 @@ class Broker:
         self.reactor.turn()
 
     def look_for_room(self) -> None:
-        """Block publishers when memory or disk run out, and let them go on when there is room."""
-        assert self.reactor is not None
-        assert self.storage is not None
-        tally = self.tally
-        reasons = []
-        memory_short = tally.crowded()
-        memory_short |= bool(self.reactor.blocked) and tally.memory_used > tally.memory_max
-        backlog_max = BACKLOG_MAX // 2 if self.reactor.blocked else BACKLOG_MAX
-        for store in self.storage.stores.values():  # What waits for the disk waits in memory.
-            memory_short |= store.appended > store.synced + backlog_max
-        if memory_short:
-            reasons.append("low on memory")
-        if any(store.full for store in self.storage.stores.values()):
-            reasons.append("low on disk")
-        reason = " & ".join(reasons)
-        before = self.reactor.blocked
-        self.reactor.blocked = reason
-        if reason != before and self.events.heard:
-            self.tell_alarms(before, reason)
-        if reason and not before:
-            log.warning("publishers are blocked: %s", reason)
-            for transport in list(self.transports):
-                if transport.connection.publishes and not transport.connection.blocked:
-                    transport.block(reason)
-        elif not reason:
-            if before:
-                log.warning("publishers go on")
-            for transport in list(self.transports):
-                if transport.connection.blocked:
-                    transport.unblock()
-        if reason or before:
-            self.reactor.turn()
-
-    def tell_alarms(self, before: str, after: str) -> None:
-        """Tell which resources run out, and which do no longer."""
-        for source in ("memory", "disk"):
-            was, is_now = source in before, source in after
-            if was != is_now:
-                self.events.tell("alarm.set" if is_now else "alarm.cleared", source=source)
+        """Hold publishers when memory or disk run out, and let them go on when there is room."""
+        assert self.alarms is not None
+        self.alarms.look()
+        self.alarms.sip()
 
     def look_for_users(self) -> None:
         """Take over changes that the command line made in the data directory."""

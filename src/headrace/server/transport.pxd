@@ -17,7 +17,9 @@ cdef class Reactor:
     cdef public list stores
     cdef public list held
     cdef public object definitions
-    cdef public str blocked
+    cdef public object alarms
+    cdef public bint alarmed
+    cdef public dict blocked
     cdef public object clock
 
     @cython.locals(dirty=list, waking=list, connection=Endpoint)
@@ -37,6 +39,8 @@ cdef class Transport:
     cdef public bint paced
     cdef public int unpaced_reads
     cdef public bint stalled
+    cdef public bint barred
+    cdef public int patience
     cdef public int holds
     cdef public bint closing
     cdef public bint closed
@@ -47,6 +51,7 @@ cdef class Transport:
     cdef public long quiet_ticks
     cdef public long heartbeat_ticks
     cdef public long handshake_ticks
+    cdef public long long since_ms
 
     cpdef resume_reading(self)
     cpdef pause_reading(self)
@@ -63,7 +68,9 @@ cdef class Transport:
     cpdef unpace(self)
     cpdef hold(self)
     cpdef unhold(self)
-    cpdef block(self, str reason)
+    @cython.locals(reactor=Reactor, connection=Endpoint)
+    cpdef bar(self)
+    cpdef sip(self)
     cpdef unblock(self)
     cpdef flush(self)
     @cython.locals(connection=Endpoint, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)

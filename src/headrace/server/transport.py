@@ -26,6 +26,7 @@ PACE_S = 0.02  # The longest that a publisher waits for a slow consumer's queue.
 UNPACED_READS = 64  # Reads that go on without a pause after one that did not help.
 LINGER_S = 3.0  # How long a closed connection may take to read our last words.
 SENDS_PER_TURN = 16  # One connection's sends in one turn, so that none starves the others.
+PATIENCE_READS = 16  # With publishes, by who was told to wait and has deliveries to settle.
 
 
 class Reactor:
@@ -44,7 +45,9 @@ class Reactor:
         self.held: list[Any] = []  # Transports that wait for a store before they send.
         self.stores: list[Any] = []
         self.definitions: Any = None  # Committed before anybody is answered.
-        self.blocked = ""  # Why publishers must wait; empty when they need not.
+        self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
+        self.alarmed = False  # Somewhere publishers must wait.
+        self.blocked: dict[Any, None] = {}  # Transports of publishers that were told to wait.
         self.clock = clock_ms  # Replaced in simulations.
 
     def turn(self) -> None:
@@ -99,6 +102,8 @@ class Transport:
         self.paced = False
         self.unpaced_reads = 0  # Reads left that no full queue pauses.
         self.stalled = False  # Too much waits to be sent: read nothing more for now.
+        self.barred = False  # It publishes, and must wait: read nothing more for now.
+        self.patience = 0  # Reads with publishes that are left before that.
         self.holds = 0  # Who else wants nothing more to be read for now.
         self.closing = False
         self.closed = False
@@ -109,6 +114,7 @@ class Transport:
         self.quiet_ticks = 0  # Ticks since the last octet went.
         self.heartbeat_ticks = 0  # Ticks of one heartbeat interval; 0 is none.
         self.handshake_ticks = 0  # Ticks left to open the connection; 0 once it is open.
+        self.since_ms = reactor.clock()  # When it came.
         connection.transport = self
         self.resume_reading()
 
@@ -118,7 +124,7 @@ class Transport:
         """Have the loop call us when octets come."""
         if self.reading or self.closed or self.paced or self.stalled:
             return
-        if not self.holds or self.closing:
+        if (not self.holds and not self.barred) or self.closing:
             self.reading = True
             self.reactor.loop.add_reader(self.fd, self.on_readable)
 
@@ -190,11 +196,8 @@ class Transport:
                 self.unpaced_reads -= 1
             elif queue.ready_count > 8192:
                 self.start_pacing(queue)
-        if connection.publishes and not connection.blocked:
-            if reactor.blocked:
-                self.block(reactor.blocked)
-            elif reactor.tally.crowded():
-                self.block("low on memory")
+        if connection.publishes and (reactor.alarmed or reactor.tally.crowded()):
+            self.bar()
         if connection.pending() > 2 * connection.output_max and not self.stalled:
             self.stalled = True
             self.pause_reading()
@@ -239,8 +242,7 @@ class Transport:
         """The queue is shorter, or the time is up."""
         if self.paced:
             self.stop_pacing()
-            if not self.connection.blocked:
-                self.resume_reading()
+            self.resume_reading()
 
     def hold(self) -> None:
         """Read nothing more until :meth:`unhold` was called as often as this."""
@@ -250,16 +252,44 @@ class Transport:
     def unhold(self) -> None:
         """One reason less not to read."""
         self.holds -= 1
-        if not self.holds and not self.connection.blocked:
+        if not self.holds:
             self.resume_reading()
 
-    def block(self, reason: str) -> None:
-        """Stop a publisher for want of memory or disk, and tell it when it can hear that."""
-        self.connection.block(reason)
+    def bar(self) -> None:
+        """It publishes, perhaps where publishers must wait: stop it, and tell it if it can hear.
+
+        Whoever has deliveries to settle is read on as long as nothing more is published, for that
+        is what makes room; and some publishes may have been on their way.
+        """
+        reactor = self.reactor
+        connection = self.connection
+        if reactor.alarms is None or self.closing:
+            return
+        reason = reactor.alarms.reason(connection.vhost)
+        if not reason:
+            return
+        if not connection.blocked:
+            connection.block(reason)
+            reactor.blocked[self] = None
+            self.patience = PATIENCE_READS
+        if self.patience and connection.owes():
+            self.patience -= 1
+            connection.publishes = False  # Until it publishes again.
+            return
+        self.barred = True
         self.pause_reading()
 
+    def sip(self) -> None:
+        """Read once from a publisher that must wait: it may have something to settle."""
+        if self.barred:
+            self.barred = False
+            self.connection.publishes = False
+            self.resume_reading()
+
     def unblock(self) -> None:
-        """There is room again."""
+        """Publishing goes on."""
+        self.reactor.blocked.pop(self, None)
+        self.barred = False
         self.connection.unblock()
         self.resume_reading()
 
@@ -341,8 +371,7 @@ class Transport:
             if self.stalled:
                 self.stalled = False
                 self.take_rest()
-                if not connection.blocked:
-                    self.resume_reading()
+                self.resume_reading()
             if connection.starving is not None:
                 connection.fed()
         if connection.pending():
@@ -396,6 +425,7 @@ class Transport:
         self.stop_writing()
         self.closed = True
         self.closing = True
+        self.reactor.blocked.pop(self, None)
         self.stop_pacing()
         if self.close_timer is not None:
             self.close_timer.cancel()
@@ -500,7 +530,7 @@ class TlsTransport(Transport):
     def resume_reading(self) -> None:
         if self.stream is None or self.reading or self.closed or self.paced or self.stalled:
             return
-        if self.holds and not self.closing:
+        if (self.holds or self.barred) and not self.closing:
             return
         self.reading = True
         self.stream.resume_reading()

@@ -311,6 +311,13 @@ class GatewayConnection(Connection):
         if not self.handling:
             self.announce()
 
+    def owes(self) -> bool:
+        session: Any
+        for session in list(self.attached.values()):  # noqa: SIM110 - no closures when compiled
+            if session.unsettled:
+                return True
+        return False
+
     def fed(self) -> None:
         self.starving = None
         session: Any

@@ -245,6 +245,9 @@ class GatewayConnection(Publisher):
         if self.transport is not None:
             self.transport.watch_output()
 
+    def owes(self) -> bool:
+        return self.unacked > 0
+
     def block(self, reason: str) -> None:
         """Publishing stops: tell a client that can hear it."""
         self.blocked = True
