@@ -6,23 +6,24 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from headrace.server.logs import LogError, Logs
 from headrace.server.process import (
     raise_open_files,
     return_large_blocks,
     settle_garbage_collector,
 )
 from headrace.server.settings import SETTINGS, SettingError, Settings, load
+from headrace.server.supervision import Supervisor
+
+log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def setting_options(function: Function) -> Function:
@@ -51,19 +52,21 @@ def serve(config: Path | None, **flags: object) -> None:
     Prints one line, `headrace ready {JSON}`, when it accepts connections, and logs to standard
     error. Every setting is also a variable HEADRACE_… and a key of the TOML file.
     """
+
+    def read_settings() -> Settings:
+        return load(flags, os.environ, config)
+
     try:
-        settings = load(flags, os.environ, config)
-    except SettingError as error:
+        settings = read_settings()
+        logs = Logs(settings)
+    except (SettingError, LogError) as error:
         raise click.ClickException(str(error)) from None
-    logging.basicConfig(
-        stream=sys.stderr, level=settings.log_level.upper(), format=LOG_FORMAT, force=True
-    )
     raise_open_files()
     return_large_blocks()
-    asyncio.run(run(settings))
+    asyncio.run(run(settings, read_settings, logs))
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings, read_settings: Callable[[], Settings], logs: Logs) -> None:
     """Serve until a signal asks for the end."""
     from headrace.server.broker import Broker, StartError
 
@@ -71,15 +74,39 @@ async def run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
-    broker = Broker(settings)
+    supervisor = Supervisor(os.environ)
+    broker = Broker(settings, read_settings=read_settings, logs=logs)
     try:
         addresses = await broker.start()
     except StartError as error:
         raise click.ClickException(str(error)) from None
+    loop.add_signal_handler(signal.SIGHUP, hang_up, broker, supervisor)
     try:
         click.echo(f"headrace ready {json.dumps(addresses)}")
     except OSError as error:  # Nobody reads; that is no reason not to serve.
-        logging.getLogger(__name__).warning("cannot print the ready line: %s", error)
+        log.warning("cannot print the ready line: %s", error)
     settle_garbage_collector()
+    supervisor.ready(f"listening on {', '.join(addresses.values())}")
+    watching = loop.create_task(supervisor.watch())
     await over.wait()
+    supervisor.stopping()
     await broker.stop()
+    watching.cancel()
+
+
+def hang_up(broker: Any, supervisor: Supervisor) -> None:
+    """SIGHUP: read the settings again, and open the log file again."""
+    from headrace.server.broker import StartError
+
+    supervisor.reloading()
+    try:
+        done = broker.reload()
+        broker.logs.reopen()
+    except (SettingError, LogError, StartError) as error:
+        log.error("nothing is reloaded: %s", error)
+    else:
+        names = ", ".join(one["name"] for one in done["changed"]) or "nothing"
+        log.warning("reloaded; changed: %s", names)
+        if done["restart"]:
+            log.warning("these need a restart: %s", ", ".join(done["restart"]))
+    supervisor.ready("reloaded")

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.service.pipeline import Pipeline
 from headrace.gateway.service.transactions import Coordinator
+from headrace.gateway.telling import addresses
 from headrace.gateway.v0_10.context import Context010
 from headrace.gateway.v0_x.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
@@ -27,12 +29,15 @@ from headrace.model.vhost import VirtualHost
 from headrace.server.audit import AuditLog
 from headrace.server.entrance import Entrance, EntranceError
 from headrace.server.alarms import ALARM_S, Alarms
+from headrace.server.drain import Drain
 from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
+from headrace.server.logs import Logs
 from headrace.server.management.call import Call
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.process import memory_available
+from headrace.server.reload import reload
 from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
@@ -60,8 +65,19 @@ class StartError(Exception):
 class Broker:
     """A broker with its listeners. ``start`` and ``stop`` run on the loop that serves it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        read_settings: Callable[[], Settings] | None = None,
+        logs: Logs | None = None,
+    ) -> None:
+        """``read_settings`` reads them again from where they came; ``logs`` is where we log."""
         self.settings = settings
+        self.read_settings = read_settings
+        self.logs = logs
+        self.drain = Drain(self)
+        self.started_ms = 0  # When it was ready.
         memory_max = min(settings.memory_max, memory_available() * 2 // 5)
         self.tally = Tally(memory_max=memory_max, now_ms=clock_ms())
         self.agenda = Agenda(self.wake_at)
@@ -123,6 +139,9 @@ class Broker:
             asyncio.create_task(self.every(ALARM_S, self.look_for_room)),
             asyncio.create_task(self.every(USERS_S, self.look_for_users)),
         ]
+        self.started_ms = clock_ms()
+        if self.logs is not None:
+            self.logs.facts = self.facts_of
         return self.addresses
 
     def open_entrance(self) -> None:
@@ -340,6 +359,31 @@ class Broker:
         if path is not None:
             self.management = ManagementSocket(self, path, OPERATIONS)
             await self.management.open()
+
+    def reload(self) -> dict[str, Any]:
+        """Read the settings again, and take over what can be; return what changed.
+
+        Raises:
+            SettingError, LogError, StartError: one of them cannot be used.
+        """
+        if self.read_settings is None:
+            return {"changed": [], "restart": []}
+        return reload(self, self.read_settings())
+
+    def facts_of(self, number: int) -> dict[str, Any]:
+        """Return what the log tells of a connection."""
+        connection = None if self.context is None else self.context.connections.get(number)
+        if connection is None:
+            return {}
+        facts = {}
+        if connection.user is not None:
+            facts["user"] = connection.user.name
+        if connection.vhost is not None:
+            facts["vhost"] = connection.vhost.name
+        peer = addresses(connection.transport)[0]
+        if peer[0]:
+            facts["peer"] = f"{peer[0]}:{peer[1]}"
+        return facts
 
     def note_operator(self, call: Call, what: str) -> None:
         """Say in the log what an operator does."""

@@ -55,6 +55,7 @@ class Listener:
         self.tls = tls  # Replaced when certificates are read again.
         self.introduction = introduction  # Server properties of this port, if it has its own.
         self.socket: socket.socket | None = None
+        self.address = ("", 0)  # Where it listens, or did.
         self.handshakes: set[asyncio.Task[None]] = set()
 
     def open(self, host: str, port: int) -> tuple[str, int]:
@@ -72,7 +73,17 @@ class Listener:
             self.socket.setsockopt(level, option, value)
         self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
         address = self.socket.getsockname()
-        return address[0], address[1]
+        self.address = (address[0], address[1])
+        return self.address
+
+    def reopen(self) -> None:
+        """Listen again where it did.
+
+        Raises:
+            OSError: somebody else does by now.
+        """
+        if self.socket is None:
+            self.open(*self.address)
 
     def close(self) -> None:
         """Accept nothing more."""

@@ -322,9 +322,22 @@ class Settings:
         "Unix socket for the commands of operators; empty: `management.sock` in the data "
         "directory, and none with `memory`; `none`: none.",
     )
-    log_level: str = setting(
-        "info", "What to log to standard error.", choices=("debug", "info", "warning", "error")
+    log_level: str = setting("info", "What to log.", choices=("debug", "info", "warning", "error"))
+    log_format: str = setting(
+        "text", "Log lines for people, or a JSON object a line.", choices=("text", "json")
     )
+    log_file: Path | None = setting(None, "File to log to; none: standard error.")
+
+
+# What `headrace reload` takes over; see headrace.server.reload.
+RELOADABLE = frozenset(
+    (
+        *("log_level", "log_format", "log_file", "memory_max", "disk_free_min", "connections_max"),
+        *("handshake_s", "heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
+        *("known_hosts", "redirect", "group_owner_timeout_s", "group_pin_size_max", "staged_s"),
+        *("session_timeout_s", "sessions_detached_max"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,7 +503,8 @@ def manual() -> str:
         "a key of a TOML file named by `--config` or `HEADRACE_CONFIG`. A flag beats a variable,",
         "a variable beats the file, the file beats the default. Sizes may be written `65536`,",
         "`64KiB`, `1GiB`. A setting that cannot be used is named together with where it came",
-        "from, and nothing starts.",
+        "from, and nothing starts. What is marked under *Reload* is taken over by a running broker",
+        "when it is told to read its settings again ([operations](operations.md)).",
         "",
         "```toml",
         "# headrace.toml",
@@ -499,12 +513,12 @@ def manual() -> str:
         'memory_max = "2GiB"',
         "```",
         "",
-        "| Key | Flag | Variable | Default | Bounds | What |",
-        "|---|---|---|---|---|---|",
+        "| Key | Flag | Variable | Default | Bounds | Reload | What |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_shown(row)} | {_bounds(row)} | "
-        f"{row.help} |"
+        f"{'yes' if row.name in RELOADABLE else ''} | {row.help} |"
         for row in SETTINGS
     ]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace status``, ``health``, ``drain``, ``resume``, ``reload`` and ``logs``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from headrace.cli.management import ask, exchange, management_option
+from headrace.cli.output import format_option, print_facts
+
+CHECKS = ("ready", "listeners", "alarms", "store")
+CLOSING_S = 60.0  # What draining takes beside the grace.
+
+
+@click.command()
+@management_option
+@format_option
+def status(socket: Path, form: str | None) -> None:
+    """Print what the broker is, where it listens, and how much it holds."""
+    print_facts(ask(socket, "status"), form)
+
+
+@click.command()
+@management_option
+@click.option(
+    "--check", "checks", multiple=True, type=click.Choice(CHECKS), help="Only this. [all]"
+)
+@click.option("--timeout-s", type=click.FloatRange(0.1), default=5.0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def health(socket: Path, checks: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
+    """Print how the broker is; exit with 0 when all is well, else with 1.
+
+    ready: it takes clients. listeners: its ports are open. alarms: no publisher has to wait. store:
+    what is to be kept can be written. A broker that does not answer is not well.
+    """
+    answer = ask(socket, "health", checks=list(checks) or None, timeout_s=timeout_s)
+    if as_json:
+        click.echo(json.dumps(answer))
+    else:
+        for name, wrong in answer["checks"].items():
+            click.echo(f"{name}\t{wrong or 'ok'}")
+    if not answer["healthy"]:
+        sys.exit(1)
+
+
+@click.command()
+@management_option
+@click.option(
+    "--grace-s",
+    type=click.IntRange(0, 3600),
+    default=0,
+    show_default=True,
+    help="How long clients may take to go by themselves.",
+)
+@click.option("--reason", help="What the others are told.")
+def drain(socket: Path, grace_s: int, reason: str | None) -> None:
+    """Take the broker out of service: no new clients, and those who are here go.
+
+    The ports are closed. After the grace nothing more is read from who is left, what they published
+    is confirmed, and they are closed with code 320. `headrace resume` opens the ports again.
+    """
+    most_s = grace_s + CLOSING_S
+    for line in exchange(socket, "drain", timeout_s=most_s, grace_s=grace_s, reason=reason):
+        if "item" in line:
+            click.echo(f"ports are closed; {line['item']['connections']} connections")
+        else:
+            done = line["done"]
+            click.echo(f"{done['left']} left by themselves, {done['closed']} were closed")
+            if done["open"]:
+                click.echo(f"{done['open']} do not answer their close")
+            if not done["all_kept"]:
+                raise click.ClickException("the disk does not take what was published")
+
+
+@click.command()
+@management_option
+def resume(socket: Path) -> None:
+    """Take the broker back into service after `headrace drain`."""
+    click.echo(json.dumps(ask(socket, "resume")["listens"]))
+
+
+@click.command()
+@management_option
+def reload(socket: Path) -> None:
+    """Have the broker read its settings again: flags, variables, and the file of --config.
+
+    Prints what changed, and what changes with the next start. Connections stay.
+    """
+    answer = ask(socket, "reload")
+    for one in answer["changed"]:
+        values = "" if one["after"] is None else f"\t{one['before']}\t{one['after']}"
+        click.echo(f"changed\t{one['name']}{values}")
+    for name in answer["restart"]:
+        click.echo(f"needs a restart\t{name}")
+
+
+@click.group()
+def logs() -> None:
+    """The log file of the broker (log_file)."""
+
+
+@logs.command()
+@management_option
+@click.option("--keep", type=click.IntRange(1, 100), default=7, show_default=True)
+def rotate(socket: Path, keep: int) -> None:
+    """Rename the log file to ….1, older ones one further, and begin a new one."""
+    click.echo(ask(socket, "rotate logs", keep=keep)["renamed"])
+
+
+@logs.command()
+@management_option
+def reopen(socket: Path) -> None:
+    """Have the broker go on in the file of that name, for programs that rename it themselves."""
+    ask(socket, "reopen logs")

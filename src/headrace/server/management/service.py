@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations about the broker as a service: how it is, settings, logs, out of service and back."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from headrace import __version__
+from headrace.server.drain import CLOSE_S
+from headrace.server.logs import KEPT_MAX, LogError
+from headrace.server.management.objects import moment
+from headrace.server.settings import SettingError
+from headrace.store.definitions import SqliteDefinitions
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+    from headrace.server.management.call import Answered, Call, Operation
+
+REASON = "the broker goes out of service for maintenance"
+GRACE_S_MAX = 3600
+
+
+def status(call: Call) -> Answered:
+    """What the broker is, where it listens, and how much it holds."""
+    broker = call.broker
+    tally = broker.tally
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "since": moment(broker.started_ms),
+        "identity": "" if broker.storage is None else broker.storage.identity,
+        "listens": dict(broker.addresses),
+        "data": None if broker.settings.memory else str(broker.settings.data.absolute()),
+        "draining": broker.drain.active,
+        "connections": len(broker.drain.left()),
+        "vhosts": len(broker.vhosts),
+        "memory_used": tally.memory_used,
+        "memory_max": tally.memory_max,
+        "published": tally.published,
+        "delivered": tally.delivered,
+        "acknowledged": tally.acknowledged,
+    }
+
+
+# --- Health ------------------------------------------------------------------------------------
+
+
+def alarms_ok(broker: Broker) -> str:
+    """No publisher has to wait."""
+    assert broker.alarms is not None
+    return ", ".join(
+        f"{alarm.reason} ({alarm.vhost})" if alarm.vhost else alarm.reason
+        for alarm in broker.alarms.active
+    )
+
+
+def listeners_ok(broker: Broker) -> str:
+    """Every port is open."""
+    closed = [str(one.address[1]) for one in broker.listeners if one.socket is None]
+    return f"closed: port {', '.join(closed)}" if closed else ""
+
+
+def store_ok(broker: Broker) -> str:
+    """Everything that is to be kept can be written."""
+    assert broker.storage is not None
+    troubled = [f"journal of vhost '{n}'" for n, s in broker.storage.stores.items() if s.full]
+    definitions = broker.storage.definitions
+    if isinstance(definitions, SqliteDefinitions) and definitions.failing:
+        troubled.append("definitions")
+    return f"cannot be written: {', '.join(troubled)}" if troubled else ""
+
+
+def ready_ok(broker: Broker) -> str:
+    """New clients are welcome."""
+    return "draining" if broker.drain.active else "" if broker.started_ms else "starting"
+
+
+CHECKS = {
+    "ready": ready_ok,
+    "listeners": listeners_ok,
+    "alarms": alarms_ok,
+    "store": store_ok,
+}
+
+
+def health(call: Call) -> Answered:
+    """Do the checks that are asked for, or all; tell of each what is wrong, empty when nothing."""
+    wanted = call.request.get("checks", list(CHECKS))
+    if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
+        call.refuse("bad-request", f"checks are {', '.join(CHECKS)}")
+    found = {name: CHECKS[name](call.broker) for name in wanted}
+    return {"healthy": not any(found.values()), "checks": found}
+
+
+# --- Out of service and back --------------------------------------------------------------------
+
+
+async def drain(call: Call) -> Answered:
+    """Close the ports, let clients go, then send away who is left, with everything confirmed."""
+    broker = call.broker
+    grace_s = call.number("grace_s", 0, most=GRACE_S_MAX)
+    reason = call.text("reason", REASON, octets_max=200)
+    if not reason.isprintable():
+        call.refuse("bad-request", "'reason' has characters that cannot be printed")
+    broker.note_operator(call, "drains the broker")
+    away = broker.drain
+    away.begin()
+    before = len(away.left())
+    await call.tell({"connections": before, "grace_s": grace_s})
+    await away.wait_for_none(grace_s)
+    by_themselves = before - len(away.left())
+    told = await away.send_away(reason) if away.active else 0
+    gone = await away.wait_for_none(CLOSE_S)
+    kept = await away.wait_for_disk()
+    if not away.active:
+        call.refuse("conflict", "the broker was resumed meanwhile")
+    return {"left": by_themselves, "closed": told, "open": len(away.left()), "all_kept": kept} | (
+        {} if gone else {"stubborn": len(away.left())}
+    )
+
+
+def resume(call: Call) -> Answered:
+    """Open the ports again."""
+    if not call.broker.drain.active:
+        call.refuse("precondition", "the broker is not drained")
+    call.broker.note_operator(call, "resumes the broker")
+    call.broker.drain.end()
+    return {"listens": dict(call.broker.addresses)}
+
+
+# --- Settings and logs ---------------------------------------------------------------------------
+
+
+def reload(call: Call) -> Answered:
+    """Read the settings again."""
+    if call.broker.read_settings is None:
+        call.refuse("precondition", "this broker was not started by `headrace serve`")
+    call.broker.note_operator(call, "has the settings read again")
+    from headrace.server.broker import StartError
+
+    try:
+        return call.broker.reload()
+    except (SettingError, LogError, StartError) as error:
+        call.refuse("precondition", str(error))
+
+
+def rotate_logs(call: Call) -> Answered:
+    """Rename the log file, and begin a new one."""
+    keep = call.number("keep", 7, least=1, most=KEPT_MAX)
+    return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
+
+
+def reopen_logs(call: Call) -> Answered:
+    """Go on in the file that has the name of the log now."""
+    return with_logs(call, lambda logs: {"reopened": logs.reopen()})
+
+
+def with_logs(call: Call, work: Any) -> Answered:
+    """Do something with the log."""
+    if call.broker.logs is None:
+        call.refuse("precondition", "this broker was not started by `headrace serve`")
+    try:
+        answer: Answered = work(call.broker.logs)
+    except LogError as error:
+        call.refuse("precondition", str(error))
+    return answer
+
+
+OPERATIONS: dict[str, Operation] = {
+    "status": status,
+    "health": health,
+    "drain": drain,
+    "resume": resume,
+    "reload": reload,
+    "rotate logs": rotate_logs,
+    "reopen logs": reopen_logs,
+}

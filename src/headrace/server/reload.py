@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that change while the broker runs, and how each takes effect.
+
+What is not in the table ``APPLY`` needs a restart. Connections stay; a limit of connections holds
+for those that come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.server.process import memory_available
+from headrace.server.settings import RELOADABLE, SETTINGS, Settings
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+Apply = Callable[["Broker", Settings], None]
+
+
+def set_logs(broker: Broker, settings: Settings) -> None:
+    """Log in another way, or more, or less."""
+    if broker.logs is not None:
+        broker.logs.configure(settings)
+
+
+def set_memory(broker: Broker, settings: Settings) -> None:
+    """What queued messages may take."""
+    broker.tally.memory_max = min(settings.memory_max, memory_available() * 2 // 5)
+
+
+def set_disk(broker: Broker, settings: Settings) -> None:
+    """How much of the disk is left free."""
+    assert broker.storage is not None
+    stores: list[Any] = list(broker.storage.stores.values())
+    for store in stores:
+        writer = getattr(store, "writer", None)
+        if writer is not None:
+            writer.free_min = settings.disk_free_min
+    for staging in broker.storage.stagings.values():
+        staging.free_min = settings.disk_free_min
+
+
+def set_listeners(broker: Broker, settings: Settings) -> None:
+    """Limits of those who come."""
+    for listener in broker.listeners:
+        listener.connections_max = settings.connections_max
+        listener.handshake_s = settings.handshake_s
+
+
+def set_context(broker: Broker, settings: Settings) -> None:
+    """What new connections are offered, and hear of other hosts."""
+    context = broker.context
+    assert context is not None
+    context.heartbeat_s = settings.heartbeat_s
+    context.channel_max = settings.channel_max
+    context.body_max = settings.body_size_max
+    context.output_max = settings.output_size_max
+
+
+def set_offers(broker: Broker, settings: Settings) -> None:
+    """Where clients are sent, and which other hosts they hear of."""
+    assert broker.settings is settings  # Which it reads.
+    assert broker.context is not None
+    broker.context.offers = broker.offers()
+
+
+def set_groups(broker: Broker, settings: Settings) -> None:
+    """Readers of streams, and staged batches."""
+    for vhost in broker.vhosts.values():
+        vhost.groups.owner_ms = int(settings.group_owner_timeout_s * 1000)
+        vhost.groups.pin_octets_max = settings.group_pin_size_max
+        vhost.sinks.keep_ms = int(settings.staged_s * 1000)
+
+
+def set_sessions(broker: Broker, settings: Settings) -> None:
+    """How long sessions of 0-10 are kept."""
+    if broker.shared_0_10 is not None:
+        broker.shared_0_10.sessions.timeout_max_s = settings.session_timeout_s
+        broker.shared_0_10.sessions.detached_max = settings.sessions_detached_max
+
+
+APPLY: dict[Apply, tuple[str, ...]] = {
+    set_logs: ("log_level", "log_format", "log_file"),
+    set_memory: ("memory_max",),
+    set_disk: ("disk_free_min",),
+    set_listeners: ("connections_max", "handshake_s"),
+    set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
+    set_offers: ("known_hosts", "redirect"),
+    set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s"),
+    set_sessions: ("session_timeout_s", "sessions_detached_max"),
+}
+assert {name for names in APPLY.values() for name in names} == RELOADABLE
+
+
+def reload(broker: Broker, wanted: Settings) -> dict[str, Any]:
+    """Take new settings over; return what changed, and what has to wait for a restart.
+
+    Raises:
+        LogError, StartError: one of them cannot be used; those before it in the table are in
+            effect, and the settings say so.
+    """
+    before = broker.settings
+    changed = [row for row in SETTINGS if getattr(before, row.name) != getattr(wanted, row.name)]
+    now = [row for row in changed if row.name in RELOADABLE]
+    for apply, names in APPLY.items():
+        fresh = {row.name: getattr(wanted, row.name) for row in now if row.name in names}
+        if fresh:
+            previous = broker.settings
+            broker.settings = dataclasses.replace(previous, **fresh)
+            try:
+                apply(broker, broker.settings)
+            except BaseException:
+                broker.settings = previous
+                raise
+    return {
+        "changed": [
+            {
+                "name": row.name,
+                "before": None if row.secret else shown(getattr(before, row.name)),
+                "after": None if row.secret else shown(getattr(wanted, row.name)),
+            }
+            for row in now
+        ],
+        "restart": [row.name for row in changed if row.name not in RELOADABLE],
+    }
+
+
+def shown(value: object) -> object:
+    """Return a setting in a form that JSON has."""
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

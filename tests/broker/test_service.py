@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker as a service: health, drain, reload, logs, and what systemd is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_management import run, works
+
+import headrace
+from headrace.client import ClientError
+from headrace.client.blocking import connect
+from headrace.server.logs import JsonFormatter
+from headrace.server.settings import RELOADABLE, SETTINGS
+from headrace.server.supervision import Supervisor
+from headrace.testing import LocalBroker
+from serving import Served, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = str(Path(headrace.__file__).parent.parent)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "headrace.toml"
+    path.write_text('log_format = "json"\n')
+    return path
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    return tmp_path / "headrace.log"
+
+
+@pytest.fixture
+def served(tmp_path: Path, config: Path, log_file: Path) -> Iterator[Served]:
+    broker = Served(tmp_path, "--config", str(config), "--log-file", str(log_file)).start()
+    yield broker
+    assert broker.stop() == 0
+    assert "Traceback" not in broker.log()
+
+
+def data_of(served: Served) -> Path:
+    return served.home / "data"
+
+
+def lines_of(log_file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log_file.read_text().splitlines()]
+
+
+# --- Health and status ---------------------------------------------------------------------------
+
+
+def test_health_says_what_is_wrong_with_its_exit_status(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with LocalBroker(data):
+        assert works("health", "--data", data) == (
+            "ready\tok\nlisteners\tok\nalarms\tok\nstore\tok\n"
+        )
+        works("alarm", "set", "--reason", "moving", "--data", data)
+        done = run("health", "--data", data, "--json")
+        assert done.exit_code == 1
+        assert json.loads(done.stdout)["checks"]["alarms"] == "moving"
+        assert run("health", "--data", data, "--check", "alarms").exit_code == 1
+        assert run("health", "--data", data, "--check", "ready").exit_code == 0
+    assert run("health", "--data", data).exit_code == 1
+    assert "no broker runs there" in run("health", "--data", data).stderr
+
+
+def test_status_tells_where_it_listens(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker:
+        told = json.loads(works("status", "--data", tmp_path / "data", "--format", "json"))
+        assert told["listens"] == broker.addresses
+        assert told["version"] == headrace.__version__
+        assert told["draining"] is False
+
+
+# --- Drain -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+def test_draining_confirms_closes_and_keeps_out_until_resumed(tmp_path: Path, version: str) -> None:
+    """Whoever publishes while the broker drains knows of each message whether it was taken."""
+    data = tmp_path / "data"
+    with LocalBroker(data) as broker:
+        url = f"{broker.url}?version={version}"
+        confirmed = 0
+        began = threading.Event()
+        said: list[str] = []
+
+        def publish() -> None:
+            nonlocal confirmed
+            try:
+                with connect(url, reconnect=None) as connection, connection.channel() as channel:
+                    channel.declare_queue("work", durable=True)
+                    while True:
+                        channel.publish(b"%d" % confirmed, "work")
+                        confirmed += 1
+                        began.set()
+            except ClientError as error:
+                said.append(str(error))
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        assert began.wait(20)
+        out = works("drain", "--reason", "new disk", "--data", data)
+        thread.join(20)
+        assert not thread.is_alive()
+        assert "ports are closed; 1 connections" in out
+        assert "0 left by themselves, 1 were closed" in out
+        assert "320" in said[0]
+        assert "new disk" in said[0]
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((broker.host, broker.port))
+        assert "draining" in run("health", "--data", data).stdout
+        works("resume", "--data", data)
+        assert run("health", "--data", data).exit_code == 0
+        with connect(url) as connection, connection.channel() as channel:
+            assert channel.declare_queue("work", passive=True).message_count >= confirmed
+        assert "the broker is not drained" in run("resume", "--data", data).stderr
+
+
+def test_clients_may_go_by_themselves_while_the_broker_drains(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with LocalBroker(data) as broker:
+        connection = connect(broker.url)
+        threading.Timer(0.2, connection.close).start()
+        out = works("drain", "--grace-s", "20", "--data", data)
+        assert "1 left by themselves, 0 were closed" in out
+
+
+# --- Settings and logs ---------------------------------------------------------------------------
+
+
+def test_settings_are_read_again_without_dropping_anybody(
+    served: Served, config: Path, log_file: Path
+) -> None:
+    where = ("--data", data_of(served))
+    with connect(served.url) as connection:
+        config.write_text(
+            'log_format = "json"\nheartbeat_s = 7\nmemory_max = "64MiB"\nframe_max = 8192\n'
+        )
+        assert works("reload", *where).splitlines() == [
+            "changed\theartbeat_s\t60\t7",
+            "changed\tmemory_max\t2147483648\t67108864",
+            "needs a restart\tframe_max",
+        ]
+        assert connection.is_ready
+        assert json.loads(works("status", *where, "--format", "json"))["memory_max"] == 64 << 20
+        with connect(served.url):
+            pass
+        config.write_text("heartbeat_s = -1\n")
+        done = run("reload", *where)
+        assert done.exit_code == 1
+        assert f"setting heartbeat_s (from {config}): -1 is less than 0" in done.stderr
+        config.write_text('log_format = "json"\nlog_level = "debug"\n')
+        served.process.send_signal(signal.SIGHUP)
+        until(lambda: "reloaded; changed:" in log_file.read_text(), "SIGHUP is heard")
+        assert connection.is_ready
+
+
+def test_a_broker_of_a_program_has_nothing_to_read_again(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data"):
+        for words in (("reload",), ("logs", "rotate")):
+            assert "was not started by" in run(*words, "--data", tmp_path / "data").stderr
+
+
+def test_each_setting_that_is_reloaded_exists() -> None:
+    assert {row.name for row in SETTINGS} >= RELOADABLE
+
+
+def test_the_log_is_json_with_what_is_known_of_a_connection(served: Served, log_file: Path) -> None:
+    with connect(served.url) as connection, pytest.raises(ClientError):
+        connection.channel().declare_queue("nowhere", passive=True)
+    until(lambda: "nowhere" in log_file.read_text(), "the fault is logged")
+    line = next(line for line in lines_of(log_file) if "nowhere" in line["message"])
+    assert (line["level"], line["user"], line["vhost"]) == ("warning", "guest", "/")
+    assert line["peer"].startswith("127.0.0.1:")
+    assert line["connection"] >= 1
+
+
+def test_the_log_file_is_rotated_and_reopened(served: Served, log_file: Path) -> None:
+    where = ("--data", data_of(served))
+    assert works("logs", "rotate", *where) == f"{log_file}.1\n"
+    assert log_file.exists()
+    works("alarm", "set", "--reason", "second file", *where)
+    assert "second file" in log_file.read_text()
+    assert works("logs", "rotate", "--keep", "2", *where)
+    assert "second file" in Path(f"{log_file}.1").read_text()
+    works("logs", "rotate", "--keep", "2", *where)
+    assert not Path(f"{log_file}.3").exists()
+    log_file.rename(f"{log_file}.moved")  # As logrotate does.
+    works("logs", "reopen", *where)
+    works("alarm", "clear", *where)
+    assert "clears the alarm" in log_file.read_text()
+
+
+def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    done = run("serve", "--memory", "--log-file", tmp_path / "no" / "where.log")
+    assert done.exit_code == 1
+    assert "log_file" in done.stderr
+    assert "No such file or directory" in done.stderr
+
+
+def test_json_lines_are_json_whatever_is_logged() -> None:
+    import logging
+
+    try:
+        raise ValueError("bad \n thing")
+    except ValueError:
+        record = logging.LogRecord(
+            "x", logging.ERROR, "", 0, "connection 12: %s", ("\x1b\n",), sys.exc_info()
+        )
+    told = json.loads(JsonFormatter().format(record))
+    assert told["connection"] == 12
+    assert "ValueError" in told["exception"]
+
+
+# --- systemd -----------------------------------------------------------------------------------
+
+
+def test_systemd_hears_of_ready_watchdog_reload_and_stop(tmp_path: Path) -> None:
+    """A process of its own, told so as systemd tells a service of Type=notify."""
+    address = str(tmp_path / "notify")
+    heard: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind(address)
+        end.settimeout(20)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli", "serve", "--memory", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "PYTHONPATH": PACKAGE,
+                "NOTIFY_SOCKET": address,
+                "WATCHDOG_USEC": "400000",
+            },
+        )
+
+        def hear(word: str) -> None:
+            while not heard or word not in heard[-1]:
+                heard.append(end.recv(4096).decode())
+
+        try:
+            hear("READY=1")
+            assert "STATUS=listening on 127.0.0.1:" in heard[-1]
+            hear("WATCHDOG=1")
+            hear("WATCHDOG=1")
+            child.send_signal(signal.SIGHUP)
+            hear("RELOADING=1")
+            assert "MONOTONIC_USEC=" in heard[-1]
+            hear("READY=1")
+            child.send_signal(signal.SIGTERM)
+            hear("STOPPING=1")
+            assert child.wait(20) == 0
+        finally:
+            child.kill()
+            child.wait()
+            assert child.stdout is not None
+            child.stdout.close()
+
+
+def test_nobody_to_tell_is_no_error(tmp_path: Path) -> None:
+    Supervisor({}).ready("fine")
+    Supervisor({"NOTIFY_SOCKET": "nonsense"}).stopping()
+    Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).reloading()
+    assert Supervisor({"WATCHDOG_USEC": "x"}).watchdog_s == 0
+    assert Supervisor({"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}).watchdog_s == 0
