@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 from test_management import run, works
 
 import headrace
@@ -168,6 +170,43 @@ def test_settings_are_read_again_without_dropping_anybody(
         served.process.send_signal(signal.SIGHUP)
         until(lambda: "reloaded; changed:" in log_file.read_text(), "SIGHUP is heard")
         assert connection.is_ready
+
+
+def test_reload_reads_certificates_again_and_keeps_them_when_it_cannot(tmp_path: Path) -> None:
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+
+    def issue() -> bytes:
+        made = trustme.CA().issue_cert("localhost")
+        chain.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        key.write_bytes(made.private_key_pem.bytes())
+        return ssl.PEM_cert_to_DER_cert(made.cert_chain_pems[0].bytes().decode())
+
+    def shown(port: int) -> bytes:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        with (
+            socket.create_connection(("127.0.0.1", port), 20) as plain,
+            context.wrap_socket(plain) as encrypted,
+        ):
+            return encrypted.getpeercert(binary_form=True) or b""
+
+    first = issue()
+    options = ("--tls-port", "0", "--tls-cert", str(chain), "--tls-key", str(key))
+    served = Served(tmp_path, *options).start()
+    try:
+        port = int(served.ready["amqps"].rpartition(":")[2])
+        assert shown(port) == first
+        second = issue()
+        assert "certificates were read again" in works("reload", "--data", data_of(served))
+        assert shown(port) == second
+        key.write_text("no key")
+        done = run("reload", "--data", data_of(served))
+        assert done.exit_code == 1
+        assert str(key) in done.stderr
+        assert shown(port) == second
+    finally:
+        served.stop()
 
 
 def test_a_broker_of_a_program_has_nothing_to_read_again(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from headrace.server.process import (
 )
 from headrace.server.settings import SETTINGS, SettingError, Settings, load
 from headrace.server.supervision import Supervisor
+from headrace.server.tls import TlsError
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,8 @@ def hang_up(broker: Any, supervisor: Supervisor) -> None:
     try:
         done = broker.reload()
         broker.logs.reopen()
-    except (SettingError, LogError, StartError) as error:
+        broker.reopen_audit_log()
+    except (SettingError, LogError, StartError, TlsError) as error:
         log.error("nothing is reloaded: %s", error)
     else:
         names = ", ".join(one["name"] for one in done["changed"]) or "nothing"

@@ -94,6 +94,8 @@ def reload(socket: Path) -> None:
     for one in answer["changed"]:
         values = "" if one["after"] is None else f"\t{one['before']}\t{one['after']}"
         click.echo(f"changed\t{one['name']}{values}")
+    if answer["certificates"]:
+        click.echo("certificates were read again")
     for name in answer["restart"]:
         click.echo(f"needs a restart\t{name}")
 

@@ -26,10 +26,10 @@ from headrace.model.events import Events
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
-from headrace.server.audit import AuditLog
-from headrace.server.entrance import Entrance, EntranceError
 from headrace.server.alarms import ALARM_S, Alarms
+from headrace.server.audit import AuditLog
 from headrace.server.drain import Drain
+from headrace.server.entrance import Entrance, EntranceError
 from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.logs import Logs
@@ -364,7 +364,7 @@ class Broker:
         """Read the settings again, and take over what can be; return what changed.
 
         Raises:
-            SettingError, LogError, StartError: one of them cannot be used.
+            SettingError, LogError, StartError, TlsError: one of them cannot be used.
         """
         if self.read_settings is None:
             return {"changed": [], "restart": []}

@@ -92,17 +92,19 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s"),
     set_sessions: ("session_timeout_s", "sessions_detached_max"),
 }
-assert {name for names in APPLY.values() for name in names} == RELOADABLE
+CERTIFICATES = ("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names")
+assert {*CERTIFICATES, *(name for names in APPLY.values() for name in names)} == RELOADABLE
 
 
 def reload(broker: Broker, wanted: Settings) -> dict[str, Any]:
     """Take new settings over; return what changed, and what has to wait for a restart.
 
     Raises:
-        LogError, StartError: one of them cannot be used; those before it in the table are in
-            effect, and the settings say so.
+        LogError, StartError, TlsError: one of them cannot be used; those before it in the table
+            are in effect, and the settings say so.
     """
     before = broker.settings
+    renewed = renew_certificates(broker, wanted)
     changed = [row for row in SETTINGS if getattr(before, row.name) != getattr(wanted, row.name)]
     now = [row for row in changed if row.name in RELOADABLE]
     for apply, names in APPLY.items():
@@ -125,7 +127,24 @@ def reload(broker: Broker, wanted: Settings) -> dict[str, Any]:
             for row in now
         ],
         "restart": [row.name for row in changed if row.name not in RELOADABLE],
+        "certificates": renewed,
     }
+
+
+def renew_certificates(broker: Broker, wanted: Settings) -> bool:
+    """Read the files of TLS again, by their new names; tell whether there is TLS.
+
+    Raises:
+        TlsError: one of them cannot be used; nothing changed.
+    """
+    before = broker.settings
+    names = {name: getattr(wanted, name) for name in CERTIFICATES}
+    broker.settings = dataclasses.replace(before, **names)
+    try:
+        return broker.reload_certificates()
+    except BaseException:
+        broker.settings = before
+        raise
 
 
 def shown(value: object) -> object:

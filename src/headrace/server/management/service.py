@@ -11,6 +11,7 @@ from headrace.server.drain import CLOSE_S
 from headrace.server.logs import KEPT_MAX, LogError
 from headrace.server.management.objects import moment
 from headrace.server.settings import SettingError
+from headrace.server.tls import TlsError
 from headrace.store.definitions import SqliteDefinitions
 
 if TYPE_CHECKING:
@@ -141,12 +142,12 @@ def reload(call: Call) -> Answered:
 
     try:
         return call.broker.reload()
-    except (SettingError, LogError, StartError) as error:
+    except (SettingError, LogError, StartError, TlsError) as error:
         call.refuse("precondition", str(error))
 
 
 def rotate_logs(call: Call) -> Answered:
-    """Rename the log file, and begin a new one."""
+    """Rename the log file, and begin a new one; the audit log, too, is opened again."""
     keep = call.number("keep", 7, least=1, most=KEPT_MAX)
     return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
 
@@ -161,6 +162,7 @@ def with_logs(call: Call, work: Any) -> Answered:
     if call.broker.logs is None:
         call.refuse("precondition", "this broker was not started by `headrace serve`")
     try:
+        call.broker.reopen_audit_log()
         answer: Answered = work(call.broker.logs)
     except LogError as error:
         call.refuse("precondition", str(error))
