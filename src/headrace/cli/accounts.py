@@ -15,6 +15,15 @@ import click
 
 from headrace.gateway.access import check_permission, check_topic_permission
 from headrace.gateway.passwords import make_account
+from headrace.model.errors import InvalidArgument
+from headrace.model.parameters import Key
+from headrace.model.rules import (
+    METADATA,
+    METADATA_NAME,
+    QUEUE_TYPES,
+    UNKNOWN_ARGUMENTS,
+    read_metadata,
+)
 from headrace.model.users import AccountError, Permission, TopicPermission
 from headrace.server.settings import Settings
 from headrace.store.schema import SCHEMA_VERSION
@@ -133,6 +142,29 @@ def add_vhost(data: Path, name: str) -> None:
     """Add the virtual host NAME."""
     with open_directory(data) as directory:
         directory.add_vhost(name)
+
+
+@vhost.command("set")
+@data_option
+@click.option("--default-queue-type", type=click.Choice(QUEUE_TYPES))
+@click.option(
+    "--unknown-arguments",
+    type=click.Choice(UNKNOWN_ARGUMENTS),
+    help="What arguments of queues do that the broker does not know.",
+)
+@click.option("--description")
+@click.argument("name")
+def set_vhost(data: Path, name: str, **given: str | None) -> None:
+    """Say what holds in the virtual host NAME, where that is not what the settings say."""
+    with open_directory(data) as directory:
+        key = Key(name, METADATA, METADATA_NAME)
+        before = directory.parameters.all().get(key, {})
+        value = before | {field: text for field, text in given.items() if text is not None}
+        try:
+            read_metadata(value)
+        except InvalidArgument as error:
+            raise AccountError(error.text) from None
+        directory.parameters.change({key: value})
 
 
 @vhost.command("delete")

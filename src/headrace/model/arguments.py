@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments of declarations: which names are known, what values they take, when two are the same.
 
-Clients' test suites match the texts literally, so they are those that the field knows. Names that
-nobody knows are ignored.
+Clients' test suites match the texts literally, so they are those that the field knows. What happens
+to names that are not known here is for :mod:`headrace.model.understood`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 EXPIRY_MS_MAX = 0xFFFFFFFF
 PRIORITY_MAX = 255
+LEVELS_MAX = 10  # There are so many priorities in 0-10.
 AGE_MS_MAX = 1 << 50  # Some 35,000 years; what is older counts as this old.
 
 Check = Callable[[Any, Mapping[str, Any]], str | None]  # What is wrong with the value, if anything.
@@ -84,6 +85,20 @@ def _priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
     wrong = _not_negative(value, arguments)
     if wrong is None and value > PRIORITY_MAX:
         return f"{{max_value_exceeded,{value}}}"
+    return wrong
+
+
+def _levels(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _positive(value, arguments)
+    if wrong is None and value > LEVELS_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return wrong
+
+
+def _delivery_limit(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _integer(value, arguments)
+    if wrong is None and value < -1:
+        return f"{{value_negative,{value}}}"
     return wrong
 
 
@@ -160,15 +175,17 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-max-in-memory-length": _not_negative,
     "x-max-in-memory-bytes": _not_negative,
     "x-max-priority": _priority,
+    "qpid.priorities": _levels,
     "x-overflow": _one_of(
         ("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow"
     ),
     "x-queue-mode": _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""),
     "x-queue-version": _version,
     "x-single-active-consumer": _boolean,
-    "x-delivery-limit": _not_negative,
+    "x-delivery-limit": _delivery_limit,
     "x-consumer-timeout": _not_negative,
     "x-quorum-initial-group-size": _positive,
+    "x-quorum-target-group-size": _positive,
     "x-max-age": _age,
     "x-stream-max-segment-size-bytes": _not_negative,
     "x-initial-cluster-size": _positive,
@@ -194,8 +211,11 @@ _NOT_STREAM = frozenset(
         "x-single-active-consumer",
         "x-delivery-limit",
         "x-consumer-timeout",
+        "qpid.priorities",
     }
 )
+
+_TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Both say the same in two ways.
 
 
 def queue_type(arguments: Mapping[str, Any]) -> str:
@@ -218,6 +238,18 @@ def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
             raise InvalidArgument(
                 f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
             )
+
+    for one, other in _TOGETHER_NOT:
+        if one in arguments and other in arguments:
+            raise InvalidArgument(f"invalid arg '{other}' for {what}: it contradicts '{one}'")
+    if (
+        arguments.get("x-dead-letter-strategy") == "at-least-once"
+        and arguments.get("x-overflow") == "drop-head"
+    ):
+        raise InvalidArgument(
+            f"invalid arg 'x-dead-letter-strategy' for {what}: at-least-once contradicts "
+            "x-overflow drop-head, which loses messages"
+        )
 
 
 def shown(value: Any) -> str:
@@ -245,10 +277,25 @@ def assert_same_field(current: Any, received: Any, name: str, what: str) -> None
         )
 
 
+def _same_type(current: Mapping[str, Any], received: Mapping[str, Any], default_type: str) -> bool:
+    """Tell whether two declarations, of which one names a queue type, ask for the same."""
+    name = "x-queue-type"
+    return current.get(name, received.get(name)) in (
+        ("classic", default_type) if name in current else ("classic",)
+    )
+
+
 def assert_same_arguments(
-    current: Mapping[str, Any], received: Mapping[str, Any], names: Iterable[str], what: str
+    current: Mapping[str, Any],
+    received: Mapping[str, Any],
+    names: Iterable[str],
+    what: str,
+    default_type: str = "classic",
 ) -> None:
-    """Refuse a declaration of which a known argument differs."""
+    """Refuse a declaration of which a known argument differs.
+
+    A declaration without a queue type asks for a classic queue, or for one of ``default_type``.
+    """
     for name in names:
         old, new = name in current, name in received
         if not old and not new:
@@ -258,7 +305,7 @@ def assert_same_arguments(
             if canonical(ours) == canonical(theirs):
                 continue
             texts = f"'{shown(theirs)}'", f"'{shown(ours)}'"
-        elif name == "x-queue-type" and (current if old else received)[name] == "classic":
+        elif name == "x-queue-type" and _same_type(current, received, default_type):
             continue
         else:
             texts = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a queue: its own arguments, as policies complete and restrict them.
+"""What holds for a queue or an exchange: its arguments, as policies complete and restrict them.
 
 :func:`configure` sets a queue's attributes from that, when the queue is made and again whenever a
 policy changes. It may be called on a queue that is in use.
@@ -8,24 +8,55 @@ policy changes. It may be called on a queue that is in use.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headrace.model.arguments import queue_type
+from headrace.model.events import SERVICES
 from headrace.model.limits import apply_arguments
+from headrace.model.policy import EXCHANGE, QUORUM, merged
 from headrace.model.stream import TRIM_MIN_MS, Stream
 
 if TYPE_CHECKING:
+    from headrace.model.exchange import Exchange
     from headrace.model.queue import Queue
+    from headrace.model.rules import Rules
     from headrace.model.vhost import VirtualHost
+
+QUORUM_DELIVERY_LIMIT = 20  # Of queues of type quorum that say nothing of it.
+OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
+LIVES_OCTETS = 1 << 20  # Of messages that are given a new time to live at a time.
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a queue's name is one that the broker itself gives: no rule is about these."""
+    return name.startswith(OWN_PREFIXES)
+
+
+def effective(rules: Rules, queue: Queue) -> dict[str, Any]:
+    """Return what holds for a queue; its own arguments themselves when nobody adds to them.
+
+    A limit is the smallest of what its arguments, policy and operator policy say; anything else is
+    what its arguments say, or else the operator policy, or else the policy.
+    """
+    arguments = queue.arguments
+    if queue.is_hidden or is_own(queue.name):
+        return arguments
+    kind = queue_type(arguments)
+    said = rules.policies.settings(kind, queue.name) if rules.policies else {}
+    if kind == QUORUM and "x-delivery-limit" not in arguments:
+        said.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
+    return merged(said, arguments) if said else arguments
 
 
 def configure(vhost: VirtualHost, queue: Queue) -> None:
-    """Set what the effective arguments of a queue say; the caller drains the queue if it is live.
+    """Set what the effective arguments of a queue say; the queue may be in use.
 
     It does not matter whether the queue is among those of the virtual host yet.
     """
     arguments = vhost.effective(queue)
     live = vhost.queues.get(queue.name) is queue
     alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
+    message_ttl_ms = queue.message_ttl_ms
     apply_arguments(queue, arguments)
     for lane in (queue.lanes or {}).values():
         lane.apply(arguments)
@@ -36,6 +67,8 @@ def configure(vhost: VirtualHost, queue: Queue) -> None:
         if expires_ms != queue.expires_ms:
             vhost.agenda.remove((queue,))
             watch_use(vhost, queue)
+        if queue.message_ttl_ms >= 0 and not 0 <= message_ttl_ms <= queue.message_ttl_ms:
+            shorten_lives(vhost, queue)
     changed = live or arguments is not queue.arguments  # A log is made with those.
     if isinstance(queue, Stream) and not queue.is_hidden and changed:
         before = queue.log.max_age_ms
@@ -43,6 +76,54 @@ def configure(vhost: VirtualHost, queue: Queue) -> None:
         if live and before != queue.log.max_age_ms:
             vhost.agenda.remove(("age", queue))
             watch_age(vhost, queue)
+
+
+def reconfigure(vhost: VirtualHost, before: Rules, after: Rules) -> None:
+    """The rules of a virtual host changed: apply them to all that they say something of."""
+    for queue in list(vhost.queues.values()):
+        if effective(before, queue) != effective(after, queue):
+            configure(vhost, queue)
+            if not isinstance(queue, Stream):
+                queue.drain()
+                for lane in (queue.lanes or {}).values():
+                    lane.drain()
+    for exchange in vhost.exchanges.values():
+        configure_exchange(vhost, exchange)
+
+
+def configure_exchange(vhost: VirtualHost, exchange: Exchange) -> None:
+    """Set what arguments and policies say of an exchange; it may be in use."""
+    alternate = exchange.own_alternate
+    policies = vhost.rules.policies
+    if alternate is None and policies and exchange.name:
+        alternate = policies.settings(EXCHANGE, exchange.name).get("alternate-exchange")
+    if alternate == exchange.alternate:
+        return
+    if vhost.exchanges.get(exchange.name) is exchange:
+        vhost.count_alternate(exchange.alternate, -1)
+        vhost.count_alternate(alternate, 1)
+    exchange.alternate = alternate
+
+
+def shorten_lives(vhost: VirtualHost, queue: Queue) -> None:
+    """A queue got a time to live: let it count for what waits there, from now on."""
+    at = queue.position_of_first()
+    end = vhost.tally.next_seq
+    began_ms = vhost.tally.now_ms
+
+    def go_on(now_ms: int) -> int:
+        nonlocal at
+        if queue.deleted or queue.message_ttl_ms < 0:
+            return 0
+        at = queue.limit_lives(at, end, began_ms, LIVES_OCTETS)
+        return now_ms + 1 if at < end else 0
+
+    returned = queue.returned_within(0, end)
+    for message in returned:
+        queue.limit_life(message, began_ms)
+        queue.watch(message)
+    if go_on(began_ms):
+        vhost.agenda.put(("lives", queue), began_ms + 1, go_on)
 
 
 def watch_use(vhost: VirtualHost, queue: Queue) -> None:

@@ -22,6 +22,10 @@ class InvalidArgument(PreconditionFailed):
     """An argument of a declaration has a wrong type or value."""
 
 
+class NotUnderstood(InvalidArgument):
+    """An argument of a declaration means nothing to this broker."""
+
+
 class ResourceLocked(ModelError):
     """The queue belongs to another connection."""
 

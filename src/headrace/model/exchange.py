@@ -66,7 +66,8 @@ class Exchange:
         self.internal = internal
         self.arguments: dict[str, Any] = dict(arguments or {})
         alternate = self.arguments.get(ALTERNATE, self.arguments.get(X_ALTERNATE))
-        self.alternate = alternate if isinstance(alternate, str) else None
+        self.own_alternate = alternate if isinstance(alternate, str) else None
+        self.alternate = self.own_alternate  # Or that of a policy.
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
         self.deleted = False
         self.realm = ""  # The access realm of the ticket that it was made with.

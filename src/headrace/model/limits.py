@@ -22,6 +22,11 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.limited = queue.max_length >= 0 or queue.max_length_bytes >= 0
     queue.overflow = OVERFLOWS[arguments.get("x-overflow", "drop-head")]
     queue.max_priority = arguments.get("x-max-priority", 0)
+    queue.priority_base = 0
+    levels = arguments.get("qpid.priorities", 0)
+    if levels:  # Of the ten priorities the lowest ones share the first level.
+        queue.max_priority = max(levels - 1, 1)
+        queue.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255
     queue.single = arguments.get("x-single-active-consumer", False)
     queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
     queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")

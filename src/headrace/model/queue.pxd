@@ -75,6 +75,7 @@ cdef class Queue:
     cdef public long long expires_ms
     cdef public int overflow
     cdef public int max_priority
+    cdef public int priority_base
     cdef public str dead_letter_exchange
     cdef public str dead_letter_routing_key
     cdef public str alternate_exchange
@@ -123,6 +124,11 @@ cdef class Queue:
     cpdef Message get(self, Consumer getter)
     @cython.locals(deadline=cython.longlong)
     cpdef limit_life(self, Message message, long long arrived_ms)
+    @cython.locals(found=list, message=Message)
+    cpdef unsigned long long limit_lives(
+        self, unsigned long long first, unsigned long long last, long long arrived_ms,
+        long long octets_max,
+    ) except? 0
     cpdef restore(self, Message message, long long arrived_ms)
     cpdef bint restore_held(self, Message message) except -1
     @cython.locals(level=cython.int, ring=Ring)
@@ -192,7 +198,7 @@ cdef class Queue:
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
     @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
     cdef bint is_shell(self, Message message) except -1
-    cdef watch(self, Message message)
+    cpdef watch(self, Message message)
     @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint,
                    budget=cython.longlong, following=cython.longlong)
     cpdef long long expire(self, long long now_ms) except -1

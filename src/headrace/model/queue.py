@@ -175,6 +175,7 @@ class Queue:
         self.message_ttl_ms = -1
         self.expires_ms = -1
         self.max_priority = 0
+        self.priority_base = 0  # Priorities up to this one share the lowest level.
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
         self.alternate_exchange: str | None = None  # For what is rejected or orphaned.
@@ -322,6 +323,22 @@ class Queue:
         if not message.deadline_ms or deadline < message.deadline_ms:
             message.deadline_ms = deadline
 
+    def limit_lives(self, first: int, last: int, arrived_ms: int, octets_max: int) -> int:
+        """Apply the queue's time to live to ready messages at the positions ``[first, last)``.
+
+        They count as having arrived at ``arrived_ms``. Return the position to go on with when
+        there were more than about ``octets_max`` octets of them, else ``last``.
+        """
+        message: Message
+        found = self.peek(first, last, octets_max, [])
+        for message in found:
+            self.limit_life(message, arrived_ms)
+            self.watch(message)
+        if not found:
+            return last
+        message = found[len(found) - 1]
+        return message.seq + 1
+
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Take back a message that the store recovered; in order of seq, before any consumer."""
         if self.message_ttl_ms >= 0:
@@ -377,7 +394,9 @@ class Queue:
     def level(self, priority: int) -> int:
         """Map a priority to the queue's levels."""
         if self.max_priority:
-            return min(self.max_priority, priority)
+            if priority <= self.priority_base:
+                return 0
+            return min(self.max_priority, priority - self.priority_base)
         return 1 if priority >= DEFAULT_HIGH_PRIORITY else 0
 
     def shorten(self) -> None:

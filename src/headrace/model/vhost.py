@@ -25,7 +25,15 @@ from headrace.model.arguments import (
 )
 from headrace.model.binding import EXCHANGE, QUEUE, Binding, Destination
 from headrace.model.branch import Branches
-from headrace.model.configure import configure, watch_age, watch_use
+from headrace.model.configure import (
+    configure,
+    configure_exchange,
+    effective,
+    is_own,
+    reconfigure,
+    watch_age,
+    watch_use,
+)
 from headrace.model.definitions import (
     BindingRecord,
     Definitions,
@@ -69,8 +77,10 @@ from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Mess
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
 from headrace.model.queue import Consumer, Queue
+from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.staged import Sinks
 from headrace.model.stream import Stream
+from headrace.model.understood import understand
 
 if TYPE_CHECKING:
     from headrace.model.ports import Store
@@ -88,6 +98,7 @@ PREDECLARED = (
 )
 NAME_OCTETS_MAX = 255
 ALTERNATES_MAX = 1 << 30  # Each exchange is tried once, so this is no limit.
+LINGER = "qpid.auto_delete_timeout"  # Seconds for which an auto-delete queue stays unused.
 NO_ARGUMENTS: dict[str, Any] = {}  # Shared by all queues without arguments; never changed.
 
 StreamMaker = Callable[..., Queue]
@@ -143,6 +154,7 @@ class VirtualHost:
         self._delivering = False
         self._cycles: set[tuple[str, str]] = set()  # Reported ones.
         self._deadline_hook = self._on_deadline
+        self.rules: Rules = NO_RULES
         self.branches = Branches(self)
         self.sinks = Sinks(self)
         self.facts = Facts(store)
@@ -331,8 +343,11 @@ class VirtualHost:
         """
         if passive:
             return self.find_queue(name, owner)
-        arguments = arguments or NO_ARGUMENTS
         existing = self.queues.get(name) if name else None
+        if not arguments:
+            arguments = NO_ARGUMENTS
+        elif existing is None or not sticky:
+            arguments = self.understand(arguments, name)
         if existing is not None:
             if sticky:
                 self.find_queue(name, owner)
@@ -346,9 +361,15 @@ class VirtualHost:
             self._check_name("queue", name)
         else:
             name = fresh_name or self._fresh_name()
+        default_type = self.rules.default_queue_type
+        plain = durable and not exclusive and not auto_delete
+        if default_type != "classic" and plain and "x-queue-type" not in arguments:
+            arguments = {**arguments, "x-queue-type": default_type}
         check_queue_arguments(arguments, self._queue(name))
-        if queue_type(arguments) == "stream":
-            self._check_stream(name, durable, exclusive, auto_delete)
+        if queue_type(arguments) != "classic":
+            self._check_lasting(name, durable, exclusive, auto_delete)
+            self._check_stream(name, arguments)
+        self._check_room(name)
         queue_id = 0
         lasting = durable and (kept or not exclusive)
         if lasting:
@@ -409,7 +430,29 @@ class VirtualHost:
 
     def effective(self, queue: Queue) -> dict[str, Any]:
         """Return what holds for a queue: its own arguments, completed and restricted by others'."""
-        return queue.arguments
+        return effective(self.rules, queue)
+
+    def take_rules(self, rules: Rules) -> None:
+        """Let other rules count from now on, for what is there too."""
+        before, self.rules = self.rules, rules
+        if before.policies.same(rules.policies):
+            return
+        reconfigure(self, before, rules)
+        self._changed()
+
+    def understand(self, arguments: Mapping[str, Any], name: str, *, strict: bool = False) -> Any:
+        """Return the arguments of a queue in our terms.
+
+        With ``strict`` every name that has no meaning here is refused, unless the virtual host has
+        a rule of its own for them.
+
+        Raises:
+            InvalidArgument: one is refused.
+        """
+        mode = self.rules.unknown_arguments
+        if strict and mode == DEFAULT:
+            mode = REFUSE
+        return understand(arguments, self._queue(name), mode)
 
     def configure(self, queue: Queue) -> None:
         """Set a queue's attributes from its effective arguments; it may be in use."""
@@ -442,6 +485,8 @@ class VirtualHost:
 
     def queue_unused(self, queue: Queue) -> None:
         """The last consumer of an auto-delete queue has gone."""
+        if LINGER in queue.arguments and queue.expires_ms >= 0:
+            return  # It goes once it was unused for that long.
         if self.queues.get(queue.name) is queue:
             self._remove_queue(queue)
 
@@ -775,19 +820,38 @@ class VirtualHost:
         assert_same_field(was_durable, durable, "durable", what)
         assert_same_field(queue.auto_delete, auto_delete, "auto_delete", what)
         check_queue_arguments(arguments, what)
-        assert_same_arguments(queue.arguments, arguments, QUEUE_ARGUMENTS, what)
+        assert_same_arguments(
+            queue.arguments, arguments, QUEUE_ARGUMENTS, what, self.rules.default_queue_type
+        )
 
-    def _check_stream(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
-        what = self._queue(name)
+    def _check_lasting(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+        """Refuse what a queue of type quorum or stream cannot be."""
         for wrong, flaw in (
             (not durable, "non-durable"),
             (exclusive, "exclusive-owner"),
             (auto_delete, "auto-delete"),
         ):
             if wrong:
-                raise PreconditionFailed(f"invalid property '{flaw}' for {what}")
-        if self.make_stream is None:
-            raise InvalidArgument(f"invalid arg 'x-queue-type' for {what}: streams are not served")
+                raise PreconditionFailed(f"invalid property '{flaw}' for {self._queue(name)}")
+
+    def _check_stream(self, name: str, arguments: Mapping[str, Any]) -> None:
+        if queue_type(arguments) == "stream" and self.make_stream is None:
+            raise InvalidArgument(
+                f"invalid arg 'x-queue-type' for {self._queue(name)}: streams are not served"
+            )
+
+    def _check_room(self, name: str) -> None:
+        """Refuse one more queue than the virtual host may have."""
+        most = self.rules.limits.queues
+        if 0 <= most <= self.queue_count() and not is_own(name):
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is "
+                "reached"
+            )
+
+    def queue_count(self) -> int:
+        """How many queues there are that clients declared."""
+        return sum(not (queue.is_hidden or is_own(name)) for name, queue in self.queues.items())
 
     def _make_queue(self, name: str, **properties: Any) -> Queue:
         arguments = properties["arguments"]
@@ -802,6 +866,7 @@ class VirtualHost:
         return queue
 
     def _add_exchange(self, exchange: Exchange) -> None:
+        configure_exchange(self, exchange)
         self.exchanges[exchange.name] = exchange
         self.count_alternate(exchange.alternate, 1)
 

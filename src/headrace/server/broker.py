@@ -23,6 +23,7 @@ from headrace.gateway.v0_10.context import Context010
 from headrace.gateway.v0_x.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
 from headrace.model.events import Events
+from headrace.model.rules import Rules, rules_of
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
@@ -259,6 +260,7 @@ class Broker:
             files=staging,
             events=self.events,
         )
+        vhost.rules = self.rules_of(name)
         vhost.load()
         self.storage.recover(vhost)
         staging.recovered()
@@ -270,6 +272,16 @@ class Broker:
         store.notify = partial(self.stored, name)
         if store.wake_fd >= 0:
             self.reactor.loop.add_reader(store.wake_fd, store.woken)
+
+    def rules_of(self, vhost: str) -> Rules:
+        """What operators laid down for a virtual host."""
+        assert self.access is not None
+        return rules_of(
+            self.access.snapshot.parameters,
+            vhost,
+            default_queue_type=self.settings.default_queue_type,
+            unknown_arguments=self.settings.unknown_arguments,
+        )
 
     def drop_vhost(self, name: str) -> None:
         """End a virtual host: its connections, its queues, its files."""
@@ -502,6 +514,8 @@ class Broker:
         for name in list(self.vhosts):
             if known.get(name) != self.storage.vhost_ids[name]:  # Perhaps another of that name.
                 self.drop_vhost(name)
+        for name, vhost in self.vhosts.items():
+            vhost.take_rules(self.rules_of(name))
         for name, number in known.items():
             if name not in self.vhosts:
                 self.add_vhost(name, number)

@@ -182,6 +182,17 @@ class Settings:
         True,
         "Refuse 0-10 declarations with arguments that are not understood, as the standard says.",
     )
+    unknown_arguments: str = setting(
+        "default",
+        "What becomes of unknown arguments of queues where a virtual host has no rule for them; "
+        "default refuses what would change behaviour unseen and ignores the rest.",
+        choices=("default", "refuse", "log", "ignore"),
+    )
+    default_queue_type: str = setting(
+        "classic",
+        "Type of durable queues that name none, where a virtual host has no rule for them.",
+        choices=("classic", "quorum", "stream"),
+    )
     session_timeout_s: int = setting(
         3600,
         "Longest time that a 0-10 session without a connection is kept.",

@@ -11,6 +11,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.model.parameters import EVERYWHERE
+from headrace.model.rules import USER_LIMITS
 from headrace.model.users import (
     Account,
     AccountError,
@@ -120,8 +122,13 @@ class UserDirectory:
             )
 
     def delete_user(self, name: str) -> None:
-        """Delete a user and the permissions of that user."""
-        self._change("DELETE FROM users WHERE name = ?", (name,), f"there is no user '{name}'")
+        """Delete a user with permissions and limits."""
+        with self._transaction("IMMEDIATE"):
+            self._change("DELETE FROM users WHERE name = ?", (name,), f"there is no user '{name}'")
+            self._db.execute(
+                "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?",
+                (EVERYWHERE, USER_LIMITS, name),
+            )
 
     def add_vhost(self, name: str) -> None:
         """Add a virtual host; AccountError when there is one of that name."""

@@ -55,7 +55,7 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
         existing(session, command)
         return
     check(session, command, "configure", "queue", "queue")
-    arguments = session.context.arguments.read_queue(command, plain(command.arguments or {}))
+    arguments = understood(session, command, name)
     alternate = command.alternate_exchange or ""
     if name in vhost.queues:
         redeclare(session, command, existing(session, command), alternate, arguments)
@@ -70,13 +70,14 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
     check_alternate(session, command, "queue", "queue")
     if alternate:
         arguments = {**arguments, ALTERNATE: alternate}
-    letters = arguments.get("x-dead-letter-exchange")
-    if isinstance(letters, str):
-        check(session, command, "read", "queue", "queue")
-        try:
-            session.check_access("write", "exchange", letters)
-        except ModelError as error:
-            raise translate(error, command, "arguments") from None
+    for argument in ("x-dead-letter-exchange", ALTERNATE):
+        exchange = arguments.get(argument)
+        if isinstance(exchange, str):
+            check(session, command, "read", "queue", "queue")
+            try:
+                session.check_access("write", "exchange", exchange)
+            except ModelError as error:
+                raise translate(error, command, "arguments") from None
     try:
         vhost.declare_queue(
             name,
@@ -89,6 +90,18 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
         )
     except ModelError as error:
         raise translate(error, command, "arguments" if arguments else "queue") from None
+
+
+def understood(session: Any, command: QueueDeclare, name: str) -> dict[str, Any]:
+    """Return the arguments in the model's terms; one that it does not understand is refused."""
+    strict = session.context.arguments.strict
+    try:
+        arguments: dict[str, Any] = session.vhost.understand(
+            plain(command.arguments or {}), name, strict=strict
+        )
+    except ModelError as error:
+        raise translate(error, command, "arguments") from None
+    return arguments
 
 
 def redeclare(

@@ -26,6 +26,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
+ELSEWHERE = ("x-dead-letter-exchange", "alternate-exchange")  # Where a queue's messages may go.
 OFFSET_QUERY = "x-stream-offset-query"
 COUNT_MAX = 0xFFFFFFFF
 
@@ -41,13 +42,16 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         check_any_access(connection, "queue", name if known is None else known.access_name)
     elif name:
         check_access(connection, "configure", "queue", name)
+    arguments = method.arguments
     if not method.passive and name not in vhost.queues:
         if not name:
             check_access(connection, "configure", "queue", "amq.gen-")
-        letters = method.arguments.get("x-dead-letter-exchange")
-        if isinstance(letters, str):
-            check_access(connection, "read", "queue", name)
-            check_access(connection, "write", "exchange", letters)
+        arguments = vhost.understand(arguments, name)
+        for argument in ELSEWHERE:
+            exchange = arguments.get(argument)
+            if isinstance(exchange, str):
+                check_access(connection, "read", "queue", name)
+                check_access(connection, "write", "exchange", exchange)
     if connection.early and not method.passive:
         early.check_new_queue(vhost, name)
     queue = vhost.declare_queue(
@@ -56,7 +60,7 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         durable=method.durable,
         exclusive=method.exclusive,
         auto_delete=method.auto_delete,
-        arguments=method.arguments,
+        arguments=arguments,
         owner=connection,
         sticky=connection.early,
     )

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace policy``, ``operator-policy`` and ``limits``: what operators lay down at run time.
+
+Like ``headrace user`` they work on the data directory, whether or not a broker runs on it; a
+running broker takes the changes over within a second or two.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.accounts import data_option, open_directory
+from headrace.cli.output import format_option, print_rows
+from headrace.model import policy as policies
+from headrace.model.errors import InvalidArgument
+from headrace.model.parameters import EVERYWHERE, Key
+from headrace.model.rules import (
+    LIMIT_NAMES,
+    LIMITS_NAME,
+    USER_LIMITS,
+    VHOST_LIMITS,
+    check_parameter,
+)
+from headrace.model.users import AccountError
+
+vhost_option = click.option("--vhost", default="/", show_default=True)
+
+
+def checked(component: str, name: str, value: Any) -> Any:
+    """Return the value of a parameter; what is wrong with it ends the command."""
+    try:
+        check_parameter(component, name, value)
+    except InvalidArgument as error:
+        raise click.ClickException(error.text) from None
+    return value
+
+
+def read_definition(text: str) -> Any:
+    """Return the JSON of a definition; `-` is standard input."""
+    if text == "-":
+        text = sys.stdin.read(policies.DEFINITION_CHARACTERS_MAX + 1)
+    if len(text) > policies.DEFINITION_CHARACTERS_MAX:
+        raise click.ClickException(
+            f"a definition has {policies.DEFINITION_CHARACTERS_MAX} characters at most"
+        )
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"the definition is no JSON: {error}") from None
+
+
+def group_for(component: str, title: str, words: str) -> click.Group:
+    """Make the commands of one kind of policy."""
+
+    @click.group(help=words)
+    def group() -> None:
+        """See ``words``."""
+
+    @group.command("set", help=f"Set the {title} NAME, e.g. `{EXAMPLES[component]}`.")
+    @data_option
+    @vhost_option
+    @click.option("--priority", type=int, default=0, show_default=True, help="The highest counts.")
+    @click.option(
+        "--apply-to",
+        type=click.Choice(list(policies.APPLY_TO)),
+        default="all" if component == policies.COMPONENT else "queues",
+        show_default=True,
+    )
+    @click.argument("name")
+    @click.argument("pattern")
+    @click.argument("definition")
+    def set_one(
+        data: Path,
+        vhost: str,
+        priority: int,
+        apply_to: str,
+        name: str,
+        pattern: str,
+        definition: str,
+    ) -> None:
+        value = {
+            "pattern": pattern,
+            "definition": read_definition(definition),
+            "priority": priority,
+            "apply-to": apply_to,
+        }
+        checked(component, name, value)
+        with open_directory(data) as directory:
+            known = directory.parameters.all()
+            others = sum(key[:2] == (vhost, component) and key.name != name for key in known)
+            if others >= policies.POLICIES_MAX:
+                raise AccountError(f"there are {others} of these already, which is the limit")
+            directory.parameters.set(vhost, component, name, value)
+
+    @group.command("clear", help=f"Take the {title} NAME away.")
+    @data_option
+    @vhost_option
+    @click.argument("name")
+    def clear_one(data: Path, vhost: str, name: str) -> None:
+        with open_directory(data) as directory:
+            directory.parameters.clear(vhost, component, name)
+
+    @group.command("list", help=f"Print each {title}, in the order in which they count.")
+    @data_option
+    @click.option("--vhost", help="Only those of this virtual host. [all]")
+    @format_option
+    def list_all(data: Path, vhost: str | None, form: str | None) -> None:
+        with open_directory(data) as directory:
+            found = directory.parameters.all()
+        rows = [
+            {"vhost": key.vhost, "name": key.name, **value}
+            for key, value in found.items()
+            if key.component == component and vhost in (None, key.vhost)
+        ]
+        rows.sort(key=lambda row: (row["vhost"], -row.get("priority", 0), row["name"]))
+        print_rows(rows, COLUMNS, form)
+
+    return group
+
+
+COLUMNS = ("vhost", "name", "pattern", "apply-to", "priority", "definition")
+EXAMPLES = {
+    policies.COMPONENT: """set short '^orders' '{"max-length": 1000}' --apply-to queues""",
+    policies.OPERATOR_COMPONENT: """set guard '.*' '{"max-length-bytes": 1073741824}'""",
+}
+policy = group_for(
+    policies.COMPONENT,
+    "policy",
+    "Settings for the queues and exchanges whose names match a pattern.",
+)
+operator_policy = group_for(
+    policies.OPERATOR_COMPONENT,
+    "operator policy",
+    "Limits for the queues whose names match a pattern, which no policy can exceed.",
+)
+
+
+@click.group()
+def limits() -> None:
+    """How much virtual hosts and users may have."""
+
+
+def limits_key(vhost: str | None, user: str | None) -> Key:
+    """The parameter that holds the limits of a virtual host or a user."""
+    if (vhost is None) == (user is None):
+        raise click.UsageError("either --vhost or --user")
+    if user is not None:
+        return Key(EVERYWHERE, USER_LIMITS, user)
+    assert vhost is not None
+    return Key(vhost, VHOST_LIMITS, LIMITS_NAME)
+
+
+@limits.command("set")
+@data_option
+@click.option("--vhost")
+@click.option("--user")
+@click.argument("limit", type=click.Choice(list(LIMIT_NAMES)))
+@click.argument("number", type=int)
+def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, number: int) -> None:
+    """Set a limit of a virtual host or a user, e.g. `set --user ada max-connections 10`.
+
+    Rates are messages a second, sizes octets. A negative number is no limit. What is there already
+    stays, even if it is more.
+    """
+    key = limits_key(vhost, user)
+    with open_directory(data) as directory:
+        snapshot = directory.snapshot()
+        if user is not None and user not in snapshot.accounts:
+            raise AccountError(f"there is no user '{user}'")
+        value = {**snapshot.parameters.get(key, {}), limit: number}
+        directory.parameters.change({key: checked(key.component, key.name, value)})
+
+
+@limits.command("clear")
+@data_option
+@click.option("--vhost")
+@click.option("--user")
+@click.argument("limit", type=click.Choice(list(LIMIT_NAMES)), required=False)
+def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | None) -> None:
+    """Take a limit of a virtual host or a user away, or all of them."""
+    key = limits_key(vhost, user)
+    with open_directory(data) as directory:
+        value = dict(directory.parameters.all().get(key, {}))
+        if limit is None or limit not in value:
+            if limit is not None:
+                raise AccountError(f"there is no limit '{limit}'")
+            directory.parameters.clear(*key)
+            return
+        del value[limit]
+        if value:
+            directory.parameters.change({key: value})
+        else:
+            directory.parameters.clear(*key)
+
+
+@limits.command("list")
+@data_option
+@format_option
+def list_limits(data: Path, form: str | None) -> None:
+    """Print the limits of every virtual host and user that has some."""
+    with open_directory(data) as directory:
+        found = directory.parameters.all()
+    rows = []
+    for key, value in found.items():
+        if key.component == VHOST_LIMITS:
+            rows.append({"of": "vhost", "name": key.vhost, **value})
+        elif key.component == USER_LIMITS:
+            rows.append({"of": "user", "name": key.name, **value})
+    print_rows(rows, ("of", "name", *LIMIT_NAMES), form)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patterns of names that operators write: RE2, so that no name takes long to match.
+
+RE2 has no look-around. One form of it is common among users of other brokers, a pattern that
+begins by excluding names, ``^(?!amq\\.).*``; it is understood as two patterns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import re2
+
+from headrace.model.errors import InvalidArgument
+
+CHARACTERS_MAX = 1024
+OCTETS_MAX = 1 << 20  # Of memory for one compiled pattern.
+_EXCLUSION = "^(?!"
+
+
+class Pattern:
+    """A pattern; it matches anywhere in a name unless it is anchored."""
+
+    __slots__ = ("_excluded", "_search", "text")
+
+    def __init__(self, text: str) -> None:
+        """Compile a pattern.
+
+        Raises:
+            InvalidArgument: it is no regular expression, or needs too much to match.
+        """
+        if len(text) > CHARACTERS_MAX:
+            raise InvalidArgument(f"a pattern may not be longer than {CHARACTERS_MAX} characters")
+        self.text = text
+        excluded, rest = _split(text)
+        self._excluded = None if excluded is None else _compile(f"^(?:{excluded})", text)
+        self._search = _compile(rest, text)
+
+    def matches(self, name: str) -> bool:
+        """Tell whether a name matches; it takes time in proportion to the name."""
+        if self._excluded is not None and self._excluded(name) is not None:
+            return False
+        return self._search(name) is not None
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """Cut off what a pattern excludes at its beginning; return that and what is left."""
+    if not text.startswith(_EXCLUSION):
+        return None, text
+    depth, at = 1, len(_EXCLUSION)
+    in_class = False
+    while at < len(text) and depth:
+        character = text[at]
+        if character == "\\":
+            at += 1
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+            at += text.startswith("^", at + 1)
+            at += text.startswith("]", at + 1)
+        else:
+            depth += (character == "(") - (character == ")")
+        at += 1
+    if depth:
+        return None, text  # RE2 says what is wrong with it.
+    return text[len(_EXCLUSION) : at - 1], "^" + text[at:]
+
+
+def _compile(pattern: str, text: str) -> Callable[[str], object]:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = OCTETS_MAX
+    try:
+        search: Callable[[str], object] = re2.compile(pattern, options).search
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        if isinstance(reason, bytes):
+            reason = reason.decode("utf-8", "replace")
+        raise InvalidArgument(f"pattern '{text}' is no regular expression: {reason}") from None
+    return search

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of arguments of queues that this broker does not know.
+
+That is for each virtual host to say (:class:`headrace.model.rules.Rules`):
+
+- ``default``: what would silently change behaviour is refused, all else is ignored: other brokers
+  ignore unknown names, and clients live on that. A name that looks like a mistyped one is logged.
+- ``refuse``: everything is refused that has no meaning here.
+- ``log``: nothing is refused for its name; each name is logged once.
+- ``ignore``: nothing is refused for its name.
+
+With ``log`` and ``ignore`` an argument that contradicts another one of the same meaning loses to
+ours. Values that are wrong, and arguments of another type of queue, are always refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.model.aliases import QUEUE_ALIASES, translated
+from headrace.model.arguments import QUEUE_ARGUMENTS
+from headrace.model.errors import InvalidArgument, NotUnderstood
+from headrace.model.rules import DEFAULT, LOG, REFUSE
+
+log = logging.getLogger(__name__)
+
+NAMES_LOGGED_MAX = 1024  # Of one process; beyond it names are ignored in silence.
+NAME_SHOWN_MAX = 255
+
+#: Names that clients send and that have nothing to say here: about several machines, about files of
+#: another broker, or for people only.
+HARMLESS = frozenset(
+    {
+        "qpid.alert_count",
+        "qpid.alert_count_down",
+        "qpid.alert_count_up",
+        "qpid.alert_repeat_gap",
+        "qpid.alert_size",
+        "qpid.alert_size_down",
+        "qpid.alert_size_up",
+        "qpid.cluster_durable",
+        "qpid.file_count",
+        "qpid.file_size",
+        "qpid.flow_resume_count",
+        "qpid.flow_resume_size",
+        "qpid.flow_stop_count",
+        "qpid.flow_stop_size",
+        "qpid.persist_last_node",
+        "qpid.replicate",
+        "qpid.trace.exclude",
+        "qpid.trace.id",
+        "x-cancel-on-ha-failover",
+        "x-ha-nodes",
+        "x-ha-policy",
+        "x-ha-policy-params",
+        "x-qpid-description",
+        "x-queue-master-locator",
+        "x-stream-filter-size-bytes",
+    }
+)
+
+#: Names to which some broker gives a meaning: who sends them counts on it. Those of them that are
+#: known here are looked up before.
+MEANINGFUL = frozenset(
+    {
+        "no-local",
+        "qpid.LVQ_key",
+        "qpid.browse-only",
+        "qpid.default-message-group",
+        "qpid.ensure_nondestructive_consumers",
+        "qpid.exclusivity_policy",
+        "qpid.fairshare",
+        "qpid.group_header_key",
+        "qpid.last_value_queue",
+        "qpid.last_value_queue_key",
+        "qpid.last_value_queue_no_browse",
+        "qpid.lifetime-policy",
+        "qpid.lifetime_policy",
+        "qpid.no-group",
+        "qpid.queue_sort_key",
+        "qpid.shared_msg_group",
+        "x-cache-size",
+        "x-cache-ttl",
+        "x-consumer-disconnected-timeout",
+        "x-consumer-timeout",
+        "x-deduplication-header",
+        "x-delayed-retry-max",
+        "x-delayed-retry-min",
+        "x-delayed-retry-type",
+        "x-message-deduplication",
+        "x-qpid-capacity",
+        "x-qpid-dlq-enabled",
+        "x-qpid-flow-resume-capacity",
+        "x-qpid-maximum-message-age",
+        "x-qpid-maximum-message-count",
+        "x-qpid-maximum-message-size",
+        "x-qpid-maximum-queue-depth",
+        "x-qpid-minimum-alert-repeat-gap",
+        "x-qpid-replay-period",
+    }
+)
+MEANINGFUL_PREFIX = "qpid.fairshare-"
+
+_logged: set[str] = set()
+
+
+def understand(arguments: Mapping[str, Any], what: str, mode: str) -> Mapping[str, Any]:
+    """Return the arguments of a queue in our terms, with those beside them that are not.
+
+    ``what`` names the queue in texts.
+
+    Raises:
+        InvalidArgument: one is refused; the text names it.
+    """
+    if all(name in QUEUE_ARGUMENTS for name in arguments):
+        return arguments
+
+    def wrong(name: str, text: str) -> None:
+        raise InvalidArgument(f"invalid arg '{name}' for {what}: {text}")
+
+    def contradicts(name: str, ours: str) -> None:
+        if mode in (DEFAULT, REFUSE):
+            wrong(name, f"it contradicts '{ours}'")
+        if mode == LOG:
+            _log_once(name, f"{what}: argument '{name}' is ignored: it contradicts '{ours}'")
+
+    found = translated(arguments, QUEUE_ALIASES, wrong, contradicts)
+    for name in arguments:
+        if name not in QUEUE_ARGUMENTS and name not in QUEUE_ALIASES and name not in HARMLESS:
+            _judge(name, what, mode)
+    return found
+
+
+def _judge(name: str, what: str, mode: str) -> None:
+    """Refuse, log or ignore a name that has no meaning here."""
+    shown = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
+    meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
+    if mode == REFUSE or (mode == DEFAULT and meaningful):
+        raise NotUnderstood(f"invalid arg '{shown}' for {what}: this broker does not have it")
+    if mode == LOG:
+        _log_once(name, f"{what}: argument '{shown}' is ignored: this broker does not have it")
+    elif mode == DEFAULT and name not in _logged:
+        near = difflib.get_close_matches(name[:64], [*QUEUE_ARGUMENTS, *QUEUE_ALIASES], 1, 0.85)
+        if near:
+            text = f"{what}: argument '{shown}' is ignored; '{near[0]}' may be meant"
+            _log_once(name, text)
+
+
+def _log_once(key: str, text: str) -> None:
+    if key not in _logged and len(_logged) < NAMES_LOGGED_MAX:
+        _logged.add(key)
+        log.warning("%s", text)

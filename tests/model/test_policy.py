@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which policy counts for what, what it says together with others, and what is no policy."""
+
+import time
+from typing import Any
+
+import pytest
+
+from headrace.model.agenda import Agenda
+from headrace.model.configure import QUORUM_DELIVERY_LIMIT
+from headrace.model.errors import InvalidArgument
+from headrace.model.parameters import Key
+from headrace.model.patterns import Pattern
+from headrace.model.policy import KEYS_MAX, POLICIES_MAX, Policies, merged, read_policy
+from headrace.model.ports import Store
+from headrace.model.queue import Queue
+from headrace.model.rules import NO_LIMITS, Limits, Rules, limits_of_user, read_limits, rules_of
+from headrace.model.stream import Stream, StreamLog
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+
+
+def made(**rules: Any) -> VirtualHost:
+    def make_stream(name: str, **options: Any) -> Queue:
+        return Stream(name, StreamLog(), **options)
+
+    tally = Tally(now_ms=1000)
+    vhost = VirtualHost("/", store=Store(), tally=tally, agenda=Agenda(), make_stream=make_stream)
+    vhost.take_rules(Rules(**rules))
+    return vhost
+
+
+def say(pattern: str, priority: int = 0, to: str = "queues", **definition: Any) -> dict[str, Any]:
+    keys = {name.replace("_", "-"): value for name, value in definition.items()}
+    return {"pattern": pattern, "definition": keys, "priority": priority, "apply-to": to}
+
+
+def test_one_policy_counts_the_one_with_the_highest_priority() -> None:
+    policies = Policies(
+        {
+            "b": say("^o", max_length=1),
+            "a": say("rd", max_length=2),
+            "low": say(".*", -1, max_length=3, expires=4),
+            "high": say("^orders$", 9, max_length=5),
+            "x": say(".*", 99, to="exchanges", alternate_exchange="x"),
+            "s": say(".*", 50, to="streams", max_age="1h"),
+        }
+    )
+    assert policies.settings("classic", "orders") == {"x-max-length": 5}
+    assert policies.settings("classic", "ord") == {"x-max-length": 2}  # The first by name.
+    assert policies.settings("quorum", "o") == {"x-max-length": 1}
+    assert policies.settings("classic", "none") == {"x-max-length": 3, "x-expires": 4}
+    assert policies.settings("stream", "orders") == {"x-max-age": "1h"}
+    assert policies.settings("exchange", "orders") == {"alternate-exchange": "x"}
+
+
+def test_operator_policies_restrict_policies_and_both_restrict_arguments() -> None:
+    policies = Policies(
+        {"p": say(".*", max_length=10, message_ttl=100, overflow="drop-head", max_age="2h")},
+        {"o": say(".*", max_length=20, message_ttl=50, overflow="reject-publish", expires=9)},
+    )
+    assert policies.settings("classic", "q") == {
+        "x-max-length": 10,
+        "x-message-ttl": 50,
+        "x-overflow": "reject-publish",
+        "x-expires": 9,
+    }
+    own = {"x-max-length": 5, "x-expires": 99, "x-overflow": "reject-publish-dlx", "other": 1}
+    assert merged(policies.settings("classic", "q"), own) == {
+        "x-max-length": 5,
+        "x-message-ttl": 50,
+        "x-overflow": "reject-publish-dlx",
+        "x-expires": 9,
+        "other": 1,
+    }
+    assert merged({"x-max-age": "120m"}, {"x-max-age": "1h"}) == {"x-max-age": "1h"}
+    assert merged({"x-delivery-limit": -1}, {"x-delivery-limit": 7}) == {"x-delivery-limit": 7}
+    assert merged({"x-delivery-limit": 7}, {"x-delivery-limit": -1}) == {"x-delivery-limit": 7}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "is no object"),
+        ({"definition": {"expires": 1}}, "has no pattern"),
+        (say("(", expires=1), "is no regular expression: missing )"),
+        (say("(?=a)b", expires=1), "is no regular expression"),
+        (say("^(?!a", expires=1), "is no regular expression"),
+        (say(r"(a)\1", expires=1), "is no regular expression"),
+        (say("(((x{100}){100}){100})", expires=1), "is no regular expression"),
+        (say("a|b" * 1000, expires=1), "longer than 1024 characters"),
+        (say("a"), "has no definition"),
+        (say("a", max_lenght=1), "unknown key 'max-lenght'"),
+        (say("a", x_max_priority=1), "unknown key 'x-max-priority'"),
+        (say("a", max_length=-1), "invalid value of 'max-length'"),
+        (say("a", max_length="1"), "invalid value of 'max-length'"),
+        (say("a", expires=0), "invalid value of 'expires'"),
+        (say("a", overflow="never"), "invalid value of 'overflow'"),
+        (say("a", max_age="1 day"), "invalid value of 'max-age'"),
+        (say("a", to="streams", message_ttl=1), "says nothing of what the policy applies to"),
+        (say("a", to="exchanges", max_length=1), "says nothing of what the policy applies to"),
+        (say("a", to="classic_queues", max_age="1h"), "says nothing of what the policy applies"),
+        (say("a", to="cats", expires=1), "applies to 'cats'"),
+        (say("a", to=["queues"], expires=1), "applies to"),  # type: ignore[arg-type]
+        (say("a", True, expires=1), "is no number"),
+        (say("a", 1 << 40, expires=1), "is no number"),
+        ({**say("a", expires=1), "colour": 1}, "unknown field 'colour'"),
+        ({**say("a"), "definition": {str(n): 1 for n in range(KEYS_MAX + 1)}}, "more than 64 keys"),
+        (
+            say("a", dead_letter_strategy="at-least-once", overflow="drop-head"),
+            "at-least-once dead-lettering contradicts overflow drop-head",
+        ),
+    ],
+)
+def test_what_is_no_policy_is_refused_with_the_reason(value: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_policy("p", value)
+    assert said in caught.value.text
+
+
+def test_hostile_policies_are_left_out_and_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    good = {f"p{n}": say(f"^({n}|x.*)*$", -n, max_length=n) for n in range(POLICIES_MAX - 1)}
+    policies = Policies({"bad": say("(", expires=1), **good, "late": say(".*", 9, expires=1)})
+    assert len(policies.policies) == POLICIES_MAX - 1
+    assert "is no regular expression" in caplog.text
+    assert "more than 1024" in caplog.text
+    began = time.thread_time()
+    policies.settings("classic", "x" * 254 + "!")  # Would take for ever with backtracking.
+    assert time.thread_time() - began < 5
+
+
+def test_names_may_be_excluded_at_the_beginning_of_a_pattern() -> None:
+    ours = Pattern(r"^(?!amq\.|[(]?tmp(?:-x)?$).*")
+    assert [name for name in ("amq.x", "a", "tmp", "(tmp-x", "tmp2") if ours.matches(name)] == [
+        "a",
+        "tmp2",
+    ]
+    assert not Pattern(r"^(?!a)b").matches("cb")
+
+
+def test_harmless_keys_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    policy = read_policy("ha", say("^ha", ha_mode="all", federation_upstream_set="all"))
+    assert policy.arguments == {}
+    assert "'ha-mode' has no effect on this broker" in caplog.text
+
+
+def test_queues_follow_policies_that_come_change_and_go() -> None:
+    vhost = made()
+    queue = vhost.declare_queue("orders", arguments={"x-max-length": 100})
+    other = vhost.declare_queue("other", arguments={"x-queue-type": "quorum"}, durable=True)
+    assert other.delivery_limit == QUORUM_DELIVERY_LIMIT
+    exchange = vhost.declare_exchange("x", "direct")
+    own = vhost.declare_exchange("own", "direct", arguments={"alternate-exchange": "amq.topic"})
+    generation = vhost.generation
+    vhost.take_rules(
+        Rules(
+            Policies(
+                {
+                    "short": say("^ord", max_length=2, dead_letter_exchange="x"),
+                    "often": say("^other", delivery_limit=3),
+                    "alt": say(".*", to="exchanges", alternate_exchange="amq.fanout"),
+                }
+            )
+        )
+    )
+    assert (queue.max_length, queue.dead_letter_exchange) == (2, "x")
+    assert (other.max_length, other.delivery_limit) == (-1, 3)
+    assert (exchange.alternate, own.alternate) == ("amq.fanout", "amq.topic")
+    assert vhost.serves_as_alternate("amq.fanout")
+    assert vhost.exchanges[""].alternate is None
+    assert vhost.generation > generation  # Remembered routes are void.
+    late = vhost.declare_queue("ordinary")
+    assert late.max_length == 2
+    # Declaring again compares what was declared, not what policies say.
+    assert vhost.declare_queue("orders", arguments={"x-max-length": 100}) is queue
+
+    vhost.take_rules(Rules())
+    assert (queue.max_length, queue.dead_letter_exchange, late.max_length) == (100, None, -1)
+    assert other.delivery_limit == QUORUM_DELIVERY_LIMIT
+    assert exchange.alternate is None
+    assert not vhost.serves_as_alternate("amq.fanout")
+
+
+def test_the_brokers_own_queues_follow_no_policy() -> None:
+    vhost = made(policies=Policies({"p": say(".*", max_length=0)}))
+    queue = vhost.declare_queue(fresh_name="amq.headrace.service")
+    assert queue.max_length == -1
+
+
+def test_what_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    parameters = {
+        Key("/", "policy", "p"): say("a", max_length=1),
+        Key("/", "operator_policy", "o"): 7,
+        Key("/", "vhost-limits", "limits"): {"max-cats": 1},
+        Key("/", "vhost-metadata", "metadata"): {"default_queue_type": "quorum", "tags": ["a"]},
+        Key("other", "policy", "p"): say(".*", max_length=2),
+        Key("", "user-limits", "ada"): {"max-connections": 3, "max-channels": -5},
+        Key("", "user-limits", "bob"): "many",
+    }
+    rules = rules_of(parameters, "/", default_queue_type="classic", unknown_arguments="log")
+    assert rules.policies.settings("classic", "a") == {"x-max-length": 1}
+    assert (rules.limits, rules.default_queue_type) == (NO_LIMITS, "quorum")
+    assert rules.unknown_arguments == "log"
+    assert "policy 'o' is no object" in caplog.text
+    assert "unknown limit 'max-cats'" in caplog.text
+    assert limits_of_user(parameters, "ada") == Limits(connections=3)
+    assert limits_of_user(parameters, "bob") == limits_of_user(parameters, "eve") == NO_LIMITS
+
+
+@pytest.mark.parametrize(
+    "value", [{"max-queues": True}, {"max-queues": "1"}, {"max-queues": 1 << 60}, [], {1: 1}]
+)
+def test_limits_are_numbers(value: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        read_limits(value)
+
+
+def test_a_rate_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="at least 1"):
+        read_limits({"max-message-rate": 0})
