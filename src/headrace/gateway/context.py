@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace.gateway.confirm import ConfirmLine
+from headrace.gateway.quotas import Quotas
 from headrace.gateway.rights import Rights
 from headrace.gateway.route import Route
 from headrace.gateway.sasl.port import Peer
@@ -44,6 +45,7 @@ from headrace.model.errors import (
 from headrace.model.events import Events
 from headrace.model.exchange_hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.ports import Store
+from headrace.model.rules import Limits
 from headrace.model.tally import Tally
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
 from headrace.protocol.connection_0_x import State
@@ -162,6 +164,7 @@ class Context:
         events: Events | None = None,
         offered: Callable[[Peer], Sequence[str]] | None = None,
         renew: Callable[[Any, bytes], None] | None = None,
+        limits_of_user: Callable[[str], Limits] | None = None,
     ) -> None:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
 
@@ -187,6 +190,7 @@ class Context:
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
         self.body_max = body_max
+        self.quotas = Quotas(body_max, limits_of_user)
         self.output_max = output_max
         self.server_properties = dict(server_properties or {})
         self.introductions: dict[int, dict[str, Any]] = {}  # Other properties, by connection.
@@ -235,6 +239,7 @@ class Context:
         self.connections.pop(number, None)
         self.introductions.pop(number, None)
         self.telling.connection_closed(connection)
+        self.quotas.leave(connection)
         self.peers.pop(number, None)
         for callback in self.on_end:
             callback(number)

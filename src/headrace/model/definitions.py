@@ -24,6 +24,7 @@ class QueueRecord(NamedTuple):
     name: str
     auto_delete: bool
     arguments: Mapping[str, Any]
+    user: str = ""  # Who declared it.
 
 
 class BindingRecord(NamedTuple):

@@ -155,6 +155,8 @@ class VirtualHost:
         self._cycles: set[tuple[str, str]] = set()  # Reported ones.
         self._deadline_hook = self._on_deadline
         self.rules: Rules = NO_RULES
+        self.declared_by: dict[Queue, str] = {}  # Users.
+        self.queues_of: dict[str, int] = {}  # How many queues each user declared.
         self.branches = Branches(self)
         self.sinks = Sinks(self)
         self.facts = Facts(store)
@@ -196,7 +198,7 @@ class VirtualHost:
                 auto_delete=q.auto_delete,
                 arguments=dict(q.arguments) or NO_ARGUMENTS,
             )
-            self._add_queue(queue)
+            self._add_queue(queue, q.user)
             if isinstance(queue, Lease):
                 self.leases.adopt(queue)
             elif isinstance(queue, DelayedQueue):
@@ -334,12 +336,13 @@ class VirtualHost:
         fresh_name: str = "",
         kept: bool = False,
         sticky: bool = False,
+        user: str = "",
     ) -> Queue:
         """Return the queue, made unless it is there. An empty name gets a new one.
 
         ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue: the
         next who asks for it may own it. With ``sticky`` a queue that is there stays as it is,
-        whatever is asked for (0-9/queue.declare).
+        whatever is asked for (0-9/queue.declare). ``user`` is who asks.
         """
         if passive:
             return self.find_queue(name, owner)
@@ -373,7 +376,7 @@ class VirtualHost:
         queue_id = 0
         lasting = durable and (kept or not exclusive)
         if lasting:
-            record = QueueRecord(0, name, auto_delete, arguments)
+            record = QueueRecord(0, name, auto_delete, arguments, user)
             queue_id = self.definitions.save_queue(self.name, record)
         queue = self._make_queue(
             name,
@@ -383,7 +386,7 @@ class VirtualHost:
             exclusive_owner=owner if exclusive else None,
             arguments=arguments,
         )
-        self._add_queue(queue)
+        self._add_queue(queue, user)
         if exclusive:
             self._owned.setdefault(owner, {})[queue] = None
             if kept:
@@ -877,7 +880,10 @@ class VirtualHost:
             if users:
                 self._alternates[name] = users
 
-    def _add_queue(self, queue: Queue) -> None:
+    def _add_queue(self, queue: Queue, user: str = "") -> None:
+        if user:
+            self.declared_by[queue] = user
+            self.queues_of[user] = self.queues_of.get(user, 0) + 1
         self.queues[queue.name] = queue
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.tally.now_ms
@@ -973,6 +979,11 @@ class VirtualHost:
         return sources
 
     def _remove_queue(self, queue: Queue) -> int:
+        user = self.declared_by.pop(queue, "")
+        if user:
+            left = self.queues_of.pop(user) - 1
+            if left:
+                self.queues_of[user] = left
         del self.queues[queue.name]
         self.count_alternate(queue.alternate_exchange, -1)
         owned = self._owned.get(queue.exclusive_owner)

@@ -23,7 +23,7 @@ from headrace.gateway.v0_10.context import Context010
 from headrace.gateway.v0_x.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
 from headrace.model.events import Events
-from headrace.model.rules import Rules, rules_of
+from headrace.model.rules import Limits, Rules, limits_of_user, rules_of
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
@@ -202,6 +202,7 @@ class Broker:
             offers=self.offers(),
             identity=self.storage.identity,
             events=self.events,
+            limits_of_user=self.limits_of_user,
         )
         self.context.on_end.append(self.entrance.forget)
         self.entrance.context = self.context
@@ -282,6 +283,11 @@ class Broker:
             default_queue_type=self.settings.default_queue_type,
             unknown_arguments=self.settings.unknown_arguments,
         )
+
+    def limits_of_user(self, user: str) -> Limits:
+        """How much a user may have."""
+        assert self.access is not None
+        return limits_of_user(self.access.snapshot.parameters, user)
 
     def drop_vhost(self, name: str) -> None:
         """End a virtual host: its connections, its queues, its files."""
@@ -516,6 +522,8 @@ class Broker:
                 self.drop_vhost(name)
         for name, vhost in self.vhosts.items():
             vhost.take_rules(self.rules_of(name))
+        assert self.context is not None
+        self.context.quotas.changed()
         for name, number in known.items():
             if name not in self.vhosts:
                 self.add_vhost(name, number)

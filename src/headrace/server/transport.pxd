@@ -46,6 +46,9 @@ cdef class Transport:
     cdef public bint closed
     cdef public Queue pace_queue
     cdef public object pace_timer
+    cdef public object meters
+    cdef public object meter_timer
+    cdef public Py_ssize_t piece_size
     cdef public object close_timer
     cdef public long idle_ticks
     cdef public long quiet_ticks
@@ -59,6 +62,9 @@ cdef class Transport:
     cpdef read(self)
     @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
     cpdef take(self, bytearray buffer, Py_ssize_t n)
+    @cython.locals(connection=Endpoint, tally=Tally, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
+                   piece=bytearray, before=cython.ulonglong)
+    cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
     cpdef become(self, Endpoint connection)
     @cython.locals(rest=bytes)
     cpdef take_rest(self)

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 PACE_S = 0.02  # The longest that a publisher waits for a slow consumer's queue.
 UNPACED_READS = 64  # Reads that go on without a pause after one that did not help.
+PIECE_MIN, PIECE_MAX = 128, 65536  # Octets handled at a time of a connection with a rate limit,
+PIECE_OCTETS = 8  # and those for each message a second: about a tenth of a second's messages.
 LINGER_S = 3.0  # How long a closed connection may take to read our last words.
 SENDS_PER_TURN = 16  # One connection's sends in one turn, so that none starves the others.
 PATIENCE_READS = 16  # With publishes, by who was told to wait and has deliveries to settle.
@@ -109,6 +111,9 @@ class Transport:
         self.closed = False
         self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
         self.pace_timer: Any = None
+        self.meters: Any = None  # Of the rates that hold for it; None for most.
+        self.meter_timer: Any = None  # While it waits for them.
+        self.piece_size = 0  # Octets that are handled at a time while it has meters.
         self.close_timer: Any = None
         self.idle_ticks = 0  # Ticks since the last octet came.
         self.quiet_ticks = 0  # Ticks since the last octet went.
@@ -149,6 +154,14 @@ class Transport:
         self.unpaced_reads = UNPACED_READS
         self.unpace()
 
+    def on_meter(self) -> None:
+        """The loop: what was published is waited for."""
+        self.meter_timer = None
+        self.unhold()
+        if not self.stalled:
+            self.take_rest()
+        self.reactor.turn()
+
     def on_linger_over(self) -> None:
         """The loop: the peer had its time to read our last words."""
         self.lost()
@@ -183,7 +196,10 @@ class Transport:
         reactor = self.reactor
         reactor.tally.now_ms = reactor.clock()
         connection = self.connection
-        used = connection.feed(buffer, n)
+        if self.meters is None:
+            used = connection.feed(buffer, n)
+        else:
+            used = self.feed_metered(buffer, n)
         if connection is not self.connection:  # Its header asked for another family of versions.
             connection = self.connection
             used = connection.feed(buffer, n)
@@ -203,6 +219,40 @@ class Transport:
             self.pause_reading()
             self.watch_output()
 
+    def feed_metered(self, buffer: bytearray, n: int) -> int:
+        """Let the connection have ``buffer[:n]`` in small pieces, until what it published has to
+        be waited for; return how many octets are done with.
+        """
+        connection = self.connection
+        tally = self.reactor.tally
+        at = 0
+        size = self.piece_size
+        while at < n and self.meter_timer is None:
+            piece = buffer[at : min(at + size, n)]
+            before = tally.published
+            used = connection.feed(piece, len(piece))
+            at += used
+            wait_ms = 0
+            for meter in self.meters:
+                wait_ms = max(wait_ms, meter.spend(tally.published - before, tally.now_ms))
+            if wait_ms and not self.closing:
+                self.hold()
+                self.meter_timer = self.reactor.loop.call_later(wait_ms / 1000, self.on_meter)
+            elif used == 0:
+                if at + size >= n:
+                    break
+                size *= 2  # A frame is larger than that.
+            else:
+                size = self.piece_size
+        return at
+
+    def measure(self, meters: tuple[Any, ...]) -> None:
+        """Read what comes from now on no faster than these meters let publishes through."""
+        self.meters = meters or None
+        if meters:
+            rate = min([meter.rate for meter in meters])
+            self.piece_size = max(PIECE_MIN, min(PIECE_MAX, rate * PIECE_OCTETS))
+
     def become(self, connection: Endpoint) -> None:
         """Serve another connection on this socket from its first octet on."""
         self.connection.transport = None
@@ -212,7 +262,7 @@ class Transport:
     def take_rest(self) -> None:
         """Go on with what was left lying when too much waited to be sent."""
         rest = self.rest
-        if rest is not None and not self.closing:
+        if rest is not None and not self.closing and self.meter_timer is None:
             self.rest = None
             copy(self.reactor.buffer, 0, rest, 0, len(rest))
             self.take(self.reactor.buffer, len(rest))
@@ -431,6 +481,9 @@ class Transport:
             self.close_timer.cancel()
             self.close_timer = None
         self.rest = None
+        if self.meter_timer is not None:
+            self.meter_timer.cancel()
+            self.meter_timer = None
         self.connection.drop()
         self.connection.end()
         self.connection.transport = None

@@ -5,7 +5,7 @@ Several parts of a broker have it open at once, and so may commands of other pro
 locks keep them apart. Whoever opens it first brings it to our version.
 
 Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: parameters, SCRAM
-keys, topic permissions.
+keys, topic permissions, and who declared a queue.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 2
 BUSY_S = 5.0  # How long to wait for another process that writes.
 
 # What is missing of these is made when the file is opened, whatever version it comes from; a
-# change of a table that exists needs a statement for that in MIGRATIONS.
+# column that an older table lacks is named in COLUMNS.
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchanges (
     vhost TEXT NOT NULL,
@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS queues (
     name TEXT NOT NULL,
     auto_delete INTEGER NOT NULL,
     arguments BLOB NOT NULL,
+    user TEXT NOT NULL DEFAULT '',
     UNIQUE (vhost, name)
 );
 CREATE TABLE IF NOT EXISTS bindings (
@@ -87,8 +88,8 @@ CREATE TABLE IF NOT EXISTS parameters (
 ) STRICT, WITHOUT ROWID;
 """
 
-#: By the version that they start from: statements beyond making what is missing of TABLES.
-MIGRATIONS: dict[int, str] = {}
+#: Columns that tables of earlier versions lack.
+COLUMNS = (("queues", "user", "TEXT NOT NULL DEFAULT ''"),)
 
 
 class DatabaseError(Exception):
@@ -144,7 +145,14 @@ def _is_complete(db: sqlite3.Connection) -> bool:
     """Tell whether no table is missing."""
     wanted = {line.split()[5] for line in TABLES.splitlines() if line.startswith("CREATE TABLE")}
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return wanted <= names
+    return wanted <= names and not list(_missing_columns(db))
+
+
+def _missing_columns(db: sqlite3.Connection) -> Iterator[str]:
+    """The statements that add what older tables lack."""
+    for table, column, kind in COLUMNS:
+        if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
+            yield f"ALTER TABLE {table} ADD COLUMN {column} {kind}"
 
 
 def _migrate(db: sqlite3.Connection) -> int:
@@ -155,8 +163,7 @@ def _migrate(db: sqlite3.Connection) -> int:
             return version
         for statement in TABLES.split(";"):
             db.execute(statement)
-        for start in range(version, SCHEMA_VERSION):
-            for statement in MIGRATIONS.get(start, "").split(";"):
-                db.execute(statement)
+        for statement in list(_missing_columns(db)):
+            db.execute(statement)
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return SCHEMA_VERSION

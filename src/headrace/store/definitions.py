@@ -60,9 +60,9 @@ class SqliteDefinitions:
                 )
             ]
             queues = [
-                QueueRecord(number, name, bool(auto), decode_table(arguments)[0])
-                for number, name, auto, arguments in self._db.execute(
-                    "SELECT id, name, auto_delete, arguments FROM queues "
+                QueueRecord(number, name, bool(auto), decode_table(arguments)[0], user)
+                for number, name, auto, arguments, user in self._db.execute(
+                    "SELECT id, name, auto_delete, arguments, user FROM queues "
                     "WHERE vhost = ? ORDER BY id",
                     (vhost,),
                 )
@@ -104,12 +104,13 @@ class SqliteDefinitions:
             raise ResourceError(f"all {QUEUE_ID_MAX} queue ids are used up")
         self._next_id = number + 1
         self._later(
-            "INSERT INTO queues VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO queues VALUES (?, ?, ?, ?, ?, ?)",
             number,
             vhost,
             record.name,
             record.auto_delete,
             encode_table(record.arguments),
+            record.user,
         )
         return number
 

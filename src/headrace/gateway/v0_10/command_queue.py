@@ -78,6 +78,12 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
                 session.check_access("write", "exchange", exchange)
             except ModelError as error:
                 raise translate(error, command, "arguments") from None
+    shared = session.context.context
+    user = session.user.name
+    try:
+        shared.quotas.check_queue(shared.vhosts.values(), user, name)
+    except ModelError as error:
+        raise translate(error, command, "queue") from None
     try:
         vhost.declare_queue(
             name,
@@ -87,6 +93,7 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
             arguments=arguments,
             owner=session,
             kept=command.exclusive,
+            user=user,
         )
     except ModelError as error:
         raise translate(error, command, "arguments" if arguments else "queue") from None

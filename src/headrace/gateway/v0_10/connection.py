@@ -160,6 +160,10 @@ class GatewayConnection(Connection):
                 CloseCode.CONNECTION_FORCED,
                 f"access to vhost '{name}' refused for user '{self.user.name}'",
             )
+        try:
+            context.quotas.admit(self, context.vhosts[name])
+        except ModelError as error:
+            raise CloseError(CloseCode.CONNECTION_FORCED, error.text) from None
         self.vhost = context.vhosts[name]
         self.store = context.stores[name]
         self.line = context.line(name)
@@ -171,10 +175,18 @@ class GatewayConnection(Connection):
 
     # --- Sessions -------------------------------------------------------------------------------
 
+    def channel_count(self) -> int:
+        """How many sessions are attached."""
+        return len(self.attached)
+
     def principal(self) -> Hashable:
         return self.user.source, self.user.name, self.vhost.name
 
     def find_session(self, number: int, name: bytes, force: bool) -> ProtocolSession:
+        try:
+            self.context.quotas.check_channel(self, 1)
+        except ModelError as error:
+            raise CloseError(CloseCode.CONNECTION_FORCED, error.text) from None
         self.shared.attaching = self
         return Connection.find_session(self, number, name, force)
 

@@ -85,7 +85,8 @@ class Fragments:
             piece = self._open[session] = self._resumed.pop(session)
             session.on_end.append(lambda: self.interrupted(session))
         size = len(body) if parts is None else sum(map(len, parts))
-        if piece.octets + size > self.body_max or self.octets + size > KEPT_OCTETS_MAX:
+        body_max = min(self.body_max, session.connection.body_max)
+        if piece.octets + size > body_max or self.octets + size > KEPT_OCTETS_MAX:
             self._drop(session, piece)
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "the fragments of a message are too large"

@@ -153,6 +153,10 @@ class GatewayConnection(Publisher):
     def make_channel(self, number: int) -> ProtocolChannel:
         return Channel(number, self)
 
+    def channel_count(self) -> int:
+        """How many channels are open."""
+        return len(self.channels)
+
     def on_header(self) -> None:
         self.context.greet(self)
 

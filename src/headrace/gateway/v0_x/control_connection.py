@@ -182,6 +182,7 @@ def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> Method
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'"
         )
+    context.quotas.admit(connection, context.vhosts[name])
     connection.vhost = context.vhosts[name]
     connection.store = context.stores[name]
     connection.line = context.line(name)
@@ -233,6 +234,7 @@ def not_renewed(connection: Any) -> None:
 
 def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:
     """The machine has opened the channel. In 0-9 it gets an id to resume it by."""
+    connection.context.quotas.check_channel(connection, 0)
     connection.context.telling.channel_opened(connection, channel.number)
     if connection.version is V0_9:
         channel.id = connection.context.suspensions.fresh_id()

@@ -69,10 +69,10 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
     """Publish a message and answer its transfer."""
     connection, channel = side.connection, side.channel
     size = sum(map(len, parts))
-    if size > connection.context.body_max:
+    if size > connection.body_max:
         raise AmqpError(
             ReplyCode.CONTENT_TOO_LARGE,
-            f"a body of {size} octets exceeds the {connection.context.body_max} that are allowed",
+            f"a body of {size} octets exceeds the {connection.body_max} that are allowed",
         )
     p = read_message(method)
     if p.timestamp_s is None:

@@ -47,6 +47,8 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         if not name:
             check_access(connection, "configure", "queue", "amq.gen-")
         arguments = vhost.understand(arguments, name)
+        quotas, user = connection.context.quotas, connection.user.name
+        quotas.check_queue(connection.context.vhosts.values(), user, name)
         for argument in ELSEWHERE:
             exchange = arguments.get(argument)
             if isinstance(exchange, str):
@@ -63,6 +65,7 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         arguments=arguments,
         owner=connection,
         sticky=connection.early,
+        user=connection.user.name,
     )
     channel.last_queue = queue.name
     if method.no_wait:

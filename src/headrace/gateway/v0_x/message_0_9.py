@@ -48,7 +48,7 @@ class MessageSide:
 
     def __init__(self, connection: Any, channel: Channel) -> None:
         self.channel = channel
-        self.references = References(connection.tally, connection.context.body_max)
+        self.references = References(connection.tally, connection.body_max)
         self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
         self.answers: dict[int, MethodBase] = {}
         self.next_answer = 0
