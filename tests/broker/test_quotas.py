@@ -14,9 +14,8 @@ from click.testing import CliRunner
 
 from headrace.cli import main
 from headrace.client import ClientError, blocking
-from headrace.gateway.access import hash_password
+from headrace.gateway.passwords import make_account
 from headrace.model.meter import Meter
-from headrace.model.users import Account
 from headrace.server.storage import EVERYTHING
 from headrace.spec.tables import Version
 from headrace.store.users import UserDirectory
@@ -45,9 +44,8 @@ def broker(data: Path) -> Iterator[LocalBroker]:
     with LocalBroker(data):
         pass  # Makes the directory.
     directory = UserDirectory(data)
-    password = hash_password("secret")
     for user, limits in USERS.items():
-        directory.add_user(Account(user, password, ()))
+        directory.add_user(make_account(user, "secret", ()))
         directory.set_permission(user, "/", EVERYTHING)
         directory.parameters.set("", "user-limits", user, limits)
     for vhost, limits in VHOSTS.items():
