@@ -177,6 +177,18 @@ def test_each_virtual_host_says_what_strange_names_do(speak: Speak, version: str
 
 
 @every
+def test_strange_arguments_of_exchanges_fare_alike(speak: Speak, version: str) -> None:
+    told = "invalid arg 'qpid.cat' for exchange"
+    with pytest.raises(ClientError, match=told):
+        speak("strict").declare_exchange("x", "direct", arguments={"qpid.cat": 1})
+    speak("lax").declare_exchange("x", "direct", arguments={"qpid.cat": 1, "x-algorithm": "jump"})
+    with pytest.raises(ClientError, match="invalid arg 'hash-property' for exchange"):
+        speak().declare_exchange("x", "direct", arguments={"hash-property": "message_id"})
+    if version != "0-10":
+        speak().declare_exchange("strange", "direct", arguments={"qpid.cat": 1})
+
+
+@every
 def test_contradictory_arguments_are_refused(speak: Speak, version: str) -> None:
     for arguments, told in (
         ({"qpid.max_count": 1, "x-max-length": 2}, "it contradicts 'x-max-length'"),

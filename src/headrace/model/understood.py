@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of arguments of queues that this broker does not know.
+"""What becomes of arguments of queues and exchanges that this broker does not know.
 
 That is for each virtual host to say (:class:`headrace.model.rules.Rules`):
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from headrace.model.aliases import QUEUE_ALIASES, translated
@@ -104,6 +104,26 @@ MEANINGFUL = frozenset(
 )
 MEANINGFUL_PREFIX = "qpid.fairshare-"
 
+#: Likewise of exchanges.
+MEANINGFUL_OF_EXCHANGES = frozenset(
+    {
+        "hash-header",
+        "hash-property",
+        "qpid.exclusive-binding",
+        "qpid.ive",
+        "qpid.msg_sequence",
+        "x-algorithm",
+        "x-cache-size",
+        "x-cache-ttl",
+        "x-deduplication-header",
+        "x-delayed-type",
+        "x-hash-on",
+        "x-message-deduplication",
+        "x-recent-history-length",
+        "x-recent-history-no-store",
+    }
+)
+
 _logged: set[str] = set()
 
 
@@ -130,19 +150,32 @@ def understand(arguments: Mapping[str, Any], what: str, mode: str) -> Mapping[st
     found = translated(arguments, QUEUE_ALIASES, wrong, contradicts)
     for name in arguments:
         if name not in QUEUE_ARGUMENTS and name not in QUEUE_ALIASES and name not in HARMLESS:
-            _judge(name, what, mode)
+            meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
+            _judge(name, what, mode, meaningful)
     return found
 
 
-def _judge(name: str, what: str, mode: str) -> None:
+def judge_exchange(
+    arguments: Mapping[str, Any], known: Container[str], what: str, mode: str
+) -> None:
+    """Refuse, log or ignore the arguments that an exchange of its type does not know.
+
+    Raises:
+        NotUnderstood: one is refused; the text names it.
+    """
+    for name in arguments:
+        if name not in known:
+            _judge(name, what, mode, name in MEANINGFUL_OF_EXCHANGES)
+
+
+def _judge(name: str, what: str, mode: str, meaningful: bool) -> None:
     """Refuse, log or ignore a name that has no meaning here."""
     shown = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
-    meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
     if mode == REFUSE or (mode == DEFAULT and meaningful):
         raise NotUnderstood(f"invalid arg '{shown}' for {what}: this broker does not have it")
     if mode == LOG:
         _log_once(name, f"{what}: argument '{shown}' is ignored: this broker does not have it")
-    elif mode == DEFAULT and name not in _logged:
+    elif mode == DEFAULT and name not in _logged and what.startswith("queue"):
         near = difflib.get_close_matches(name[:64], [*QUEUE_ARGUMENTS, *QUEUE_ALIASES], 1, 0.85)
         if near:
             text = f"{what}: argument '{shown}' is ignored; '{near[0]}' may be meant"

@@ -66,7 +66,7 @@ from headrace.model.exchange import (
     Headers,
     SuperStreamExchange,
 )
-from headrace.model.exchange_types import exchange_type, new_exchange
+from headrace.model.exchange_types import exchange_type, known_arguments, new_exchange
 from headrace.model.facts import Facts
 from headrace.model.gaps import Gaps
 from headrace.model.groups import Groups
@@ -80,7 +80,7 @@ from headrace.model.queue import Consumer, Queue
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.staged import Sinks
 from headrace.model.stream import Stream
-from headrace.model.understood import understand
+from headrace.model.understood import judge_exchange, understand
 
 if TYPE_CHECKING:
     from headrace.model.ports import Store
@@ -255,6 +255,8 @@ class VirtualHost:
             return self.find_exchange(name)
         arguments = arguments or {}
         what = self._exchange(name)
+        if existing is None or not sticky:
+            self.judge_exchange(name, kind, arguments)
         if existing is None:
             self._check_name("exchange", name)
             exchange_type(kind).check_arguments(arguments, what)
@@ -290,6 +292,24 @@ class VirtualHost:
         assert_same_field(existing.internal, internal, "internal", what)
         assert_same_arguments(existing.arguments, arguments, existing.arguments_known, what)
         return existing
+
+    def judge_exchange(
+        self, name: str, kind: str, arguments: Mapping[str, Any], *, strict: bool = False
+    ) -> None:
+        """Refuse, log or ignore arguments that an exchange of a type does not know.
+
+        Raises:
+            NotUnderstood: one is refused.
+            CommandInvalid: there is no such type.
+        """
+        if arguments:
+            mode = self._mode(strict)
+            judge_exchange(arguments, known_arguments(kind, arguments), self._exchange(name), mode)
+
+    def _mode(self, strict: bool) -> str:
+        """What becomes of unknown names; ``strict`` counts where there is no rule for them."""
+        mode = self.rules.unknown_arguments
+        return REFUSE if strict and mode == DEFAULT else mode
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange; it is no error when there is none."""
@@ -452,10 +472,7 @@ class VirtualHost:
         Raises:
             InvalidArgument: one is refused.
         """
-        mode = self.rules.unknown_arguments
-        if strict and mode == DEFAULT:
-            mode = REFUSE
-        return understand(arguments, self._queue(name), mode)
+        return understand(arguments, self._queue(name), self._mode(strict))
 
     def configure(self, queue: Queue) -> None:
         """Set a queue's attributes from its effective arguments; it may be in use."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of 0-10 declarations of exchanges and bindings: which are understood.
+"""Arguments of 0-10 bindings: which are understood.
 
 Arguments that nobody understands are refused (0-10/s157, 0-10/s170, 0-10/s190), unless the setting
-``specification_arguments`` is off. Those of queues are read by the model, for all versions; there
-the setting counts where the virtual host has no rule of its own (``unknown_arguments``).
+``specification_arguments`` is off. Those of queues and exchanges are read by the model, for all
+versions; there the setting counts where the virtual host has no rule (``unknown_arguments``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.gateway.v0_10.fault import fault
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.protocol.codec_0_10 import ExchangeBind, ExchangeDeclare
+    from headrace.protocol.codec_0_10 import ExchangeBind
 
 
 class Arguments:
@@ -22,10 +22,6 @@ class Arguments:
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
-
-    def check_exchange(self, command: ExchangeDeclare, arguments: dict[str, Any]) -> None:
-        """Refuse arguments of an exchange: there are none that it understands."""
-        self._refuse(command, arguments)
 
     def check_binding(self, command: ExchangeBind, arguments: dict[str, Any]) -> None:
         """Refuse arguments of a binding whose exchange does not look at them."""

@@ -114,7 +114,10 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
     for named_elsewhere in ALTERNATES:  # It is a field of the command.
         known.pop(named_elsewhere, None)
     strange = {name: value for name, value in arguments.items() if name not in known}
-    session.context.arguments.check_exchange(command, strange)
+    try:
+        vhost.judge_exchange(name, kind, strange, strict=session.context.arguments.strict)
+    except ModelError as error:
+        raise translate(error, command, "arguments") from None
     if exchange is not None:
         return  # Durable and auto-delete are ignored (0-10/s155, 0-10/s156).
     check_alternate(session, command, "exchange", "exchange")
