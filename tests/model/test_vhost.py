@@ -59,6 +59,7 @@ def test_standard_exchanges_are_there(vhost: VirtualHost) -> None:
         "amq.topic": "topic",
         "amq.headers": "headers",
         "amq.match": "headers",
+        "amq.rabbitmq.trace": "topic",
     }
     assert vhost.declare_exchange("amq.topic", "topic", durable=True).durable
 

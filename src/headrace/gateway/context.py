@@ -334,7 +334,8 @@ class Context:
             routed = vhost.route(exchange, routing_key, headers)
         except ModelError as error:
             raise self.translate(error) from None
-        return Route(key, routed.queues, generation), routed.cacheable
+        route = Route(key, routed.queues, generation, routed.passage)
+        return route, routed.cacheable
 
     def log_failure(self, connection: Any, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""

@@ -12,6 +12,7 @@ cdef class Route:
     cdef public bytes queue_ids
     cdef public bint durable
     cdef public bint serves
+    cdef public object passage
 
 @cython.locals(queue=Queue)
 cpdef bint will_last(tuple queues, bint persistent) except -1

@@ -5,9 +5,17 @@ A route is looked up once and remembered until bindings or permissions change; s
 the permission check costs nothing per message.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 if not cython.compiled:
+    pass
+
+if TYPE_CHECKING:
+    from headrace.model.passage import Passage
     from headrace.model.queue import Queue
 
 SERVICES = "amq.headrace."  # What the names of queues that the broker consumes begin with.
@@ -16,10 +24,17 @@ SERVICES = "amq.headrace."  # What the names of queues that the broker consumes 
 class Route:
     """The queues that a message of this address goes to."""
 
-    def __init__(self, key: bytes, queues: tuple[Queue, ...], generation: int) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        queues: tuple[Queue, ...],
+        generation: int,
+        passage: Passage | None = None,
+    ) -> None:
         self.key = key  # Exchange and routing key, both as short strings.
         self.queues = queues
         self.count = len(queues)
+        self.passage = passage  # Through which each message is taken, if not as any other.
         self.generation = generation  # Of the bindings and permissions that it was made under.
         self.queue_ids = b"".join(
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]

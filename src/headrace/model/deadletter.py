@@ -71,6 +71,24 @@ class Contents(Protocol):
             UnreadableError: the headers do not fit.
         """
 
+    def stamped(
+        self, message: Message, headers: Mapping[str, Any], timestamp_s: int | None
+    ) -> Message:
+        """Return the message with further headers, and with another timestamp unless it is None.
+
+        Raises:
+            UnreadableError: they do not fit.
+        """
+
+    def traced(
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+    ) -> Message:
+        """Return a message of class basic with the same body, which tells of another in headers.
+
+        Raises:
+            UnreadableError: it cannot be told.
+        """
+
     def leased(self, message: Message) -> bytes:
         """Return the data of a leased message as its readers see it.
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.vhost import VirtualHost
+    from headrace.model.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -276,13 +277,14 @@ class Delayed:
         blind = deadletter.copies({"CC": headers.pop("BCC", None)})
         keys = [content.routing_key, *deadletter.copies(headers), *blind]
         found: dict[Queue, None] = {}
+        watches: dict[Watch, None] = {}
         for key in keys:
-            vhost.follow(exchange, key, lambda: headers, found)
-        if not found:
+            vhost.follow(exchange, key, lambda: headers, found, watches=watches)
+        if not found and not watches:
             return
         ready = vhost.contents.rewrite(
             message, content.exchange, content.routing_key, headers, expires=True
         )
         if content.expiration is not None and content.expiration.isdigit():
             ready.deadline_ms = vhost.tally.now_ms + int(content.expiration)
-        vhost.deliver(ready, found, content.persistent)
+        vhost.send(ready, found, watches, headers, content.persistent)

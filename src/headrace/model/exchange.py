@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headrace.model import deduplication
 from headrace.model.arguments import Check, type_name
 from headrace.model.binding import (
     Binding,
@@ -21,7 +22,7 @@ from headrace.model.binding import (
     hold,
 )
 from headrace.model.errors import InvalidArgument, PreconditionFailed
-from headrace.model.exchange_arguments import anything, string
+from headrace.model.exchange_arguments import anything, string, switch
 from headrace.model.murmur import murmur3_32
 from headrace.model.topic import TopicTrie
 
@@ -33,13 +34,22 @@ ALTERNATE = "alternate-exchange"
 X_ALTERNATE = "x-alternate-exchange"  # The same, as others call it.
 ALTERNATES = (ALTERNATE, X_ALTERNATE)
 X_MATCH = "x-match"
+SEQUENCE = "qpid.msg_sequence"  # The exchange numbers its messages.
+IVE = "qpid.ive"  # The exchange keeps its last message for new bindings.
+EXCLUSIVE = "qpid.exclusive-binding"  # An argument of a binding: no other has its key.
 SUPER_STREAM = "x-super-stream"  # The argument of a direct exchange.
 PARTITION_BY = "x-partition-by"  # hash or key.
 PARTITION_ORDER = "x-stream-partition-order"  # The argument of a binding.
 _UNORDERED = 1 << 64
 
 # Arguments that exchanges of all types understand.
-COMMON_ARGUMENTS: Mapping[str, Check] = {ALTERNATE: string, X_ALTERNATE: string}
+COMMON_ARGUMENTS: Mapping[str, Check] = {
+    ALTERNATE: string,
+    X_ALTERNATE: string,
+    SEQUENCE: switch,
+    IVE: switch,
+    **deduplication.ARGUMENTS,
+}
 
 
 class Exchange:
@@ -71,6 +81,12 @@ class Exchange:
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
         self.deleted = False
         self.realm = ""  # The access realm of the ticket that it was made with.
+        self.watch: Any = None  # A headrace.model.watch.Watch, if it looks at each message.
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether messages that come twice are dropped."""
+        return bool(self.arguments.get(deduplication.ARGUMENT))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} bindings={len(self.bindings)}>"

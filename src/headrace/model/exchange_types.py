@@ -17,6 +17,7 @@ from headrace.model.exchange import (
     TopicExchange,
 )
 from headrace.model.exchange_hash import ConsistentHashExchange, ModulusHashExchange
+from headrace.model.exchange_history import DeduplicationExchange, RecentHistoryExchange
 from headrace.model.exchange_random import LocalRandomExchange, RandomExchange
 
 TYPES: dict[str, type[Exchange]] = {
@@ -32,6 +33,8 @@ TYPES: dict[str, type[Exchange]] = {
         RandomExchange,
         LocalRandomExchange,
         DelayedExchange,
+        RecentHistoryExchange,
+        DeduplicationExchange,
     )
 }
 DelayedExchange.join(TYPES)

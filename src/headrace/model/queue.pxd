@@ -103,6 +103,7 @@ cdef class Queue:
     cdef public int selective
     cdef public Consumer exclusive_consumer
     cdef public bint single
+    cdef public bint observed
     cdef public Consumer chosen
     cdef public int delivery_limit
     cdef public dict waiters

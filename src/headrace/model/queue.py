@@ -205,6 +205,7 @@ class Queue:
         self.ranked = False  # Some consumer has a priority other than 0.
         self.selective = 0  # Consumers that do not take every message.
         self.exclusive_consumer: Consumer | None = None
+        self.observed = False  # The virtual host wants to see each delivery.
         self.single = False  # Only one consumer at a time gets messages (x-single-active-consumer),
         self.chosen: Consumer | None = None  # and this is the one.
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
@@ -310,6 +311,8 @@ class Queue:
         if message is None:
             return None
         self.delivered += 1
+        if self.observed:
+            self.vhost.delivering(self, getter, message)
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
             self.reserve_for(getter, message.seq)
         if not getter.no_ack:
@@ -533,6 +536,8 @@ class Queue:
     def hand(self, consumer: Consumer, message: Message) -> None:
         """Hand a message to a consumer with room."""
         self.delivered += 1
+        if self.observed:
+            self.vhost.delivering(self, consumer, message)
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
             self.reserve_for(consumer, message.seq)
         if consumer.no_ack:

@@ -61,6 +61,7 @@ from headrace.model.events import (
     queue_facts,
 )
 from headrace.model.exchange import (
+    EXCLUSIVE,
     DefaultExchange,
     Exchange,
     Headers,
@@ -74,13 +75,18 @@ from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
+from headrace.model.passage import Passage
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
 from headrace.model.queue import Consumer, Queue
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.staged import Sinks
+from headrace.model.stamps import SENT_TIME, Stamps
 from headrace.model.stream import Stream
+from headrace.model.trace import FACT as TRACED
+from headrace.model.trace import TRACE, Tracer, Who
 from headrace.model.understood import judge_exchange, understand
+from headrace.model.watch import KEPT, Watch, is_watched, kept_arguments
 
 if TYPE_CHECKING:
     from headrace.model.ports import Store
@@ -95,6 +101,7 @@ PREDECLARED = (
     ("amq.topic", "topic"),
     ("amq.headers", "headers"),
     ("amq.match", "headers"),
+    (TRACE, "topic"),
 )
 NAME_OCTETS_MAX = 255
 ALTERNATES_MAX = 1 << 30  # Each exchange is tried once, so this is no limit.
@@ -109,6 +116,7 @@ class Routed(NamedTuple):
 
     queues: tuple[Queue, ...]
     cacheable: bool  # Exchange and routing key alone decided.
+    passage: Passage | None = None  # Through which it is taken, if not as any other.
 
 
 class VirtualHost:
@@ -144,7 +152,8 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {"": DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:
-            self.exchanges[exchange] = new_exchange(kind, exchange, durable=True)
+            internal = exchange == TRACE
+            self.exchanges[exchange] = new_exchange(kind, exchange, durable=True, internal=internal)
         self._bound: dict[Destination, dict[Binding, None]] = {}  # By destination.
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
         self._kept: set[Queue] = set()  # Exclusive ones that outlive their owners.
@@ -167,6 +176,8 @@ class VirtualHost:
         #: Called with each connection or session that is gone, and the time.
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
         self.publishers = Publishers(self.facts, tally)
+        self.stamps: Stamps | None = None  # What the broker writes into messages,
+        self.tracer: Tracer | None = None  # and who copies them. Both want to see each.
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
@@ -203,6 +214,7 @@ class VirtualHost:
                 self.leases.adopt(queue)
             elif isinstance(queue, DelayedQueue):
                 self.delayed.adopt(queue)
+            queue.is_hidden = queue.is_hidden or q.name.startswith(KEPT)
         for b in saved.bindings:
             source = self.exchanges.get(b.source)
             where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
@@ -277,6 +289,7 @@ class VirtualHost:
                 )
             if kind == SuperStreamExchange.type:
                 super_stream.make_partitions(self, name, arguments)
+            self._watch(exchange)
             self._changed()
             if self.events.heard:
                 self.events.tell("exchange.created", **exchange_facts(exchange, self.name))
@@ -339,6 +352,8 @@ class VirtualHost:
         queue = self.queues.get(name)
         if queue is None or isinstance(queue, DelayedQueue):
             raise NotFound(f"no {self._queue(name)}")
+        if queue.is_hidden and not queue.is_stream:
+            raise AccessRefused(f"{self._queue(name)} is the broker's own")
         if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
             raise self._locked(name)
         return queue
@@ -554,9 +569,13 @@ class VirtualHost:
         if self._tie(binding):
             if self._lasting(binding):
                 self.definitions.save_binding(self.name, self._record(binding))
+            if binding.arguments and binding.arguments.get(EXCLUSIVE):
+                self._untie_others(binding)
             self._changed()
             if self.events.heard:
                 self.events.tell("binding.created", **binding_facts(binding, self.name))
+            if binding.source.watch is not None:
+                binding.source.watch.bound(binding)
 
     def unbind(
         self,
@@ -593,8 +612,11 @@ class VirtualHost:
         """
         found: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
-        cacheable = self.follow(first, routing_key, headers, found, alternates)
-        return Routed(tuple(found), cacheable)
+        watches: dict[Watch, None] = {}
+        cacheable = self.follow(first, routing_key, headers, found, alternates, watches)
+        if not watches and self.stamps is None and self.tracer is None:
+            return Routed(tuple(found), cacheable)
+        return Routed(tuple(found), False, Passage(self, tuple(watches), headers))
 
     def follow(
         self,
@@ -603,14 +625,22 @@ class VirtualHost:
         headers: Headers,
         found: dict[Queue, None],
         alternates: int = ALTERNATES_MAX,
+        watches: dict[Watch, None] | None = None,
     ) -> bool:
-        """Collect queues over exchange-to-exchange bindings; each exchange is passed once."""
+        """Collect queues over exchange-to-exchange bindings; each exchange is passed once.
+
+        ``watches`` collects those of the exchanges that look at each message.
+        """
         cacheable = True
         seen: dict[Exchange, int] = {first: alternates}  # What is left of them from there on.
         pending = [first]
         while pending:
             exchange = pending.pop()
             cacheable = cacheable and exchange.cacheable
+            if exchange.watch is not None and watches is not None:
+                watches[exchange.watch] = None
+                if exchange.watch.is_duplicate(headers()):
+                    continue
             matched: dict[Destination, None] = {}
             exchange.match(routing_key, headers, matched)
             following: list[Exchange] = []
@@ -676,10 +706,10 @@ class VirtualHost:
             log.warning("vhost %r: a message of %r is dropped: %s", self.name, queue, error)
             return
         found: dict[Queue, None] = {}
-        self.follow(exchange, content.routing_key, lambda: content.headers, found, 0)
+        watches: dict[Watch, None] = {}
+        self.follow(exchange, content.routing_key, lambda: content.headers, found, 0, watches)
         found.pop(queue, None)
-        if found:
-            self.deliver(message.copy(), found, content.persistent)
+        self.send(message.copy(), found, watches, content.headers, content.persistent)
 
     def _dead_letter(
         self,
@@ -705,16 +735,58 @@ class VirtualHost:
         else:
             keys = [key]
         found: dict[Queue, None] = {}
+        watches: dict[Watch, None] = {}
         for routing_key in keys:
-            self.follow(exchange, routing_key, lambda: headers, found)
+            self.follow(exchange, routing_key, lambda: headers, found, watches=watches)
         if reason != deadletter.REJECTED:
             for target in list(found):
                 if deadletter.is_cycle(target.name, headers):
                     del found[target]
                     self._report_cycle(queue.name, target.name)
-        if found:
+        if found or watches:
             letter = contents.rewrite(message, exchange.name, keys[0], headers)
-            self.deliver(letter, found, content.persistent)
+            self.send(letter, found, watches, headers, content.persistent)
+
+    def send(
+        self,
+        message: Message,
+        queues: Mapping[Queue, None],
+        watches: Mapping[Watch, None],
+        headers: Mapping[str, Any],
+        persistent: bool,
+    ) -> None:
+        """Deliver what the broker itself publishes, past the exchanges that look at it.
+
+        It may be in the middle of a transaction of the store.
+        """
+        passage = Passage(self, tuple(watches), lambda: headers)
+        if passage.is_duplicate():
+            return
+        everybody = [*queues, *passage.keepers()]
+        if watches:
+            message = passage.watched(message)
+        if everybody:
+            self.deliver(message, everybody, persistent)
+        for watch in watches:
+            watch.note(headers, persistent)
+
+    def hand_kept(
+        self,
+        message: Message,
+        binding: Binding,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        persistent: bool,
+    ) -> None:
+        """Give a message that an exchange kept to what was bound to it."""
+        destination = binding.destination
+        found: dict[Queue, None] = {}
+        if isinstance(destination, Exchange):
+            self.follow(destination, routing_key, lambda: headers, found)
+        else:
+            found[destination] = None
+        if found:
+            self.deliver(message, found, persistent)
 
     def deliver(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
         """Give a message to queues: what the broker itself publishes."""
@@ -883,12 +955,85 @@ class VirtualHost:
         queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
         self.configure(queue)
         queue.on_deadline = self._deadline_hook
+        queue.observed = self._observed()
         return queue
 
     def _add_exchange(self, exchange: Exchange) -> None:
         configure_exchange(self, exchange)
         self.exchanges[exchange.name] = exchange
         self.count_alternate(exchange.alternate, 1)
+
+    def _watch(self, exchange: Exchange) -> None:
+        """Let an exchange look at each message, if it is one that does."""
+        if not is_watched(exchange):
+            return
+        arguments = kept_arguments(exchange)
+        kept = None
+        if arguments is not None:
+            name = KEPT + exchange.name
+            kept = self.queues.get(name)
+            if kept is None:
+                queue_id = 0
+                if exchange.durable:
+                    record = QueueRecord(0, name, False, arguments)
+                    queue_id = self.definitions.save_queue(self.name, record)
+                kept = self._make_queue(
+                    name, id=queue_id, durable=exchange.durable, arguments=arguments
+                )
+                kept.is_hidden = True
+                self._add_queue(kept)
+        exchange.watch = Watch(self, exchange, kept)
+
+    def restored(self) -> None:
+        """The facts are there again: exchanges go on where they were, and so does tracing."""
+        for exchange in list(self.exchanges.values()):
+            self._watch(exchange)
+
+    def trace(self, node: str, who: Who) -> None:
+        """Copy what is published and delivered from now on; see :mod:`headrace.model.trace`."""
+        if self.tracer is None:
+            self.tracer = Tracer(self, node, who)
+            self.facts.put(TRACED, b"on")
+            self._observe()
+
+    def trace_no_more(self) -> None:
+        """Copy nothing any longer."""
+        self.tracer = None
+        self.facts.put(TRACED, None)
+        self._observe()
+
+    @property
+    def was_traced(self) -> bool:
+        """Whether it was traced before the restart."""
+        return self.facts.get(TRACED) is not None
+
+    def stamp(self, stamps: Stamps | None) -> None:
+        """Write this into messages from now on; None is nothing."""
+        self.stamps = stamps or None
+        self._observe()
+
+    def _observe(self) -> None:
+        """Have deliveries shown to us, or not."""
+        observed = self._observed()
+        for queue in self.queues.values():
+            queue.observed = observed
+        self._changed()
+
+    def _observed(self) -> bool:
+        return self.tracer is not None or (self.stamps is not None and self.stamps.sent_time)
+
+    def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
+        """A message is about to be handed to a consumer."""
+        if queue.access_name.startswith(SERVICES):
+            return
+        if self.stamps is not None and self.stamps.sent_time and self.contents is not None:
+            stamped = {SENT_TIME: self.tally.now_ms}
+            try:
+                message.data = self.contents.stamped(message, stamped, None).data
+            except deadletter.UnreadableError as error:
+                log.warning("vhost %r: a message is not stamped: %s", self.name, error)
+        if self.tracer is not None:
+            self.tracer.delivered(queue, consumer, message)
 
     def count_alternate(self, name: str | None, more: int) -> None:
         """One more, or one less, queue or exchange has this exchange as its alternate."""
@@ -961,6 +1106,12 @@ class VirtualHost:
         if self.events.heard:
             self.events.tell("binding.deleted", **binding_facts(binding, self.name))
 
+    def _untie_others(self, binding: Binding) -> None:
+        """Undo the other bindings of an exchange that have the key of this one."""
+        for other in list(binding.source.bindings):
+            if other != binding and other.routing_key == binding.routing_key:
+                self._untie(other)
+
     def _untie_destination(self, destination: Destination) -> dict[Exchange, None]:
         """Undo all bindings to what goes; return the exchanges they came from."""
         sources: dict[Exchange, None] = {}
@@ -989,6 +1140,10 @@ class VirtualHost:
         for binding in list(exchange.bindings):
             self._untie(binding)
         sources = self._untie_destination(exchange)
+        if exchange.watch is not None:
+            exchange.watch.clear()
+            if exchange.watch.kept is not None:
+                self._remove_queue(exchange.watch.kept)
         if exchange.durable:
             self.definitions.delete_exchange(self.name, exchange.name)
         if self.events.heard:

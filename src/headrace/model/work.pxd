@@ -18,6 +18,7 @@ cdef class Work:
     cdef public list settles
     cdef public dict facts
     cdef public dict numbers
+    cdef public dict passages
     cdef public long long octets
     cdef public long long held
     cdef public dict _holders

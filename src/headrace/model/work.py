@@ -26,6 +26,7 @@ if not cython.compiled:
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
+    from headrace.model.passage import Passage, Source
     from headrace.model.publishers import Number
     from headrace.model.vhost import VirtualHost
 
@@ -62,6 +63,7 @@ class Work:
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
         self.numbers: dict[int, Number] = {}  # Of publishes that have one, by their place.
+        self.passages: dict[int, tuple[Passage, Source]] = {}  # Likewise.
         self.octets = 0  # Of all publishes,
         self.held = 0  # and what of it counts as memory in use.
         self._holders: dict[Queue, Consumer] = {}
@@ -118,6 +120,10 @@ class Work:
             )
         self.vhost.publishers.check(number[0])
         self.numbers[len(self.publishes)] = number
+
+    def pass_by(self, passage: Passage, source: Source) -> None:
+        """The next publish is looked at when it happens."""
+        self.passages[len(self.publishes)] = passage, source
 
     def settle(self, queue: Queue, message: Message, outcome: int) -> None:
         """Add the outcome of a delivery: ACCEPT, REQUEUE or DISCARD.
@@ -176,7 +182,7 @@ class Work:
         store = self.vhost.store
         if store.full and self.publishes:
             raise ResourceError("the disk is full; nothing was committed")
-        facts, numbers = self.facts, self.numbers
+        facts, numbers, passages = self.facts, self.numbers, self.passages
         publishes, settles = self.take()
         publishes.bring(store)
         store.begin()
@@ -186,11 +192,16 @@ class Work:
                 if number is not None and self.vhost.publishers.knows(number):
                     continue
                 alive = [queue for queue in queues if not queue.deleted]
-                if alive:
+                watched = passages.get(place) if passages else None
+                if watched is not None:
+                    watched[0].take(
+                        message, alive, persistent, number=number, source=watched[1], inside=True
+                    )
+                elif alive:
                     self.vhost.deliver(message, alive, persistent)
                     if number is not None:
                         self.vhost.publishers.note(number, True)
-            self.vhost.tally.published += len(publishes)
+            self.vhost.tally.published += len(publishes) - len(passages)  # They count themselves.
             settle_all(settles)
             for key, value in facts.items():
                 self.vhost.facts.change(key, value)
@@ -226,6 +237,7 @@ class Work:
         self._holders = {}
         self.facts = {}
         self.numbers = {}
+        self.passages = {}
         return taken
 
     def _check_room(self, octets: int) -> None:

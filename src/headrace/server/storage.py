@@ -204,6 +204,7 @@ class Storage:
         store = vhost.store
         recovered = store.recover()
         vhost.facts.restore()
+        vhost.restored()
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = self.settings.group_pin_size_max
         vhost.groups.restore(iter(vhost.queues.values()), self.tally.now_ms)

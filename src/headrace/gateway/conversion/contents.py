@@ -14,6 +14,7 @@ from headrace.gateway.conversion.neutral_values import (
     entries_of_table,
     table_of_entries,
 )
+from headrace.gateway.conversion.stamping import stamped, traced
 from headrace.model.deadletter import Content, UnreadableError
 from headrace.model.message import (
     KIND_MASK,
@@ -71,6 +72,26 @@ class Contents:
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.rewrite(message, exchange, routing_key, headers, expires=expires)
         return self._basic.rewrite(message, exchange, routing_key, headers, expires=expires)
+
+    def stamped(
+        self, message: Message, headers: Mapping[str, Any], timestamp_s: int | None
+    ) -> Message:
+        """Return the message with further headers, and with another timestamp unless it is None.
+
+        Raises:
+            UnreadableError: they do not fit.
+        """
+        return stamped(message, headers, timestamp_s)
+
+    def traced(
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+    ) -> Message:
+        """Return a message of class basic with the same body, which tells of another in headers.
+
+        Raises:
+            UnreadableError: it cannot be told.
+        """
+        return traced(message, exchange, routing_key, headers)
 
     def joined(self, message: Message) -> bytes:
         """Return the data of a message as streams keep it: class basic, with its body.

@@ -11,7 +11,7 @@ from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model import super_stream
 from headrace.model.binding import QUEUE, Binding, canonical
 from headrace.model.errors import ModelError
-from headrace.model.exchange import ALTERNATES, PARTITION_ORDER
+from headrace.model.exchange import ALTERNATES, EXCLUSIVE, PARTITION_ORDER
 from headrace.model.exchange_types import TYPES, known_arguments
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
@@ -214,8 +214,10 @@ def bind(session: Any, command: ExchangeBind, header: bytes, parts: object) -> N
     key = command.binding_key or ""
     arguments = plain(command.arguments or {})
     if not exchange.reads_arguments:
-        ordered = super_stream.is_super_stream(exchange)
-        strange = {k: v for k, v in arguments.items() if not ordered or k != PARTITION_ORDER}
+        understood = [EXCLUSIVE]
+        if super_stream.is_super_stream(exchange):
+            understood.append(PARTITION_ORDER)
+        strange = {k: v for k, v in arguments.items() if k not in understood}
         session.context.arguments.check_binding(command, strange)
     if bindings_of(session, exchange, queue, key):
         return

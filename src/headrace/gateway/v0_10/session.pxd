@@ -98,6 +98,12 @@ cdef class Session(Holder):
     cpdef publish_rarely(
         self, Route route, bytes body, tuple parts, unsigned long long body_size
     )
+    cdef Message message_of(self, bytes body, tuple parts, unsigned long long body_size)
+    @cython.locals(message=Message, queue=Queue)
+    cdef int pass_on(
+        self, object passage, Route route, bytes body, tuple parts, unsigned long long body_size
+    ) except -1
+    cpdef object source(self)
     cpdef unroutable(self, int code, str text)
     cpdef turn_away(self, str text)
     cpdef reject(self, int code, str text)

@@ -37,6 +37,7 @@ from headrace.gateway.v0_10.subscription import serial_distance
 from headrace.gateway.v0_10.transfer_header import TransferHeaders
 from headrace.model.delayed import delay_of
 from headrace.model.errors import ModelError, NotFound, PreconditionFailed
+from headrace.model.passage import Source
 from headrace.protocol.codec_0_10 import (
     MessageAccept,
     MessageCancel,
@@ -254,10 +255,11 @@ class Session(Holder):
             self.vhost.check_publishable(name)
             headers = TransferHeaders(rest, self.timestamp_s)
             routed = self.vhost.route(name, routing_key, headers, alternates=1)
-            route = Route(address, routed.queues, generation)
+            route = Route(address, routed.queues, generation, routed.passage)
             if not routed.cacheable:
                 self.until_ms = 0
                 self.route = None
+                self.rare = self.rare or routed.passage is not None
                 return route
             if len(self.routes) >= ROUTES_MAX:
                 self.routes.clear()
@@ -363,6 +365,7 @@ class Session(Holder):
                 body = b"".join(parts)
                 parts = None
         self.position = 0
+        passage = route.passage
         if route.count and self.immediate:
             for queue in route.queues:
                 if queue.taker() is None:
@@ -370,25 +373,31 @@ class Session(Holder):
                         self.vhost.publishers.refuse(self.publishing)
                     self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")
                     return
-        if route.count == 0:
-            self.tally.published += 1
+        if route.count == 0 and (passage is None or not passage.is_duplicate()):
+            if passage is not None:
+                self.pass_on(passage, route, body, parts, body_size)
+            else:
+                self.tally.published += 1
             if self.publishing is not None:
                 self.vhost.publishers.refuse(self.publishing)
             self.unroutable(REJECT_UNROUTABLE, "the message leads to no queue")
             return
         if self.work is not None:
-            data = self.prefix if parts is not None else self.prefix + body
-            message = new_message(data, self.address_len, body_size)
-            message.publisher = self.number
-            message.priority = self.priority
-            message.deadline_ms = self.deadline_ms
-            message.flags = self.flags
-            if parts is not None:
-                message.flags |= C_LARGE
-                message.parts = parts
+            message = self.message_of(body, parts, body_size)
+            queues = route.queues
+            if passage is not None and self.work.owns:
+                message, queues = passage.join_branch(message, queues)
+            elif passage is not None:
+                self.work.pass_by(passage, self.source())
             if self.publishing is not None:
                 self.work.number(self.publishing)
-            self.work.publish(message, route.queues, self.persistent and route.durable)
+            self.work.publish(message, queues, self.persistent and route.durable)
+        elif passage is not None:
+            if self.pass_on(passage, route, body, parts, body_size):
+                self.turn_away("a queue is full")
+                return
+            self.join_batch(self.explicit)
+            return
         elif self.publishing is not None:
             self.publish_once(route, self.publishing, body, parts, body_size)
             return
@@ -399,6 +408,44 @@ class Session(Holder):
             self.join_batch(self.explicit)
         else:
             self.complete(self.command_id)
+
+    def message_of(self, body: bytes, parts: tuple[bytes, ...] | None, body_size: int) -> Message:
+        """Return the transfer as a message that is in no queue."""
+        data = self.prefix if parts is not None else self.prefix + body
+        message = new_message(data, self.address_len, body_size)
+        message.publisher = self.number
+        message.priority = self.priority
+        message.deadline_ms = self.deadline_ms
+        message.flags = self.flags
+        if parts is not None:
+            message.flags |= C_LARGE
+            message.parts = parts
+        return message
+
+    def pass_on(
+        self,
+        passage: Any,
+        route: Route,
+        body: bytes,
+        parts: tuple[bytes, ...] | None,
+        body_size: int,
+    ) -> int:
+        """Give a transfer to its passage; return how many queues refused it."""
+        if self.ttl_ms >= 0:
+            self.deadline_ms = self.tally.now_ms + self.ttl_ms
+        message = self.message_of(body, parts, body_size)
+        refused: int = passage.take(
+            message, route.queues, self.persistent, number=self.publishing, source=self.source()
+        )
+        for queue in route.queues:
+            if queue.ready_count > PACE_ABOVE and queue.consumers is not None:
+                self.connection.pace = queue
+        return refused
+
+    def source(self) -> Source:
+        """Who publishes, for whom it concerns."""
+        name = self.context.context.telling.names.get(self.number, "")
+        return Source(self.user.name, name, self.channel)
 
     def publish_once(
         self,

@@ -13,6 +13,7 @@ from headrace.gateway.route import Route
 from headrace.model.arguments import type_name
 from headrace.model.deadletter import ROUTING_KEYS_MAX
 from headrace.model.errors import PreconditionFailed
+from headrace.model.passage import merged
 from headrace.wire.memory import get32
 from headrace.wire.properties import HEADERS, property_range, without_header_entry
 from headrace.wire.table import decode_table
@@ -57,9 +58,11 @@ def route_copies(connection: Any, address: bytes, copies: tuple[str, ...], paylo
     exchange = address[: 1 + address[0]]
     queues: dict[Any, None] = {}
     generation = 0
+    passages = []
     for key in (address[len(exchange) + 1 :], *(copy.encode() for copy in copies)):
         single = exchange + bytes((len(key),)) + key
         route, _ = connection.context.make_route(connection, single, payload)
         generation = route.generation
         queues.update(dict.fromkeys(route.queues))
-    return Route(address, tuple(queues), generation)
+        passages.append(route.passage)
+    return Route(address, tuple(queues), generation, merged(passages))

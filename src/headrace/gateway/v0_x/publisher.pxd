@@ -76,6 +76,20 @@ cdef class Publisher(Peer):
         Py_ssize_t header, unsigned long long body_size, tuple parts
     ) except -1
     cdef refuse(self, Channel channel, Route route)
+    cdef publish_passing(
+        self, Channel channel, Route route, bytes data, Py_ssize_t address_len, Py_ssize_t header,
+        unsigned long long body_size, tuple parts, tuple number
+    )
+    @cython.locals(bits=cython.uint, queue=Queue, message=Message)
+    cdef int pass_on(
+        self, Channel channel, Route route, bytes data, Py_ssize_t address_len, Py_ssize_t header,
+        unsigned long long body_size, tuple parts, tuple number, bint inside
+    ) except -1
+    @cython.locals(queue=Queue, bits=cython.uint)
+    cdef int pass_whole(
+        self, Channel channel, Route route, bytes data, Py_ssize_t address_len, Py_ssize_t header,
+        unsigned long long body_size, tuple parts, tuple number
+    ) except -2
     cpdef check_user_id(self, str user_id)
     @cython.locals(at=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
     cdef bytes with_reply_to(

@@ -29,6 +29,7 @@ from headrace.gateway.v0_x.channel import check_branch
 from headrace.gateway.v0_x.copies import route_copies, take_copies
 from headrace.gateway.v0_x.reply_to import reply_name
 from headrace.model.errors import ModelError
+from headrace.model.passage import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
 from headrace.protocol.connection_0_x import Role, framed
 from headrace.protocol.errors import AmqpError
@@ -154,6 +155,14 @@ class Publisher(Peer):
                 )
                 return
             route = self.find_route(cut(d, args, args + address_len), d, header + 7, size)
+            if route.passage is not None:
+                self.publishes = self.publishes or not route.serves
+                data = cut(d, args, end)
+                header -= args
+                self.publish_passing(
+                    channel, route, data, address_len, header, body_size, parts, None
+                )
+                return
         if not route.serves:  # Requests may come while publishers wait: some make room.
             self.publishes = True
         bits = d[args + address_len]
@@ -316,6 +325,11 @@ class Publisher(Peer):
         else:
             size = get32(data, header + 3)
             route = self.find_route(data[:address_len], data, header + 7, size)
+        if route.passage is not None and not channel.tx and not delay_ms:
+            self.publish_passing(
+                channel, route, data, address_len, header, body_size, parts, number
+            )
+            return
         if channel.tx:
             self.copies = copies
             self.publishing = number
@@ -354,6 +368,70 @@ class Publisher(Peer):
         self.deadline_ms = self.tally.now_ms + delay_ms
         waiting: Route = delayed(self.vhost, route)
         return waiting
+
+    def publish_passing(
+        self,
+        channel: Channel,
+        route: Route,
+        data: bytes,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+        number: tuple[bytes, int] | None,
+    ) -> None:
+        """Take a publish that somebody looks at on its way."""
+        if channel.tx:
+            self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
+            return
+        if self.pass_on(channel, route, data, address_len, header, body_size, parts, number, False):
+            self.refuse(channel, route)
+        elif channel.confirms:
+            channel.publish_seen()
+
+    def pass_on(
+        self,
+        channel: Channel,
+        route: Route,
+        data: bytes,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+        number: tuple[bytes, int] | None,
+        inside: bool,
+    ) -> int:
+        """Give a message to its passage; return how many queues refused it."""
+        passage: Any = route.passage
+        bits = data[address_len]
+        queues = route.queues
+        if bits & 2:
+            queues = tuple([queue for queue in queues if queue.taker() is not None])
+        if not queues and bits and not passage.is_duplicate():
+            code, text = (NO_ROUTE, "NO_ROUTE")
+            if route.count or not bits & 1:
+                code, text = (NO_CONSUMERS, "NO_CONSUMERS")
+            self.send_back(channel, code, text, data, 0, address_len, header, len(data), parts)
+            if number is not None:
+                self.vhost.publishers.refuse(number)
+                number = None
+        message = new_message(data, address_len, body_size)
+        message.publisher = self.number
+        message.priority = self.priority
+        message.deadline_ms = self.deadline_ms
+        if parts is not None:
+            message.flags = C_LARGE
+            message.parts = parts
+        source = Source(
+            self.user.name, self.context.telling.names.get(self.number, ""), channel.number
+        )
+        refused: int = passage.take(
+            message, queues, self.mode == 2, number=number, source=source, inside=inside
+        )
+        for queue in queues:
+            if queue.ready_count > PACE_ABOVE and queue.consumers is not None:
+                self.pace = queue
+        return refused
 
     def publish_once(
         self,
@@ -519,6 +597,10 @@ class Publisher(Peer):
             return 0
         if delay_ms:
             route = self.put_off(route, delay_ms)
+        elif route.passage is not None:
+            return self.pass_whole(
+                channel, route, data, address_len, header, body_size, parts, number
+            )
         if number is not None and not bits & 2:
             return self.publish_once(
                 channel, route, number, data, address_len, header, body_size, parts
@@ -532,6 +614,25 @@ class Publisher(Peer):
             self.tally.published += 1
             return 0
         return self.spread(route, data, 0, address_len, len(data), body_size, parts)
+
+    def pass_whole(
+        self,
+        channel: Channel,
+        route: Route,
+        data: bytes,
+        address_len: int,
+        header: int,
+        body_size: int,
+        parts: tuple[bytes, ...] | None,
+        number: tuple[bytes, int] | None,
+    ) -> int:
+        """As :meth:`pass_on`, of another class than basic; -1 when nobody takes it at once."""
+        bits = data[address_len]
+        if bits & 2 and not any(queue.taker() is not None for queue in route.queues):
+            return -1
+        return self.pass_on(
+            channel, route, data, address_len, header, body_size, parts, number, False
+        )
 
     def send_back(
         self,
@@ -642,6 +743,8 @@ class Publisher(Peer):
             if parts is not None:
                 message.flags = C_LARGE
                 message.parts = parts
+            if route.passage is not None:
+                message, queues = route.passage.join_branch(message, queues)
             work.publish(message, queues, self.mode == 2)
             if work.counts:
                 work.seen += 1
@@ -760,6 +863,9 @@ class Publisher(Peer):
         self.deadline_ms = deadline_ms
         if delay_ms:
             route = self.put_off(route, delay_ms)
+        elif route.passage is not None:
+            self.pass_on(channel, route, data, address_len, header, body_size, parts, None, True)
+            return
         bits = data[address_len]
         if bits or route.count == 0:
             self.publish_rarely(

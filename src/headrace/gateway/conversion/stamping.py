@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stored messages with more in their headers, and the copies that tracing makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.headers import address_of, header_of, shortstr
+from headrace.gateway.conversion.neutral_basic import write_basic
+from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
+from headrace.gateway.conversion.neutral_values import CannotConvert, entries_of_table
+from headrace.model.deadletter import ROUTING_KEYS_MAX, UnreadableError
+from headrace.model.message import (
+    KIND_MASK,
+    KIND_TRANSFER,
+    LARGE,
+    REDELIVERED,
+    Message,
+    new_message,
+)
+from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.protocol.connection_0_x import framed
+from headrace.protocol.errors import AmqpError
+from headrace.spec.tables import V0_9_1
+from headrace.wire.errors import MalformedError
+from headrace.wire.memory import get32
+from headrace.wire.properties import (
+    HEADERS,
+    TIMESTAMP,
+    property_range,
+    with_header_entry,
+    with_property,
+)
+from headrace.wire.table import encode_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FRAME_HEAD = 7
+_BASIC = 60
+_PROPERTIES = (  # As RabbitMQ names them.
+    *("content_type", "content_encoding", "headers", "delivery_mode", "priority"),
+    *("correlation_id", "reply_to", "expiration", "message_id", "timestamp", "type", "user_id"),
+    *("app_id", "cluster_id"),
+)
+
+
+def stamped(message: Message, headers: Mapping[str, Any], timestamp_s: int | None) -> Message:
+    """Return a message with further headers, and with another timestamp unless it is None.
+
+    Raises:
+        UnreadableError: they do not fit.
+    """
+    try:
+        if message.flags & KIND_MASK == KIND_TRANSFER:
+            data = _stamped_transfer(message, headers, timestamp_s)
+        else:
+            data = _stamped_basic(message, headers, timestamp_s)
+    except (CannotConvert, MalformedError, ValueError) as error:
+        raise UnreadableError(str(error)) from error
+    made = new_message(data, message.address_len, message.body_size)
+    made.parts = message.parts
+    made.flags = message.flags & (LARGE | KIND_MASK | REDELIVERED)
+    made.priority = message.priority
+    made.deadline_ms = message.deadline_ms
+    made.publisher = message.publisher
+    made.seq = message.seq
+    return made
+
+
+def _stamped_basic(message: Message, headers: Mapping[str, Any], timestamp_s: int | None) -> bytes:
+    payload = header_of(message)
+    for name, value in headers.items():
+        payload = with_header_entry(payload, encode_entry(name, value))
+    if timestamp_s is not None:
+        payload = with_property(payload, TIMESTAMP, timestamp_s.to_bytes(8, "big"))
+    property_range(payload, HEADERS)  # Whoever reads it next can, too.
+    return _with_header(message, payload)
+
+
+def _with_header(message: Message, payload: bytes) -> bytes:
+    """Return the data of a message of class basic with another header frame."""
+    data = message.data
+    assert data is not None, "the message is paged out"
+    at = message.address_len + 2
+    end = at + _FRAME_HEAD + get32(data, at + 3) + 1
+    size = len(payload).to_bytes(4, "big")
+    return b"".join((data[: at + 3], size, payload, b"\xce", data[end:]))
+
+
+def _stamped_transfer(
+    message: Message, headers: Mapping[str, Any], timestamp_s: int | None
+) -> bytes:
+    data = message.data
+    assert data is not None, "the message is paged out"
+    at = message.address_len + 2
+    segment = data[at + 4 : at + 4 + get32(data, at)]
+    p = read_transfer(segment)
+    replaced = {name.encode() for name in headers}
+    entries = [entry for entry in p.headers or () if entry[0] not in replaced]
+    for name, value in headers.items():
+        raw = encode_entry(name, value)
+        entries += entries_of_table(raw, 0, len(raw))
+    p.headers = entries or None
+    if timestamp_s is not None:
+        p.timestamp_s = timestamp_s
+    exchange, routing_key = address_of(message)
+    written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
+    size = len(written).to_bytes(4, "big")
+    return b"".join((data[:at], size, written, data[at + 4 + len(segment) :]))
+
+
+def traced(
+    message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+) -> Message:
+    """Return a copy for the trace: the same body, and all else in headers.
+
+    Raises:
+        UnreadableError: it cannot be told.
+    """
+    source, key = address_of(message)
+    try:
+        payload, pieces = _as_basic(message)
+        read: Any = decode_content_header(V0_9_1, payload)[2]
+        properties = {
+            name: _plain(value)
+            for name in _PROPERTIES
+            if (value := getattr(read, name, None)) is not None
+        }
+        told: dict[str, Any] = {
+            "exchange_name": source,
+            "routing_keys": [key, *_copies(properties.get("headers"))],
+            "properties": properties,
+            **headers,
+        }
+        header = encode_content_header(
+            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=told)
+        )
+    except (CannotConvert, MalformedError, AmqpError, ValueError) as error:
+        raise UnreadableError(str(error)) from error
+    address = shortstr(exchange) + shortstr(routing_key)
+    data = b"".join((address, b"\x00\x00", framed(2, 0, header), *pieces))
+    made = new_message(data, len(address), message.body_size)
+    if message.parts is not None and message.flags & KIND_MASK != KIND_TRANSFER:
+        made.parts = message.parts
+        made.flags = LARGE
+    return made
+
+
+def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
+    """Return the payload of a header of class basic, and the body as frames that belong to it.
+
+    Of a message of class basic a body in parts stays apart.
+    """
+    data = message.data
+    assert data is not None, "the message is paged out"
+    at = message.address_len + 2
+    if message.flags & KIND_MASK != KIND_TRANSFER:
+        end = at + _FRAME_HEAD + get32(data, at + 3) + 1
+        return header_of(message), [data[end:]]
+    segment = data[at + 4 : at + 4 + get32(data, at)]
+    header = write_basic(read_transfer(segment), message.body_size)
+    body = data[at + 4 + len(segment) :]
+    pieces = [body] if body else []
+    return header, [framed(3, 0, piece) for piece in (*pieces, *(message.parts or ()))]
+
+
+def _copies(headers: object) -> Sequence[str]:
+    listed = headers.get("CC") if isinstance(headers, dict) else None
+    if not isinstance(listed, list):
+        return []
+    return [key for key in listed[:ROUTING_KEYS_MAX] if isinstance(key, str)]
+
+
+def _plain(value: object) -> object:
+    """Return a property as the table of a trace has it: moments as seconds."""
+    return int(value.timestamp()) if isinstance(value, datetime) else value

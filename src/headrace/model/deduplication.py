@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids of messages that were taken, so that what is sent twice is taken once.
+
+A message names itself in a header, ``x-deduplication-header`` unless the exchange or queue names
+another one. Of an id only a digest is kept, with the time when it is forgotten. A cache is bounded:
+beyond its size the oldest id goes. A cache that survives restarts is kept as facts
+(:mod:`headrace.model.facts`): whoever notes an id in the transaction of the store in which its
+message is taken has both after a crash, or neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.binding import canonical
+from headrace.model.exchange_arguments import number_of, one_of, string, switch, whole
+
+if TYPE_CHECKING:
+    from headrace.model.arguments import Check
+    from headrace.model.facts import Facts
+    from headrace.model.tally import Tally
+
+ARGUMENT = "x-message-deduplication"
+CACHE_SIZE = "x-cache-size"
+CACHE_TTL = "x-cache-ttl"  # Milliseconds; also a header of a message, for that one.
+PERSISTENCE = "x-cache-persistence"
+HEADER = "x-deduplication-header"  # An argument; and the header, unless the argument names another.
+
+SIZE_DEFAULT = 10_000  # Ids that a cache remembers.
+SIZE_MAX = 1_000_000
+LASTING_MAX = 50_000  # Of a cache that survives restarts: facts are bounded, too.
+TTL_MAX = 0xFFFFFFFF  # Some 49 days; 0, or no time, is until the cache is full.
+WEIGHT = 250  # Octets of memory that an id is counted with.
+SWEEP = 4  # Ids that are looked at, whether their time is over, for each that is noted.
+PREFIX = b"dedup/"
+_DIGEST = 16
+
+ARGUMENTS: Mapping[str, Check] = {
+    ARGUMENT: switch,
+    CACHE_SIZE: whole(1, SIZE_MAX),
+    CACHE_TTL: whole(0, TTL_MAX),
+    PERSISTENCE: one_of(("disk", "memory"), "\"unsupported persistence '{}'\""),
+    HEADER: string,
+}
+
+
+class Ids:
+    """The ids that one exchange or one queue remembers."""
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        tally: Tally,
+        facts: Facts | None,
+        prefix: bytes,
+    ) -> None:
+        """``arguments`` were checked. Without ``facts`` nothing survives a restart.
+
+        ``prefix`` is that of the keys of the facts, and belongs to nobody else.
+        """
+        self._tally = tally
+        self._facts = facts if arguments.get(PERSISTENCE, "disk") == "disk" else None
+        self._prefix = prefix
+        size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
+        self._size = size if self._facts is None else min(size, LASTING_MAX)
+        self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
+        self._header = arguments.get(HEADER, HEADER)
+        self._known: dict[bytes, tuple[int, int]] = {}  # Number and end (ms; 0: none), by digest.
+        self._number = 0  # Of the last id that was noted.
+        if self._facts is not None:
+            for key, value in self._facts.items(prefix):
+                self._number = int.from_bytes(key[len(prefix) :], "big")
+                self._known[value[:_DIGEST]] = self._number, int.from_bytes(value[_DIGEST:], "big")
+            tally.memory_used += WEIGHT * len(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def id_of(self, headers: Mapping[str, Any]) -> bytes | None:
+        """Return the id of a message; None when it has none."""
+        value = headers.get(self._header)
+        return None if value is None else digest(value)
+
+    def knows(self, message_id: bytes) -> bool:
+        """Tell whether an id was taken, and is not forgotten."""
+        found = self._known.get(message_id)
+        return found is not None and (not found[1] or found[1] > self._tally.now_ms)
+
+    def check(self, lasting: bool) -> None:
+        """Make sure that one more id can be noted.
+
+        Raises:
+            ResourceError: the facts of the virtual host have no room for it.
+        """
+        if lasting and self._facts is not None and len(self._known) < self._size:
+            self._facts.require(1, len(self._prefix) + 8 + _DIGEST + 8)
+
+    def note(self, message_id: bytes, headers: Mapping[str, Any], lasting: bool) -> None:
+        """Remember an id; when it is ``lasting``, in the store's transaction with its message."""
+        now_ms = self._tally.now_ms
+        if message_id in self._known:
+            self._forget(message_id)
+        for _ in range(SWEEP):
+            oldest = next(iter(self._known), None)
+            if oldest is None:
+                break
+            if len(self._known) < self._size and not 0 < self._known[oldest][1] <= now_ms:
+                break
+            self._forget(oldest)
+        ttl_ms = number_of(headers.get(CACHE_TTL))
+        if ttl_ms is None or not 0 <= ttl_ms <= TTL_MAX:
+            ttl_ms = self._ttl_ms
+        until_ms = now_ms + ttl_ms if ttl_ms else 0
+        self._number += 1
+        self._known[message_id] = self._number, until_ms
+        self._tally.memory_used += WEIGHT
+        if lasting and self._facts is not None:
+            self._facts.change(self._key(self._number), message_id + until_ms.to_bytes(8, "big"))
+
+    def clear(self) -> None:
+        """Forget all: nobody remembers any more."""
+        for message_id in list(self._known):
+            self._forget(message_id)
+
+    def _forget(self, message_id: bytes) -> None:
+        number, _ = self._known.pop(message_id)
+        self._tally.memory_used -= WEIGHT
+        if self._facts is not None:
+            key = self._key(number)
+            if self._facts.get(key) is not None:
+                self._facts.change(key, None)
+
+    def _key(self, number: int) -> bytes:
+        return self._prefix + number.to_bytes(8, "big")
+
+
+def digest(value: Any) -> bytes:
+    """Return what is remembered of an id; equal ids of all versions have one digest."""
+    plain = canonical(value)
+    octets = plain if isinstance(plain, bytes) else repr(plain).encode()
+    kind = b"s" if isinstance(plain, bytes) else b"v"
+    return hashlib.blake2b(kind + octets, digest_size=_DIGEST).digest()
+
+
+def prefix_of(kind: bytes, name: str) -> bytes:
+    """Return the prefix of the facts of an exchange or a queue, whose names may be long."""
+    return PREFIX + kind + hashlib.blake2b(name.encode(), digest_size=_DIGEST).digest() + b"/"

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of a message that is looked at as it passes.
+
+Most messages go from the wire to their queues by a route that is remembered. Where an exchange
+watches what comes through (:mod:`headrace.model.watch`), where the broker stamps messages
+(:mod:`headrace.model.stamps`) or where a virtual host is traced (:mod:`headrace.model.trace`), a
+route has a passage, is made for one message, and the message goes through :meth:`Passage.take`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.deadletter import UnreadableError
+from headrace.model.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
+    from headrace.model.publishers import Number
+    from headrace.model.queue import Queue
+    from headrace.model.vhost import VirtualHost
+    from headrace.model.watch import Watch
+
+
+class Source(NamedTuple):
+    """Who publishes."""
+
+    user: str = ""
+    connection: str = ""
+    channel: int = 0
+
+
+NOBODY = Source()
+
+
+class Passage:
+    """The passage of one message."""
+
+    __slots__ = ("headers", "vhost", "watches")
+
+    def __init__(
+        self,
+        vhost: VirtualHost,
+        watches: Sequence[Watch],
+        headers: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self.vhost = vhost
+        self.watches = tuple(watches)
+        self.headers = headers
+
+    def is_duplicate(self) -> bool:
+        """Tell whether the message was taken before: then it is dropped, and nothing is wrong."""
+        if not self.watches:
+            return False
+        headers = self.headers()
+        return any(watch.is_duplicate(headers) for watch in self.watches)
+
+    def remembers(self) -> bool:
+        """Tell whether the message may be remembered, so that it is taken once."""
+        return any(watch.ids is not None for watch in self.watches)
+
+    def keepers(self) -> list[Queue]:
+        """Return the queues of exchanges that keep the message for later."""
+        if not self.watches:
+            return []
+        headers = self.headers()
+        return [
+            watch.kept for watch in self.watches if watch.kept is not None and watch.keeps(headers)
+        ]
+
+    def take(
+        self,
+        message: Message,
+        queues: Sequence[Queue],
+        persistent: bool,
+        *,
+        number: Number | None = None,
+        source: Source = NOBODY,
+        inside: bool = False,
+    ) -> int:
+        """Take a message for its queues, and for those that keep it; return how many refused it.
+
+        What is to be taken once, for its number or its id, is taken by all queues or by none. With
+        ``inside`` a transaction of the store is open, and nobody refuses.
+
+        Raises:
+            ResourceError: there is no room for what must be remembered; nothing was done.
+        """
+        vhost = self.vhost
+        publishers = vhost.publishers
+        if self.is_duplicate() or (number is not None and publishers.knows(number)):
+            return 0
+        everybody = [*queues, *self.keepers()]
+        lasting = any(queue.is_stream or (persistent and queue.durable) for queue in everybody)
+        refusing: list[Queue] = []
+        if not inside:
+            if lasting and vhost.store.full:
+                return self._refuse(number)
+            refusing = [queue for queue in queues if refuses(queue, message.body_size)]
+            if refusing and (number is not None or self.remembers()):
+                vhost.deliver(message.copy(), refusing, False)
+                return self._refuse(number)
+        if number is not None:
+            publishers.check(number[0])
+        for watch in self.watches:
+            watch.check(lasting)
+        alone = lasting and not inside
+        if alone:
+            vhost.store.begin()
+        try:
+            message = self.stamped(message)
+            if everybody:
+                vhost.deliver(message, everybody, persistent)
+            if number is not None:
+                publishers.note(number, lasting)
+            if self.watches:
+                headers = self.headers()
+                for watch in self.watches:
+                    watch.note(headers, lasting)
+        finally:
+            if alone:
+                vhost.store.commit()
+        vhost.tally.published += 1
+        if vhost.tracer is not None:
+            vhost.tracer.published(message, queues, source)
+        return len(refusing)
+
+    def join_branch(
+        self, message: Message, queues: Sequence[Queue]
+    ) -> tuple[Message, tuple[Queue, ...]]:
+        """Return the message, and the queues, that a transaction branch takes instead of it.
+
+        Raises:
+            PreconditionFailed: it is to be taken once, which a branch cannot promise.
+        """
+        if self.remembers():
+            raise PreconditionFailed(
+                "a message that is deduplicated cannot be part of a distributed transaction"
+            )
+        return self.stamped(message), (*queues, *self.keepers())
+
+    def stamped(self, message: Message) -> Message:
+        """Return the message with what exchanges and the broker put in."""
+        vhost = self.vhost
+        stamps: dict[str, Any] = {}
+        timestamp_s: int | None = None
+        if vhost.stamps is not None:
+            stamps, timestamp_s = vhost.stamps.of_arrival(self.headers(), vhost.tally.now_ms)
+        for watch in self.watches:
+            stamps.update(watch.stamps())
+        if vhost.contents is None or not (stamps or timestamp_s is not None):
+            return message
+        try:
+            return vhost.contents.stamped(message, stamps, timestamp_s)
+        except UnreadableError as error:
+            raise PreconditionFailed(f"invalid message: {error}") from None
+
+    def watched(self, message: Message) -> Message:
+        """Return the message with what exchanges put in, as far as it can be said."""
+        stamps: dict[str, Any] = {}
+        for watch in self.watches:
+            stamps.update(watch.stamps())
+        contents = self.vhost.contents
+        if not stamps or contents is None:
+            return message
+        return contents.stamped(message, stamps, None)
+
+    def _refuse(self, number: Number | None) -> int:
+        if number is not None:
+            self.vhost.publishers.refuse(number)
+        return 1
+
+
+def refuses(queue: Queue, body_size: int) -> bool:
+    """Tell whether an overflow policy turns a message away."""
+    return queue.limited and queue.refuses(body_size) and queue.taker() is None
+
+
+def merged(passages: Sequence[Passage | None]) -> Passage | None:
+    """Return one passage for a message that takes several ways; None when it takes none."""
+    found = [passage for passage in passages if passage is not None]
+    if not found:
+        return None
+    watches = {watch: None for passage in found for watch in passage.watches}
+    return Passage(found[0].vhost, tuple(watches), found[0].headers)

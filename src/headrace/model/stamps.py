@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Message interceptors: what the broker writes into messages as they come and as they go.
+
+- on arrival, the header ``timestamp_in_ms`` and the property ``timestamp``;
+- on arrival, the header ``x-routed-by``: the name of this node;
+- on delivery, the header ``x-opt-rabbitmq-sent-time``, in milliseconds.
+
+What is there already on arrival is kept, or overwritten, as asked. All are off by default. Streams
+are not stamped when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+TIMESTAMP_IN_MS = "timestamp_in_ms"
+ROUTED_BY = "x-routed-by"
+SENT_TIME = "x-opt-rabbitmq-sent-time"
+
+OFF = "off"
+KEEP = "keep"
+OVERWRITE = "overwrite"
+WAYS = (OFF, KEEP, OVERWRITE)
+
+
+class Stamps(NamedTuple):
+    """What is stamped."""
+
+    node: str  # The name of this node.
+    timestamp: str = OFF  # One of ``WAYS``.
+    routed_by: str = OFF
+    sent_time: bool = False
+
+    def __bool__(self) -> bool:
+        return self.timestamp != OFF or self.routed_by != OFF or self.sent_time
+
+    def of_arrival(
+        self, headers: Mapping[str, Any], now_ms: int
+    ) -> tuple[dict[str, Any], int | None]:
+        """Return the headers that a message gets, and its timestamp (s) if it gets one."""
+        stamps: dict[str, Any] = {}
+        timestamp_s = None
+        if self.timestamp == OVERWRITE or (
+            self.timestamp == KEEP and TIMESTAMP_IN_MS not in headers
+        ):
+            stamps[TIMESTAMP_IN_MS] = now_ms
+            timestamp_s = now_ms // 1000
+        if self.routed_by == OVERWRITE or (self.routed_by == KEEP and ROUTED_BY not in headers):
+            stamps[ROUTED_BY] = self.node
+        return stamps, timestamp_s

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchange types of RabbitMQ's plugins, as pika's users declare them; and what survives a kill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+from pika import BasicProperties
+
+from headrace.testing.broker import ChildBroker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from serving import Remote, Served
+
+    Broker = Served | Remote
+
+
+def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
+    found = []
+    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        found.append(got[2])
+    return found
+
+
+def test_a_consistent_hash_keeps_keys_together(broker: Broker, name: str) -> None:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(name, "x-consistent-hash", auto_delete=True)
+        queues = [f"{name}-{number}" for number in range(3)]
+        for queue in queues:
+            channel.queue_declare(queue, exclusive=True)
+            channel.queue_bind(queue, name, "10")
+        channel.confirm_delivery()
+        for number in range(90):
+            channel.basic_publish(name, f"k{number % 30}", f"k{number % 30}".encode())
+        found = [bodies(channel, queue) for queue in queues]
+        assert sum(map(len, found)) == 90
+        assert not set(found[0]) & set(found[1]) | set(found[1]) & set(found[2])
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+            channel.queue_bind(queues[0], name, "0")
+        assert caught.value.reply_code == 406
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> ChildBroker:
+    return ChildBroker(tmp_path / "data")
+
+
+def test_history_numbers_and_ids_survive_a_kill(child: ChildBroker) -> None:
+    lasting = BasicProperties(delivery_mode=2)
+    with child:
+        connection = pika.BlockingConnection(pika.URLParameters(child.url))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        history = {"x-recent-history-length": 2}
+        channel.exchange_declare("history", "x-recent-history", durable=True, arguments=history)
+        ids = {"x-message-deduplication": True, "qpid.msg_sequence": 1}
+        channel.exchange_declare("once", "fanout", durable=True, arguments=ids)
+        channel.queue_declare("q", durable=True)
+        channel.queue_bind("q", "once")
+        for number in range(3):
+            channel.basic_publish("history", "", b"%d" % number, lasting)
+            channel.basic_publish(
+                "once",
+                "",
+                b"%d" % number,
+                BasicProperties(delivery_mode=2, headers={"x-deduplication-header": number}),
+            )
+        child.kill()
+        child.start()
+        connection = pika.BlockingConnection(pika.URLParameters(child.url))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("late", durable=True)
+        channel.queue_bind("late", "history")
+        assert bodies(channel, "late") == [b"1", b"2"]
+        for number in range(4):
+            channel.basic_publish(
+                "once",
+                "",
+                b"again %d" % number,
+                BasicProperties(delivery_mode=2, headers={"x-deduplication-header": number}),
+            )
+        numbers, found = [], []
+        while (got := channel.basic_get("q", auto_ack=True))[0] is not None:
+            numbers.append(got[1].headers["qpid.msg_sequence"])
+            found.append(got[2])
+        assert found == [b"0", b"1", b"2", b"again 3"]
+        assert numbers[:3] == [1, 2, 3]
+        assert numbers[3] > 3
+        connection.close()
