@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
+    from headrace.model.selector import Values
 
 REJECTED = "rejected"
 EXPIRED = "expired"
@@ -88,6 +89,9 @@ class Contents(Protocol):
         Raises:
             UnreadableError: it cannot be told.
         """
+
+    def values(self, message: Message) -> Values:
+        """Return what a selector sees of a message in memory."""
 
     def leased(self, message: Message) -> bytes:
         """Return the data of a leased message as its readers see it.

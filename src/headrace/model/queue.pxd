@@ -10,6 +10,9 @@ cdef long long RESIDENT_MIN
 cdef long long RESIDENT_OCTETS
 cdef unsigned long long RESERVATION
 cdef long long SHELLS_MIN
+cdef long long LOOKS_MAX
+cdef long long PAGED_LOOKS
+cdef long long LOOK_PAUSE_MS
 cdef long long EXPIRE_MAX
 cdef long long DEAD_LETTERS_MAX
 cdef int DEFAULT_HIGH_PRIORITY
@@ -21,6 +24,11 @@ cdef class Consumer:
     cdef public bint exclusive
     cdef public bint no_local
     cdef public bint selective
+    cdef public bint picky
+    cdef public bint auto_close
+    cdef public object selector
+    cdef public Cursor cursor
+    cdef public bint looking
     cdef public bint parked
     cdef public bint browses
     cdef public int priority
@@ -42,14 +50,17 @@ cdef class Consumer:
     ) except -1
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
+    cpdef looked(self)
     cpdef ended(self)
     cpdef failed(self, object error)
 
 @cython.final
 cdef class Cursor:
     cdef public Consumer consumer
+    cdef public bint browses
     cdef list seen
     cdef list ahead
+    cdef long long looks
 
 cdef class Queue:
     cdef public str name
@@ -98,6 +109,9 @@ cdef class Queue:
     cdef public list consumers
     cdef public list active
     cdef public list browsers
+    cdef list seekers
+    cdef list resting
+    cdef public int closing
     cdef public bint waking
     cdef Py_ssize_t turn
     cdef public int selective
@@ -156,10 +170,20 @@ cdef class Queue:
     cdef reserve_for(self, Consumer consumer, unsigned long long seq)
     @cython.locals(consumer=Consumer, message=Message)
     cpdef drain(self)
-    @cython.locals(consumer=Consumer, chosen=Consumer, message=Message, passed=list)
+    @cython.locals(consumer=Consumer, message=Message)
     cdef int drain_selective(self) except -1
     @cython.locals(other=Consumer, verdict=cython.int)
     cdef Consumer choose(self, Consumer consumer, Message message)
+    @cython.locals(cursor=Cursor, message=Message, paged=cython.bint, verdict=cython.int)
+    cdef Message seek(self, Consumer consumer)
+    cdef int judge(self, Consumer consumer, Message message) except -1
+    cdef bint selects(self, object selector, Message message) except -1
+    @cython.locals(level=cython.int)
+    cdef int pass_over(self, Cursor cursor, Message message) except -1
+    @cython.locals(consumer=Consumer)
+    cdef rest(self, Cursor cursor, bint complete)
+    @cython.locals(consumer=Consumer)
+    cdef end_closing(self)
     cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
     cpdef release(self, Message message)
@@ -170,20 +194,25 @@ cdef class Queue:
     cpdef unconvertible(self, Message message, Consumer consumer, str text)
     cdef dead_letter(self, Message message, str reason)
     cpdef leave(self, Message message)
-    @cython.locals(cursor=Cursor)
     cpdef add_browser(self, Consumer consumer)
+    cdef Cursor new_cursor(self, Consumer consumer)
+    cpdef make_picky(self, Consumer consumer)
+    @cython.locals(cursor=Cursor)
+    cpdef browse_from(self, Consumer consumer, unsigned long long position)
     @cython.locals(c=Cursor)
     cpdef remove_browser(self, Consumer consumer)
     cpdef wake(self)
     @cython.locals(cursor=Cursor)
     cdef look_back(self, tuple entry)
+    cdef foresee(self, Cursor cursor, tuple entry)
     @cython.locals(cursor=Cursor)
     cdef show_all(self)
-    @cython.locals(consumer=Consumer, message=Message)
+    @cython.locals(consumer=Consumer, message=Message, paged=cython.bint, verdict=cython.int)
     cdef show(self, Cursor cursor)
+    cpdef present(self, Consumer consumer, Message message)
     @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, found=Message, ring=Ring,
                    at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
-                   ready=cython.bint)
+                   ready=cython.bint, fresh=cython.bint)
     cdef Message following(self, Cursor cursor)
     @cython.locals(found=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,
                    octets=cython.longlong, at=Py_ssize_t, message=Message)

@@ -15,8 +15,12 @@ listed twice, which does no harm: whichever entry is met first counts, the other
 Looking. A browser is shown messages where they stand. Its cursor is the last seq that it was shown,
 for each level; the next one is found by bisection.
 
+Choosing. A consumer that passes messages over (a selector, no-local) has a cursor as well, and
+takes from the middle. It looks at each message once, and once more when that came back.
+
 Cost. Nothing in here looks at more than one message or one consumer with room at a time; consumers
-without room are parked outside the round until they report room again.
+without room are parked outside the round until they report room again. Who chooses looks at
+``LOOKS_MAX`` messages in a row, and goes on a moment later.
 """
 
 import logging
@@ -46,6 +50,9 @@ RESERVATION = 65536  # How far ahead of the deliveries the journal says "may hav
 EXPIRE_MAX = 16384  # Messages that expire in one go,
 DEAD_LETTERS_MAX = 256  # and those that become dead letters, which takes longer.
 SHELLS_MIN = 1024  # Below this many shells a ring is not swept.
+LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
+PAGED_LOOKS = 16  # of which one that has to be fetched from the disk counts for so many,
+LOOK_PAUSE_MS = 1  # and how long it is before it goes on.
 SAMPLES = 64  # Looks at each ring, for each part that a queue is to be cut into.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
 
@@ -63,7 +70,12 @@ class Consumer:
         self.no_ack = no_ack
         self.exclusive = False
         self.no_local = False
-        self.selective = False  # Ask ``accepts`` before each message: no-local or prefetch-size.
+        self.selective = False  # Ask ``accepts`` before each message: prefetch-size, or picky.
+        self.picky = False  # May pass messages over, so it has a cursor: no-local, a selector.
+        self.selector: Any = None  # The Selector of the messages that it takes.
+        self.auto_close = False  # It ends when there is nothing more for it.
+        self.cursor: Any = None  # How far it has looked, while it consumes and is picky.
+        self.looking = False  # It has not looked at all there is, and goes on in a moment.
         self.priority = 0
         self.family = 0  # The kind of content that its ``put`` wants: see model/message.py.
         self.publisher = 0  # The number of its connection, as in Message.publisher.
@@ -119,6 +131,9 @@ class Consumer:
     def cancelled(self) -> None:
         """The queue is gone, or will not serve this consumer any longer."""
 
+    def looked(self) -> None:
+        """This consumer, which was ``looking``, has looked at all there is."""
+
     def ended(self) -> None:
         """This consumer has all that it asked for; it is off its queue."""
         self.cancelled()
@@ -129,12 +144,14 @@ class Consumer:
 
 
 class Cursor:
-    """How far a browser has looked."""
+    """How far a browser, or a consumer that chooses, has looked."""
 
     def __init__(self, consumer: Consumer, levels: int) -> None:
         self.consumer = consumer
+        self.browses = consumer.browses  # What came back behind it is not shown again.
         self.seen = [0] * levels  # The last seq that it was shown, by level.
         self.ahead: Any = None  # Copies of entries of ``returned`` that it may still be shown.
+        self.looks = 0  # In a row.
 
 
 class Queue:
@@ -200,6 +217,9 @@ class Queue:
         self.consumers: Any = None
         self.active: Any = None
         self.browsers: Any = None  # Cursors.
+        self.seekers: Any = None  # Those of consumers.
+        self.resting: Any = None  # Consumers that have looked at all there is, during a drain.
+        self.closing = 0  # Consumers that end when there is nothing more for them.
         self.waking = False  # Served at the end of this turn.
         self.turn = 0
         self.ranked = False  # Some consumer has a priority other than 0.
@@ -596,39 +616,151 @@ class Queue:
 
     def drain_selective(self) -> None:
         """Hand out ready messages where some consumers do not take every message."""
-        passed: list[Message] = []
-        while self.ready_count:
+        consumer: Consumer | None
+        self.resting = None
+        while self.ready_count and self.active:
             consumer = self.pick()
             if consumer is None:
                 break
+            if consumer.cursor is not None:
+                message = self.seek(consumer)
+                if message is not None:
+                    self.ready_count -= 1
+                    self.ready_bytes -= message.body_size
+                    self.shells += 1
+                    self.hand(consumer, message)
+                continue
             message = self.take()
             if message is None:
                 break
-            chosen = self.choose(consumer, message)
-            if chosen is None:
-                passed.append(message)
+            consumer = self.choose(consumer, message)
+            if consumer is None:
+                self.put_back(message)
             else:
-                self.hand(chosen, message)
-        for message in passed:
-            self.put_back(message)
+                self.hand(consumer, message)
+        if self.resting is not None:
+            for consumer in self.resting:
+                if consumer.parked and consumer.cursor is not None and self.active is not None:
+                    self.enlist(consumer)
+            self.resting = None
+        if self.closing:
+            self.end_closing()
+        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+            self.sweep()
 
     def choose(self, consumer: Consumer, message: Message) -> Consumer | None:
         """Return the consumer whose turn it is, or another with room, that takes this message.
 
         A consumer that lacks room for this message is parked: it must not be overtaken by smaller
-        ones for ever.
+        ones for ever. Those that choose come for theirs by themselves.
         """
         other: Consumer
         for other in [consumer, *self.active]:
-            if other.parked:
+            if other.parked or other.cursor is not None:
+                continue
+            if not other.selective:
+                if other is consumer or other.can():
+                    return other
                 continue
             verdict = other.accepts(message)
             if verdict == 1 and (other is consumer or other.can()):
                 return other
+            if verdict == 0:
+                self.make_picky(other)
             if verdict == 2:
                 other.parked = True
                 self.active.remove(other)
         return None
+
+    def seek(self, consumer: Consumer) -> Message | None:
+        """Return the next message that a consumer with a cursor takes, in memory, where it stands.
+
+        Without one the consumer leaves the round: parked for want of room, or resting.
+        """
+        cursor = consumer.cursor
+        while True:
+            message = self.following(cursor)
+            if message is None or cursor.looks >= LOOKS_MAX:
+                self.rest(cursor, message is None)
+                consumer.parked = True
+                self.active.remove(consumer)
+                if self.resting is None:
+                    self.resting = []
+                self.resting.append(consumer)
+                return None
+            if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+                self.pass_over(cursor, message)  # It expires soon.
+                continue
+            paged = message.flags & C_PAGED
+            if paged and not self.bring(message):
+                self.ready_count -= 1
+                self.ready_bytes -= message.body_size
+                self.shells += 1
+                continue
+            cursor.looks += PAGED_LOOKS if paged else 1
+            verdict = self.judge(consumer, message)
+            if verdict == 1:
+                self.pass_over(cursor, message)
+                cursor.looks = 0
+                return message
+            if paged:
+                self.page_out(message)
+            if verdict == 2:
+                self.rest(cursor, True)
+                consumer.parked = True
+                self.active.remove(consumer)
+                return None
+            self.pass_over(cursor, message)
+
+    def rest(self, cursor: Cursor, complete: bool) -> None:
+        """A cursor has looked at all there is, if it is ``complete``; or enough for this turn."""
+        cursor.looks = 0
+        consumer = cursor.consumer
+        if not complete:
+            consumer.looking = True
+            if self.vhost is None:
+                self.wake()
+            else:
+                when_ms = self.tally.now_ms + LOOK_PAUSE_MS
+                self.vhost.agenda.put(("look", self), when_ms, self.go_on)
+        elif consumer.looking:
+            consumer.looking = False
+            consumer.looked()
+
+    def judge(self, consumer: Consumer, message: Message) -> int:
+        """Tell whether a message is one that a consumer wants: as :meth:`Consumer.accepts`."""
+        if consumer.no_local and consumer.publisher == message.publisher:
+            return 0
+        if consumer.selector is not None and not self.selects(consumer.selector, message):
+            return 0
+        return consumer.accepts(message)
+
+    def selects(self, selector: Any, message: Message) -> bool:
+        """Tell whether a selector is true of a message in memory."""
+        if self.vhost is None or self.vhost.contents is None:
+            return False
+        return bool(selector.matches(self.vhost.contents.values(message)))
+
+    def pass_over(self, cursor: Cursor, message: Message) -> None:
+        """A cursor has looked at the message that :meth:`following` gave it."""
+        level = self.level(message.priority)
+        if message.seq > cursor.seen[level]:
+            cursor.seen[level] = message.seq
+        if cursor.ahead and cursor.ahead[0][2] is message:
+            heappop(cursor.ahead)
+
+    def go_on(self, now_ms: int) -> int:
+        """Go on looking for what somebody wants."""
+        self.drain()
+        return 0
+
+    def end_closing(self) -> None:
+        """End the consumers that wanted what there is, and have it."""
+        consumer: Consumer
+        for consumer in list(self.consumers or ()):
+            if consumer.auto_close and self.following(consumer.cursor) is None:
+                self.remove_consumer(consumer)
+                consumer.ended()
 
     def settle(self, message: Message) -> None:
         """A consumer accepted the message: it is done with."""
@@ -681,7 +813,7 @@ class Queue:
         heappush(self.returned, entry)
         self.ready_count += 1
         self.ready_bytes += message.body_size
-        if self.browsers is not None:
+        if self.browsers is not None or self.seekers is not None:
             self.look_back(entry)
 
     def discard(self, message: Message) -> None:
@@ -738,17 +870,46 @@ class Queue:
 
     def add_browser(self, consumer: Consumer) -> None:
         """Show a consumer all that is ready and all that comes; the caller drains the queue."""
-        cursor = Cursor(consumer, self.max_priority + 1 if self.max_priority else 2)
-        if self.returned is not None:
-            cursor.ahead = list(self.returned)
+        if consumer.no_local or consumer.selector is not None:
+            consumer.picky = True
         if self.browsers is None:
             self.browsers = []
-        self.browsers.append(cursor)
+        self.browsers.append(self.new_cursor(consumer))
         if consumer.exclusive:
             self.exclusive_consumer = consumer
 
+    def new_cursor(self, consumer: Consumer) -> Cursor:
+        """Return a cursor before all that is ready."""
+        cursor = Cursor(consumer, self.max_priority + 1 if self.max_priority else 2)
+        if self.returned is not None:
+            cursor.ahead = list(self.returned)
+        return cursor
+
+    def make_picky(self, consumer: Consumer) -> None:
+        """Let a consumer choose from now on; it looks at all that is ready."""
+        consumer.picky = True
+        if consumer.cursor is not None or self.is_stream or consumer.browses:
+            return
+        if self.consumers is None or consumer not in self.consumers:
+            return
+        if not consumer.selective:
+            consumer.selective = True
+            self.selective += 1
+        consumer.cursor = self.new_cursor(consumer)
+        if self.seekers is None:
+            self.seekers = []
+        self.seekers.append(consumer.cursor)
+
+    def browse_from(self, consumer: Consumer, position: int) -> None:
+        """Show a browser nothing before a position."""
+        cursor: Cursor
+        for cursor in self.browsers:
+            if cursor.consumer is consumer and position > 0:
+                cursor.seen = [position - 1] * len(cursor.seen)
+
     def remove_browser(self, consumer: Consumer) -> None:
         """Show a consumer nothing more."""
+        consumer.parked = False
         if self.vhost is not None and consumer.browses:
             self.vhost.consumer_removed(consumer)
         if self.browsers is not None:
@@ -766,12 +927,26 @@ class Queue:
     def look_back(self, entry: tuple[int, int, Message]) -> None:
         """A message returned to its place: let those browsers know that are still before it."""
         cursor: Cursor
-        for cursor in self.browsers:
-            if entry[1] > cursor.seen[-entry[0]]:
-                if cursor.ahead is None:
-                    cursor.ahead = []
-                heappush(cursor.ahead, entry)
-        self.wake()
+        if self.seekers is not None:
+            for cursor in self.seekers:
+                self.foresee(cursor, entry)
+        if self.browsers is not None:
+            for cursor in self.browsers:
+                if entry[1] > cursor.seen[-entry[0]]:
+                    self.foresee(cursor, entry)
+            self.wake()
+
+    def foresee(self, cursor: Cursor, entry: tuple[int, int, Message]) -> None:
+        """A cursor is to look at a message that returned to its place."""
+        if cursor.ahead is None:
+            cursor.ahead = []
+        elif len(cursor.ahead) > 2 * self.ready_count + SHELLS_MIN:
+            kept = {
+                e[1]: e for e in cursor.ahead if not e[2].flags & C_GONE and e[2].consumer is None
+            }
+            cursor.ahead = list(kept.values())
+            heapify(cursor.ahead)
+        heappush(cursor.ahead, entry)
 
     def show_all(self) -> None:
         """Show every browser with room what it has not seen."""
@@ -783,22 +958,50 @@ class Queue:
     def show(self, cursor: Cursor) -> None:
         """Show one browser what it has not seen, while it has room."""
         consumer = cursor.consumer
-        while not self.deleted and consumer.can():
+        while not self.deleted:
+            if not consumer.can():
+                consumer.parked = True
+                return
             message = self.following(cursor)
             if message is None:
+                self.rest(cursor, True)
+                if consumer.auto_close:
+                    self.remove_browser(consumer)
+                    consumer.ended()
                 return
-            if message.flags & C_PAGED and not self.bring(message):
+            paged = message.flags & C_PAGED
+            if paged and not self.bring(message):
                 self.ready_count -= 1
                 self.ready_bytes -= message.body_size
                 self.shells += 1
                 continue
-            if consumer.selective and consumer.accepts(message) == 2:
-                return  # There will be room for it.
-            cursor.seen[self.level(message.priority)] = message.seq
+            verdict = 1
+            if consumer.selective or consumer.picky:
+                verdict = self.judge(consumer, message)
+                if verdict == 2:
+                    self.rest(cursor, True)
+                    return  # There will be room for it.
+            self.pass_over(cursor, message)
+            if verdict == 0:
+                if paged:
+                    self.page_out(message)
+                cursor.looks += PAGED_LOOKS if paged else 1
+                if cursor.looks >= LOOKS_MAX:
+                    self.rest(cursor, False)
+                    return
+                continue
+            cursor.looks = 0
             self.delivered += 1
-            consumer.deliver(message)
+            if consumer.queue is self:
+                consumer.deliver(message)
+            else:
+                consumer.queue.present(consumer, message)
             if self.tally.memory_used > self.tally.memory_max:
                 self.page_out(message)
+
+    def present(self, consumer: Consumer, message: Message) -> None:
+        """Show a message of another queue to a consumer of this one."""
+        consumer.deliver(message)
 
     def following(self, cursor: Cursor) -> Message | None:
         """Return the next ready message that a browser has not seen."""
@@ -825,7 +1028,8 @@ class Queue:
                 if -back < level:
                     break
                 ready = not message.flags & C_GONE and message.consumer is None
-                if -back == level and seq > cursor.seen[level] and ready:
+                fresh = not cursor.browses or seq > cursor.seen[level]
+                if -back == level and fresh and ready:
                     if found is None or seq < found.seq:
                         found = message
                     break
@@ -1049,6 +1253,11 @@ class Queue:
             self.exclusive_consumer = consumer
         if consumer.selective:
             self.selective += 1
+        if consumer.picky or consumer.no_local or consumer.selector is not None:
+            self.make_picky(consumer)
+        if consumer.auto_close and not self.is_stream:
+            self.make_picky(consumer)
+            self.closing += 1
         if consumer.priority:
             self.ranked = True
         if self.single and self.chosen is None:
@@ -1073,10 +1282,11 @@ class Queue:
 
     def unpark(self, consumer: Consumer) -> None:
         """A consumer has room again: put it back in the round and hand out what waits."""
-        if consumer.parked:
-            self.enlist(consumer)
-        elif consumer.browses:
+        if consumer.browses:
+            consumer.parked = False
             self.wake()
+        elif consumer.parked:
+            self.enlist(consumer)
         if self.ready_count or self.waiters is not None:
             self.drain()
 
@@ -1093,6 +1303,11 @@ class Queue:
         if not consumer.parked:
             self.active.remove(consumer)
         consumer.parked = False  # Room that it gains by settling no longer matters.
+        if consumer.cursor is not None:
+            self.seekers = [c for c in self.seekers if c.consumer is not consumer] or None
+            consumer.cursor = None
+            if consumer.auto_close:
+                self.closing -= 1
         if consumer is self.exclusive_consumer:
             self.exclusive_consumer = None
         if consumer.selective:
@@ -1213,9 +1428,11 @@ class Queue:
         self.active = None
         self.exclusive_consumer = None
         self.chosen = None
+        self.seekers = None
         self.release_waiters()
         for consumer in consumers:
             consumer.parked = False
+            consumer.cursor = None
             if self.vhost is not None:
                 self.vhost.consumer_removed(consumer)
             consumer.cancelled()

@@ -7,6 +7,7 @@ from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
 cdef Py_ssize_t READ_OCTETS_MAX
 cdef Py_ssize_t SCAN_OCTETS_MAX
+cdef Py_ssize_t SELECT_WEIGHT
 cdef long long SCAN_PAUSE_MS
 cdef unsigned long long MARK_STEP
 

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 TRIM_MIN_MS = 1000  # Between two looks for what is too old.
 READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
 SCAN_OCTETS_MAX = 1 << 20  # What is looked at for one reader in one turn without finding a match.
+SELECT_WEIGHT = 1 << 19  # What each read counts for when a selector looks at it.
 SCAN_PAUSE_MS = 1  # Before it goes on.
 NO_BLOCKS = Blocks()  # Nobody puts anything into it.
 MARK_STEP = 1024  # Offsets between two that a log in memory knows the place of.
@@ -314,17 +315,23 @@ class Stream(Queue):
                 f"consumer prefetch count is not set for stream '{self.name}' in vhost "
                 f"'{self.vhost.name}'"
             )
-        asked = consumer.arguments.get("x-stream-offset", "next")
+        arguments = consumer.arguments
+        browses = bool(arguments.get("x-browse"))
+        looks = browses or bool(arguments.get("x-filter-no-consume"))
+        asked = arguments.get("x-stream-offset", "first" if looks else "next")
         offset = self.resolve(asked)
-        first = self.log.first_offset
-        reading = read_arguments(
-            consumer.arguments, f"queue '{self.name}' in vhost '{self.vhost.name}'"
-        )
+        log = self.log
+        first = log.first_offset
+        reading = read_arguments(arguments, f"queue '{self.name}' in vhost '{self.vhost.name}'")
         if offset < first:
             if reading.strict:
                 raise self.gone(offset)
             offset = first
         self.cursors[consumer] = offset
+        reading.selector = consumer.selector
+        if browses or consumer.auto_close:
+            end = log.committed_offset
+            reading.last = end if reading.last < 0 else min(reading.last, end)
         if not reading.is_plain:
             reading.next = offset
             self.readings[consumer] = reading
@@ -371,7 +378,10 @@ class Stream(Queue):
         if active is not None:
             for consumer in list(active):
                 if consumer in self.readings:
+                    looking = consumer.looking
                     self.serve_reading(consumer)
+                    if looking and not consumer.looking:
+                        consumer.looked()
                 elif consumer in self.cursors:
                     self.serve(consumer)
         if self.log.committed_offset < self.log.next_offset and self.consumers is not None:
@@ -428,6 +438,7 @@ class Stream(Queue):
         reading: Reading = self.readings[consumer]
         log = self.log
         looked = 0
+        consumer.looking = False
         while True:
             batch = self.fetched.get(consumer)
             if not batch and 0 <= reading.last <= reading.next:
@@ -440,6 +451,7 @@ class Stream(Queue):
                 return
             if not batch:
                 if looked >= SCAN_OCTETS_MAX:
+                    consumer.looking = True
                     self.vhost.agenda.put(
                         ("scan", self), self.tally.now_ms + SCAN_PAUSE_MS, self.go_on
                     )
@@ -462,7 +474,7 @@ class Stream(Queue):
                     reading.next = self.blocks.skip(reading.next, end, reading.wanted)
                     if reading.next >= end:
                         continue
-                elif consumer.pours():
+                elif reading.selector is None and consumer.pours():
                     if 0 <= reading.last < end:
                         end = reading.last
                     following = log.pour(reading.next, end, consumer)
@@ -474,7 +486,7 @@ class Stream(Queue):
                 entries = log.read(reading.next, READ_OCTETS_MAX)
                 if not entries:
                     return
-                looked += READ_OCTETS_MAX
+                looked += READ_OCTETS_MAX if reading.selector is None else SELECT_WEIGHT
                 batch = reading.sift(entries, self.vhost.contents, self.blocks)
                 if not batch:
                     continue
@@ -482,11 +494,6 @@ class Stream(Queue):
                 self.fetched[consumer] = batch
                 looked = 0
             self.hand_out(consumer, batch)
-
-    def go_on(self, now_ms: int) -> int:
-        """Look on for what some reader's filter matches."""
-        self.drain()
-        return 0
 
     def requeue(self, message: Message) -> None:
         """A message given back stays where it is in the log; only the credit returns."""

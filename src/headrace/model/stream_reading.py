@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import PreconditionFailed
+from headrace.model.message import new_message
 
 if TYPE_CHECKING:
     from headrace.model.deadletter import Contents
+    from headrace.model.selector import Selector
 
     Entry = tuple[int, bytes, int, int, int]  # As StreamLog.read gives them.
 
@@ -38,13 +40,15 @@ class Reading:
         if values is not None:  # a None among the values wants records without one.
             self.wanted = values | {None} if unfiltered else values
         self.strict = strict  # Fail when retention dropped what was not read yet.
+        self.selector: Selector | None = None  # Of the records that it wants, of those values.
         self.block_next = -1  # Up to here a block was looked at from its start on; -1 is none.
         self.block_values: set[str | None] = set()
 
     @property
     def is_plain(self) -> bool:
         """Whether any reader without arguments wants the same."""
-        return self.last < 0 and self.wanted is None and not self.strict
+        anything = self.wanted is None and self.selector is None
+        return anything and self.last < 0 and not self.strict
 
     def sift(self, entries: list[Entry], contents: Contents, blocks: Blocks) -> list[Entry]:
         """Return the records that are wanted, and note what the others were."""
@@ -55,7 +59,7 @@ class Reading:
             self.next = entries[-1][0] + 1
         wanted = self.wanted
         if wanted is None:
-            return entries
+            return self.selected(entries, contents)
         value_of = contents.filter_value
         found = []
         for entry in entries:
@@ -63,6 +67,19 @@ class Reading:
             if value in wanted:
                 found.append(entry)
             self._note(entry[0], value, blocks)
+        return self.selected(found, contents)
+
+    def selected(self, entries: list[Entry], contents: Contents) -> list[Entry]:
+        """Return those records of which the selector is true."""
+        selector = self.selector
+        if selector is None:
+            return entries
+        found = []
+        for entry in entries:
+            message = new_message(entry[1], entry[2], entry[3])
+            message.seq = entry[0]
+            if selector.matches(contents.values(message)):
+                found.append(entry)
         return found
 
     def _note(self, offset: int, value: str | None, blocks: Blocks) -> None:

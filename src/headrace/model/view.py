@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looking at a queue as if it were a stream: what is ready, by position, without taking it.
 
+Who asks for ``x-browse`` is shown a range; who asks for ``x-filter-no-consume``, as clients of Qpid
+do, is shown what is there in the queue's order, and what comes.
+
 A message's position is its place in the queue's virtual host, which never changes and is never used
 again. A reader of a view asks for a range of positions and is shown what is ready there, each
 message once, in order of position, whatever its priority. Then the broker ends the reader. Any
 number of readers look at any ranges; nothing is marked, held or moved. A message that somebody
-takes before its turn is not shown, and one that comes back behind a reader is not either.
+takes before its turn is not shown, and one that comes back behind a reader is not either. A reader
+with a selector is shown those of which that is true.
 """
 
 from typing import Any
@@ -16,7 +20,7 @@ if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import REDELIVERED as C_REDELIVERED
-    from headrace.model.message import Message
+    from headrace.model.message import Message, new_message
     from headrace.model.queue import Consumer, Queue
     from headrace.model.stream import Stream, StreamLog
 
@@ -25,6 +29,8 @@ from headrace.model.errors import PreconditionFailed
 
 ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
 READ_OCTETS = 262144  # What is prepared for a reader at a time.
+SELECT_OCTETS = 1 << 20  # What a selector looks at in one turn without finding a match.
+SELECT_READ = 65536  # And at a time.
 
 Entry = tuple[int, bytes, int, int, int]
 
@@ -54,6 +60,10 @@ class View(Stream):
         Raises:
             PreconditionFailed: these are no positions, or no prefetch is set.
         """
+        if not consumer.arguments.get(ARGUMENT):
+            consumer.browses = True  # What is there and what comes; see :meth:`present`.
+            self.cursors[consumer] = self.position(consumer, "x-stream-offset", 0)
+            return
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for browsing queue '{self.name}' in vhost "
@@ -61,16 +71,19 @@ class View(Stream):
             )
         first = self.position(consumer, "x-stream-offset", 0)
         end = self.tally.next_seq
+        consumer.browses = False
         last = self.position(consumer, "x-stream-last", end)
         self.cursors[consumer] = first
         self.ends[consumer] = min(end, last)
         self.ahead[consumer] = self.source.returned_within(first, last)
 
     def position(self, consumer: Consumer, argument: str, default: int) -> int:
-        """Return what an argument says; "first" is the beginning."""
+        """Return what an argument says; "first" is the beginning, "next" what comes from now on."""
         value = consumer.arguments.get(argument, default)
         if value == "first":
             return 0
+        if value == "next":
+            return self.tally.next_seq
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise PreconditionFailed(
                 f"invalid arg '{argument}' for queue '{self.name}' in vhost "
@@ -78,9 +91,31 @@ class View(Stream):
             )
         return value
 
+    def add_consumer(self, consumer: Consumer) -> None:
+        if not consumer.browses:
+            Stream.add_consumer(self, consumer)
+            return
+        self.source.add_browser(consumer)
+        self.source.browse_from(consumer, self.cursors[consumer])
+        self.source.wake()
+
+    def present(self, consumer: Consumer, message: Message) -> None:
+        """Show a message of the queue to a consumer that browses it."""
+        entry = self.entry(message)
+        if entry is not None:
+            self.hand_out(consumer, [entry])
+
+    def unpark(self, consumer: Consumer) -> None:
+        if consumer.browses:
+            self.source.unpark(consumer)
+        else:
+            Stream.unpark(self, consumer)
+
     def drain(self) -> None:
         """Show every reader that has room what is next for it."""
         self.waking = False
+        if self.source.browsers is not None:
+            self.source.wake()
         if self.active is not None:
             for consumer in list(self.active):
                 if consumer in self.ends:
@@ -91,7 +126,13 @@ class View(Stream):
         while True:
             batch = self.fetched.get(consumer)
             if not batch:
+                looking = consumer.looking
                 batch = self.prepare(consumer)
+                if consumer.looking:
+                    self.vhost.agenda.put(("look", self), self.tally.now_ms + 1, self.go_on)
+                    return
+                if looking:
+                    consumer.looked()
                 if not batch:
                     self.remove_consumer(consumer)
                     consumer.ended()
@@ -105,21 +146,43 @@ class View(Stream):
             self.hand_out(consumer, batch)
 
     def prepare(self, consumer: Consumer) -> list[Entry]:
-        """Return what is next for a reader, as records of a stream."""
+        """Return what is next for a reader, as records of a stream.
+
+        Without any it is ``looking``, or has seen all.
+        """
         source = self.source
         last = self.ends[consumer]
         found: list[Entry] = []
+        octets = READ_OCTETS if consumer.selector is None else SELECT_READ
+        left = SELECT_OCTETS
+        consumer.looking = False
         while not found:
+            if left <= 0:
+                consumer.looking = True
+                break
+            if consumer.selector is not None:
+                left -= octets
             first = self.cursors[consumer]
-            messages = source.peek(first, last, READ_OCTETS, self.ahead[consumer])
+            messages = source.peek(first, last, octets, self.ahead[consumer])
             if not messages:
                 break
             for message in messages:
                 self.cursors[consumer] = message.seq + 1
                 entry = self.entry(message)
-                if entry is not None:
+                if entry is not None and self.wants(consumer, message, entry):
                     found.append(entry)
         return found
+
+    def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
+        """Tell whether a reader's selector, if it has one, is true of a message."""
+        if consumer.selector is None:
+            return True
+        seen = new_message(entry[1], entry[2], entry[3])
+        seen.seq = message.seq
+        seen.flags = message.flags & C_REDELIVERED
+        seen.deadline_ms = message.deadline_ms
+        seen.deliveries = message.deliveries
+        return bool(consumer.selector.matches(self.vhost.contents.values(seen)))
 
     def entry(self, message: Message) -> Entry | None:
         """Return a message as the record of a stream; None when it cannot be shown."""
@@ -148,21 +211,17 @@ class View(Stream):
         return (message.seq, data, message.address_len, message.body_size, arrived_ms)
 
     def remove_consumer(self, consumer: Consumer) -> None:
+        if consumer.browses:
+            self.source.remove_browser(consumer)
         Stream.remove_consumer(self, consumer)
         self.ends.pop(consumer, None)
         self.ahead.pop(consumer, None)
 
 
-def view_of(queue: Queue) -> View:
-    """Return the view of a queue.
-
-    Raises:
-        PreconditionFailed: it is a stream, which is read as it is.
-    """
+def view_of(queue: Queue) -> Queue:
+    """Return the view of a queue; a stream is its own, for nobody takes from it."""
     if queue.is_stream:
-        raise PreconditionFailed(
-            f"queue '{queue.name}' is a stream, which is read without browsing"
-        )
+        return queue
     if queue.view is None:
         queue.view = View(queue)
     view: View = queue.view

@@ -14,6 +14,7 @@ from headrace.gateway.conversion.neutral_values import (
     entries_of_table,
     table_of_entries,
 )
+from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.conversion.stamping import stamped, traced
 from headrace.model.deadletter import Content, UnreadableError
 from headrace.model.message import (
@@ -42,6 +43,7 @@ class Contents:
     def __init__(self) -> None:
         self._basic = BasicContents()
         self._transfer = TransferContents()
+        self._looked: Selected | None = None
 
     def read(self, message: Message) -> Content:
         """Return what a message says of itself.
@@ -106,6 +108,16 @@ class Contents:
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the filter value that a message of class basic was published with."""
         return self._basic.filter_value(data, address_len)
+
+    def values(self, message: Message) -> Selected:
+        """Return what a selector sees of a message in memory; see :mod:`.selected`.
+
+        Several who look at one message, one after the other, have it read once.
+        """
+        looked = self._looked
+        if looked is None or looked.message is not message:
+            looked = self._looked = Selected(message, told)
+        return looked
 
     def leased(self, message: Message) -> bytes:
         """Return the data of a leased message as its readers see it: as streams keep it.

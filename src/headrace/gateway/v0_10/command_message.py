@@ -15,6 +15,7 @@ from headrace.gateway.outcome import (
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.gateway.v0_10.subscription import Subscription, serial_distance
 from headrace.model.errors import ModelError
+from headrace.model.selecting import Choice
 from headrace.model.view import ARGUMENT as BROWSE
 from headrace.model.view import view_of
 from headrace.protocol.codec_0_10 import (
@@ -93,27 +94,34 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
             ExecutionCode.INVALID_ARGUMENT, "x-priority is an integer", command, "arguments"
         )
     try:
+        choice = Choice(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
+        if choice.browses and not arguments.get(BROWSE):
+            acquire_mode = 1
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
             timeout_ms = timeout_of(
                 session.vhost, queue, arguments, session.context.context.ack_timeout_ms
             )
-        if arguments.get(BROWSE):
-            queue = view_of(queue)
     except ModelError as error:
-        raise translate(error, command, "queue") from None
+        raise translate(error, command, "arguments") from None
+    if arguments.get(BROWSE):
+        queue = view_of(queue)
     subscription = Subscription(session, queue, destination, accept_mode, acquire_mode)
     subscription.number = session.command_id
     subscription.publisher = session.number
     subscription.exclusive = command.exclusive
     subscription.priority = max(-(2**31), min(2**31 - 1, priority))
     subscription.arguments = arguments
+    choice.give(subscription)
     if queue.is_stream:
         subscription.browses = False  # Streams are read without taking from them in any case.
         queue.check_consumer(subscription)
     session.subscriptions[destination] = subscription
     queue.used_ms = session.tally.now_ms
     queue.add_consumer(subscription)
+    first = arguments.get("x-stream-offset", 0)
+    if subscription.browses and isinstance(first, int) and first > 0:
+        queue.browse_from(subscription, first)
     if timeout_ms:
         watch_accepts(session, subscription, timeout_ms)
 

@@ -660,10 +660,13 @@ class Session(Holder):
 
     def go_on_flushing(self, subscription: Subscription) -> None:
         """Complete a message.flush when all there is was sent, or the credit is spent."""
+        subscription.queue.drain()
+        if subscription.flushing >= 0 and not subscription.looking:
+            self.flushed(subscription)
+
+    def flushed(self, subscription: Subscription) -> None:
+        """All there is was offered to a subscription."""
         queue = subscription.queue
-        queue.drain()
-        if subscription.flushing < 0:
-            return
         if subscription.credit_messages and subscription.credit_octets and not queue.deleted:
             connection = self.connection
             if connection is None or connection.pending() > connection.output_max:

@@ -73,6 +73,7 @@ cdef class Subscription(Consumer):
     ) except -1
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
+    cpdef looked(self)
     cpdef ended(self)
     cpdef failed(self, object error)
 

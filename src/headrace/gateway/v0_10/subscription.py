@@ -158,6 +158,7 @@ class Subscription(Consumer):
 
     def select(self, selective: bool) -> None:
         """Have the queue ask before each message whether it fits."""
+        selective = selective or self.picky
         if selective != self.selective:
             self.selective = selective
             queue = self.queue
@@ -270,6 +271,10 @@ class Subscription(Consumer):
 
     def cancelled(self) -> None:
         self.session.subscription_cancelled(self)
+
+    def looked(self) -> None:
+        if self.flushing >= 0:
+            self.session.flushed(self)
 
     def ended(self) -> None:
         self.session.subscription_ended(self)
@@ -499,6 +504,9 @@ class Holder(ProtocolSession):
 
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue ended a subscription's part."""
+
+    def flushed(self, subscription: Subscription) -> None:
+        """All there is was offered to a subscription."""
 
     def subscription_ended(self, subscription: Subscription) -> None:
         """A subscription has all that it asked for."""

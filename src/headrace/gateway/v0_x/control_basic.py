@@ -13,6 +13,7 @@ from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.lanes import home_of
 from headrace.model.message import KIND_MASK, Message
 from headrace.model.queue import Consumer
+from headrace.model.selecting import Choice
 from headrace.model.view import ARGUMENT as BROWSE
 from headrace.model.view import view_of
 from headrace.protocol.codec_0_x import (
@@ -132,15 +133,18 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
         timeout_ms = timeout_of(
             connection.vhost, queue, arguments, connection.context.ack_timeout_ms
         )
-    if arguments.get(BROWSE):
+    choice = Choice(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
+    if arguments.get(BROWSE) or choice.browses:
         queue = view_of(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
-    consumer.selective = method.no_local or channel.prefetch_size > 0 or bool(channel.refused)
+    consumer.picky = bool(channel.refused)
+    consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.picky
     consumer.priority = max(-(2**31), min(2**31 - 1, priority))
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
+    choice.give(consumer)
     if queue.is_stream:
         if connection.context.specification_qos or connection.early:  # No consumer has its own.
             consumer.prefetch = channel.prefetch or connection.prefetch
@@ -297,9 +301,7 @@ def refuse(channel: Channel, tag: int) -> None:
         channel.refused = set()
     channel.refused.add(message.seq)
     for consumer in (channel.consumers or {}).values():
-        if not consumer.selective:
-            consumer.selective = True
-            consumer.queue.selective += 1
+        consumer.queue.make_picky(consumer)
 
 
 def nack(connection: Any, channel: Channel, method: BasicNack) -> None:

@@ -22,6 +22,9 @@ from headrace.gateway.v0_x.control_basic import (
 )
 from headrace.gateway.v0_x.message_0_9 import MessageConsumer, MessageSide, deliver, side_of
 from headrace.model.errors import AccessRefused
+from headrace.model.selecting import Choice
+from headrace.model.view import ARGUMENT as BROWSE
+from headrace.model.view import view_of
 from headrace.protocol.codec_0_x import (
     MessageAppend,
     MessageCancel,
@@ -118,12 +121,19 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
     check_exclusive(queue, asked=method.exclusive)
     refuse_stream(queue, method)
+    choice = Choice(method.filter, f"queue '{queue.name}' in vhost '{connection.vhost.name}'")
+    if method.filter.get(BROWSE) or choice.browses:
+        queue = view_of(queue)
     consumer = MessageConsumer(side, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
     consumer.selective = method.no_local or channel.prefetch_size > 0
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = method.filter
+    choice.give(consumer)
+    if queue.is_stream:
+        consumer.prefetch = channel.prefetch or connection.prefetch
+        queue.check_consumer(consumer)
     consumers[tag] = consumer
     side.answer(MessageOk())
     queue.used_ms = connection.tally.now_ms
@@ -196,7 +206,7 @@ def qos(connection: Any, channel: Channel, method: MessageQos) -> None:
     else:
         channel.prefetch = method.prefetch_count
     for consumer in (channel.consumers or {}).values():
-        set_selective(consumer, consumer.no_local or channel.prefetch_size > 0)
+        set_selective(consumer, consumer.picky or channel.prefetch_size > 0)
     connection.refresh_all()
     side_of(connection, channel).answer(MessageOk())
 

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What selectors see of a message: its headers by name, and its properties by the names of JMS.
+
+The properties are also there under ``amqp.`` and their names in AMQP, with ``_`` or ``-``. All is
+the same whatever version the message was published in, and only what is asked for is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.neutral import text_of_octets, text_of_reply_to
+from headrace.gateway.conversion.neutral_transfer import read_transfer
+from headrace.gateway.conversion.neutral_values import CannotConvert, Entry, text_of_uuid
+from headrace.model.message import KIND_MASK, KIND_TRANSFER, REDELIVERED, Message
+from headrace.protocol.codec_0_x import decode_content_header
+from headrace.protocol.errors import AmqpError
+from headrace.spec.tables import V0_9
+from headrace.wire.errors import MalformedError
+from headrace.wire.memory import get32
+from headrace.wire.properties import HEADERS, property_range
+from headrace.wire.table import decode_table
+
+PERSISTENT_MODE = 2
+DEFAULT_PRIORITY = 4  # Of JMS: what a message has that says nothing.
+
+Told = Callable[[list[Entry]], dict[str, Any]]
+
+
+class Selected:
+    """One message, as a selector asks for it."""
+
+    __slots__ = ("_headers", "_message", "_properties", "_told")
+
+    def __init__(self, message: Message, told: Told) -> None:
+        """``told`` makes Python values of the headers of a 0-10 message."""
+        self._message = message
+        self._told = told
+        self._headers: Mapping[str, Any] | None = None
+        self._properties: Any = None
+
+    def get(self, name: str, /) -> Any:
+        """Return a property or a header; None when there is none, or the message is unreadable."""
+        read = NAMES.get(name)
+        if read is None and name.startswith("amqp."):
+            read = NAMES.get(name.replace("-", "_"))
+        return self.header(name) if read is None else read(self)
+
+    def header(self, name: str) -> Any:
+        """Return a header."""
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = self._read_headers()
+        return headers.get(name)
+
+    def _read_headers(self) -> Mapping[str, Any]:
+        message = self._message
+        kind = message.flags & KIND_MASK
+        if kind:
+            return self.properties.headers or {}
+        try:
+            payload = header_of(message)
+            start, end = property_range(payload, HEADERS)
+            return decode_table(payload, start)[0] if start < end else {}
+        except MalformedError:
+            return {}
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+        return self._message
+
+    @property
+    def properties(self) -> Any:
+        """The properties, with the names that they have in 0-9-1."""
+        if self._properties is None:
+            message = self._message
+            try:
+                if message.flags & KIND_MASK == KIND_TRANSFER:
+                    self._properties = self._read_transfer()
+                else:
+                    self._properties = decode_content_header(V0_9, header_of(message))[2]
+            except (AmqpError, CannotConvert, MalformedError):
+                self._properties = NOTHING
+        return self._properties
+
+    def property(self, name: str) -> Any:
+        """Return a property by its name in 0-9-1."""
+        return getattr(self.properties, name, None)
+
+    def _read_transfer(self) -> Any:
+        data = self._message.data
+        assert data is not None, "the message is paged out"
+        at = self._message.address_len + 2
+        p = read_transfer(data[at + 4 : at + 4 + get32(data, at)])
+        reply_to = p.reply_text
+        if reply_to is None and p.reply_key is not None:
+            reply_to = text_of_reply_to(p.reply_exchange, p.reply_key)
+        message_id = p.message_id_text
+        if message_id is None and p.message_uuid is not None:
+            message_id = text_of_uuid(p.message_uuid)
+        return SimpleNamespace(
+            headers=self._told(p.headers or []),
+            content_type=text(p.content_type),
+            content_encoding=text(p.content_encoding),
+            delivery_mode=p.delivery_mode,
+            priority=p.priority,
+            correlation_id=text(p.correlation_id_text or octets(p.correlation_id)),
+            reply_to=text(reply_to),
+            expiration=None if p.ttl_ms is None else str(p.ttl_ms),
+            message_id=text(message_id),
+            message_uuid=p.message_uuid,
+            timestamp=p.timestamp_s,
+            type=text(p.type),
+            user_id=text(p.user_id),
+            app_id=text(p.app_id_text or octets(p.app_id)),
+            cluster_id=text(p.cluster_id),
+        )
+
+
+NOTHING = SimpleNamespace(headers={})
+
+
+def text(raw: bytes | None) -> str | None:
+    """Return octets as a string."""
+    return None if raw is None else raw.decode("utf-8", "replace")
+
+
+def octets(raw: bytes | None) -> bytes | None:
+    """Return octets as other versions say them."""
+    return None if raw is None else text_of_octets(raw)
+
+
+def _property(name: str) -> Callable[[Selected], Any]:
+    return lambda selected: selected.property(name)
+
+
+def _message_id(selected: Selected) -> Any:
+    value = selected.property("message_id")
+    if value is not None and selected.property("message_uuid") is not None:
+        return f"ID:{value}"
+    return value
+
+
+def _priority(selected: Selected) -> Any:
+    value = selected.property("priority")
+    return DEFAULT_PRIORITY if value is None else value
+
+
+def _timestamp(selected: Selected) -> Any:
+    value = selected.property("timestamp")
+    return value * 1000 if isinstance(value, int) else value
+
+
+def _durable(selected: Selected) -> bool:
+    return bool(selected.property("delivery_mode") == PERSISTENT_MODE)
+
+
+def _delivery_mode(selected: Selected) -> str:
+    return "PERSISTENT" if _durable(selected) else "NON_PERSISTENT"
+
+
+def _redelivered(selected: Selected) -> bool:
+    return bool(selected.message.flags & REDELIVERED)
+
+
+def _exchange(selected: Selected) -> str:
+    return address_of(selected.message)[0]
+
+
+def _routing_key(selected: Selected) -> str:
+    return address_of(selected.message)[1]
+
+
+def _subject(selected: Selected) -> Any:
+    value = selected.header("qpid.subject")
+    return _routing_key(selected) if value is None else value
+
+
+def _to(selected: Selected) -> str:
+    exchange, routing_key = address_of(selected.message)
+    return exchange or routing_key
+
+
+#: What is no header: the names of JMS, and those of AMQP.
+NAMES: dict[str, Callable[[Selected], Any]] = {
+    "JMSMessageID": _message_id,
+    "JMSCorrelationID": _property("correlation_id"),
+    "JMSType": _property("type"),
+    "JMSPriority": _priority,
+    "JMSTimestamp": _timestamp,
+    "JMSDeliveryMode": _delivery_mode,
+    "JMSReplyTo": _property("reply_to"),
+    "JMSExpiration": lambda selected: selected.message.deadline_ms,
+    "JMSRedelivered": _redelivered,
+    "JMSXDeliveryCount": lambda selected: selected.message.deliveries + 1,
+    "JMSXUserID": _property("user_id"),
+    "qpid.subject": _subject,
+    "amqp.message_id": _property("message_id"),
+    "amqp.correlation_id": _property("correlation_id"),
+    "amqp.content_type": _property("content_type"),
+    "amqp.content_encoding": _property("content_encoding"),
+    "amqp.type": _property("type"),
+    "amqp.jms_type": _property("type"),
+    "amqp.user_id": _property("user_id"),
+    "amqp.app_id": _property("app_id"),
+    "amqp.cluster_id": _property("cluster_id"),
+    "amqp.reply_to": _property("reply_to"),
+    "amqp.priority": _priority,
+    "amqp.durable": _durable,
+    "amqp.delivery_mode": _property("delivery_mode"),
+    "amqp.timestamp": _timestamp,
+    "amqp.creation_time": _timestamp,
+    "amqp.expiration": lambda selected: selected.message.deadline_ms or None,
+    "amqp.absolute_expiry_time": lambda selected: selected.message.deadline_ms or None,
+    "amqp.redelivered": _redelivered,
+    "amqp.delivery_count": lambda selected: selected.message.deliveries,
+    "amqp.exchange": _exchange,
+    "amqp.routing_key": _routing_key,
+    "amqp.subject": _subject,
+    "amqp.to": _to,
+    "amqp.size": lambda selected: selected.message.body_size,
+    "amqp.position": lambda selected: selected.message.seq,
+}

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of consumers and bindings by which they choose messages, under all their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.errors import InvalidArgument
+from headrace.model.selector import Selector, compile_selector
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Consumer
+
+SELECTORS = ("x-filter-jms-selector", "x-apache-selector", "x-selector")
+NO_LOCAL = "x-qpid-no-local"
+NO_CONSUME = "x-filter-no-consume"
+AUTO_CLOSE = "x-filter-auto-close"
+
+_WORDS = {"true": True, "false": False}
+
+
+def selector_of(arguments: Mapping[str, Any], what: str) -> Selector | None:
+    """Return the selector that arguments ask for; a blank one is none.
+
+    ``what`` names the queue or exchange in the text of the error.
+
+    Raises:
+        InvalidArgument: it is no selector, or there are two.
+    """
+    found: str | None = None
+    for name in SELECTORS:
+        if name not in arguments:
+            continue
+        text = arguments[name]
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        if not isinstance(text, str):
+            raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a string")
+        if found is not None and text != found:
+            raise InvalidArgument(f"invalid arg '{name}' for {what}: there is another selector")
+        found = text
+    if found is None or not found.strip():
+        return None
+    try:
+        return compile_selector(found)
+    except InvalidArgument as error:
+        name = next(name for name in SELECTORS if name in arguments)
+        raise InvalidArgument(f"invalid arg '{name}' for {what}: {error.text}") from None
+
+
+def switched(arguments: Mapping[str, Any], name: str, what: str) -> bool:
+    """Tell whether an argument is set: a boolean, or one as a word or a number.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
+    value = arguments.get(name, False)
+    if isinstance(value, str):
+        value = _WORDS.get(value.lower(), value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a boolean")
+
+
+class Choice:
+    """What a consumer chooses, and how it consumes."""
+
+    __slots__ = ("auto_close", "browses", "no_local", "selector")
+
+    def __init__(self, arguments: Mapping[str, Any], what: str) -> None:
+        """Read the arguments of a consumer; ``what`` names its queue.
+
+        Raises:
+            InvalidArgument: one makes no sense.
+        """
+        self.selector = selector_of(arguments, what)
+        self.no_local = switched(arguments, NO_LOCAL, what)
+        self.browses = switched(arguments, NO_CONSUME, what)
+        self.auto_close = switched(arguments, AUTO_CLOSE, what)
+
+    def give(self, consumer: Consumer) -> None:
+        """Let a consumer that is on no queue yet choose so."""
+        consumer.selector = self.selector
+        consumer.auto_close = self.auto_close
+        if self.no_local:
+            consumer.no_local = True
+        if consumer.no_local or self.selector is not None or self.auto_close:
+            consumer.picky = True
+            consumer.selective = True
