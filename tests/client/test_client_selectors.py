@@ -276,3 +276,41 @@ def test_a_selector_on_a_stream(
         assert seen(reader, len(wanted)) == wanted
         fill(other, queue, 3, start=60)
         assert seen(reader, 1) == [61]
+
+
+@pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
+def test_a_selector_on_a_binding(
+    channel: blocking.Channel, other: blocking.Channel, name: Callable[..., str], kind: str
+) -> None:
+    exchange, plain, chosen = name("exchange"), name("plain"), name("chosen")
+    channel.declare_exchange(exchange, kind)
+    for queue in (plain, chosen):
+        channel.declare_queue(queue)
+    key = "a.*.c" if kind == "topic" else "a.b.c"
+    also = {"colour": "red"} if kind == "headers" else {}
+    channel.bind_queue(plain, exchange, "b", also)
+    channel.bind_queue(plain, exchange, key, also)
+    channel.bind_queue(chosen, exchange, key, {SELECTOR: "n % 2 = 0 AND JMSPriority > 4", **also})
+    for _ in range(2):  # The second time with remembered routes.
+        for publisher in (channel, other):
+            for n in range(4):
+                message = Message(b"%d" % n, priority=7, headers={"n": n, "colour": "red"})
+                publisher.publish(message, exchange=exchange, routing_key="a.b.c")
+        assert left(other, plain) == [0, 1, 2, 3] * 2
+        assert left(other, chosen) == [0, 2] * 2
+    other.publish(Message(b"9", headers={"n": 8, "colour": "red"}), "b", exchange=exchange)
+    channel.unbind_queue(chosen, exchange, key, {SELECTOR: "n % 2 = 0 AND JMSPriority > 4", **also})
+    other.publish(Message(b"4", priority=7, headers={"n": 4, "colour": "red"}), "a.b.c", exchange)
+    assert left(other, chosen) == []
+
+
+def test_a_bad_selector_on_a_binding(
+    channel: blocking.Channel, other: blocking.Channel, queue: str, name: Callable[..., str]
+) -> None:
+    other.declare_exchange(name("hash"), "x-modulus-hash")
+    with pytest.raises(ClientError, match="unexpected '<=' at position 4"):
+        channel.bind_queue(queue, "amq.topic", "#", {SELECTOR: "a <<= 1"})
+    other.publish(b"x", "any", exchange="amq.topic")
+    assert other.get(queue) is None
+    with pytest.raises(ClientError, match="no selectors"):
+        other.bind_queue(queue, name("hash"), "", {SELECTOR: "a = 1"})

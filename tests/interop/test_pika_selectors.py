@@ -21,8 +21,8 @@ SELECTOR = "x-filter-jms-selector"
 
 
 @pytest.fixture
-def channel(served: Served) -> Iterator[BlockingChannel]:
-    with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
+def channel(own_broker: Served) -> Iterator[BlockingChannel]:
+    with pika.BlockingConnection(pika.URLParameters(own_broker.url)) as connection:
         yield connection.channel()
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace.gateway.confirm import ConfirmLine
+from headrace.gateway.conversion.contents import told
+from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.quotas import Quotas
 from headrace.gateway.rights import Rights
 from headrace.gateway.route import Route
@@ -44,11 +46,12 @@ from headrace.model.errors import (
 )
 from headrace.model.events import Events
 from headrace.model.exchange_hash import PROPERTIES as HASHED_PROPERTIES
+from headrace.model.message import new_message
 from headrace.model.ports import Store
 from headrace.model.rules import Limits
 from headrace.model.tally import Tally
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
-from headrace.protocol.connection_0_x import State
+from headrace.protocol.connection_0_x import State, framed
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import BufferPool
 from headrace.spec.reply import ReplyCode
@@ -56,6 +59,7 @@ from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
 
+SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
 OPEN = State.OPEN.value
 CHANNEL_CLOSING = 2  # As headrace.protocol.content.CLOSING.
 
@@ -117,8 +121,9 @@ class Access(Protocol):
 class ContentHeaders:
     """The headers of a message, decoded when an exchange asks for them."""
 
-    def __init__(self, version: Version, payload: bytes) -> None:
-        """``payload`` is that of its header frame."""
+    def __init__(self, version: Version, payload: bytes, address: bytes = b"\0\0") -> None:
+        """``payload`` is that of its header frame, ``address`` says where it goes."""
+        self._address = address
         self._version = version
         self._payload = payload
         self._read: Any = None
@@ -131,6 +136,12 @@ class ContentHeaders:
         """Return the properties by which exchanges can route."""
         read = self._properties()
         return {name: getattr(read, name, None) for name in HASHED_PROPERTIES}
+
+    def values(self) -> Selected:
+        """Return what selectors see."""
+        data = self._address + b"\0\0" + framed(2, 0, self._payload)
+        size = min(int.from_bytes(self._payload[4:12], "big"), SIZE_MAX)
+        return Selected(new_message(data, len(self._address), size), told)
 
     def _properties(self) -> Any:
         if self._read is None:
@@ -327,7 +338,7 @@ class Context:
         vhost = connection.vhost
         control_basic.check_access(connection, "write", "exchange", exchange or "amq.default")
         self.access.check_topic(connection.user, vhost, "write", exchange, routing_key)
-        headers = ContentHeaders(connection.version, payload)
+        headers = ContentHeaders(connection.version, payload, key)
         generation = self.tally.generation
         try:
             vhost.check_publishable(exchange)

@@ -23,6 +23,7 @@ from headrace.model import deadletter
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import PAGED, REDELIVERED, Message, new_message
 from headrace.model.queue import Queue
+from headrace.model.selecting import Headed
 from headrace.model.tally import MESSAGE_OVERHEAD, PAGED_WEIGHT
 
 if TYPE_CHECKING:
@@ -279,7 +280,8 @@ class Delayed:
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
         for key in keys:
-            vhost.follow(exchange, key, lambda: headers, found, watches=watches)
+            said = Headed(headers, message, vhost.contents)
+            vhost.follow(exchange, key, said, found, watches=watches)
         if not found and not watches:
             return
         ready = vhost.contents.rewrite(

@@ -33,6 +33,7 @@ class DelayedExchange(Exchange):
         self._inner = self.routes_as(self.arguments)(name, **properties)
         self.cacheable = self._inner.cacheable
         self.reads_arguments = self._inner.reads_arguments
+        self.selects = self._inner.selects
 
     @classmethod
     def join(cls, types: Mapping[str, Kind]) -> None:

@@ -2,13 +2,16 @@
 """Exchanges: which bindings match a routing key and headers. Each type keeps its own index.
 
 Nothing here is looked up once per message: a gateway remembers routes, except those in which a
-headers exchange took part.
+headers exchange took part, or the selector of a binding.
+
+Selectors of bindings. Those with one are kept by an exchange of the same type beside this one, one
+for each selector; what matches there is a destination if the selector is true of the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.model import deduplication
 from headrace.model.arguments import Check, type_name
@@ -24,10 +27,15 @@ from headrace.model.binding import (
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange_arguments import anything, string, switch
 from headrace.model.murmur import murmur3_32
+from headrace.model.selecting import SELECTORS, selector_of
 from headrace.model.topic import TopicTrie
 
+if TYPE_CHECKING:
+    from headrace.model.selector import Selector, Values
+
 # Gives the headers of a message; it may have a method ``properties``, which gives message_id,
-# correlation_id and timestamp as far as the message has them.
+# correlation_id and timestamp as far as the message has them, and one ``values``, which gives what
+# selectors see.
 Headers = Callable[[], Mapping[str, Any]]
 
 ALTERNATE = "alternate-exchange"
@@ -60,6 +68,7 @@ class Exchange:
     hints: tuple[str, ...] = ()  # Arguments that are understood, and change nothing.
     cacheable = True  # A route depends on exchange and routing key alone.
     reads_arguments = False  # Those of bindings.
+    selects = False  # Bindings may have selectors.
 
     def __init__(
         self,
@@ -79,6 +88,7 @@ class Exchange:
         self.own_alternate = alternate if isinstance(alternate, str) else None
         self.alternate = self.own_alternate  # Or that of a policy.
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
+        self.chosen: dict[str, tuple[Selector, Exchange]] | None = None  # By selector.
         self.deleted = False
         self.realm = ""  # The access realm of the ticket that it was made with.
         self.watch: Any = None  # A headrace.model.watch.Watch, if it looks at each message.
@@ -110,11 +120,26 @@ class Exchange:
         """Refuse what this type cannot be bound to."""
 
     def bind(self, binding: Binding) -> bool:
-        """Add a binding; False when it was there."""
+        """Add a binding; False when it was there.
+
+        Raises:
+            InvalidArgument: it has a bad selector, or one where there are none.
+        """
         if binding in self.bindings:
             return False
+        selector = self._selector(binding)
         self.bindings[binding] = None
-        self._index(binding)
+        if selector is None:
+            self._index(binding)
+            return True
+        if self.chosen is None:
+            self.chosen = {}
+        if selector.text not in self.chosen:
+            beside = type(self)(self.name, arguments=self.arguments)
+            self.chosen[selector.text] = (selector, beside)
+        beside = self.chosen[selector.text][1]
+        beside.bindings[binding] = None
+        beside._index(binding)
         return True
 
     def unbind(self, binding: Binding) -> bool:
@@ -122,8 +147,46 @@ class Exchange:
         if binding not in self.bindings:
             return False
         del self.bindings[binding]
-        self._forget(binding)
+        selector = self._selector(binding)
+        if selector is None or self.chosen is None:
+            self._forget(binding)
+            return True
+        beside = self.chosen[selector.text][1]
+        del beside.bindings[binding]
+        beside._forget(binding)
+        if not beside.bindings:
+            del self.chosen[selector.text]
+            self.chosen = self.chosen or None
         return True
+
+    def match_chosen(
+        self, routing_key: str, headers: Headers, into: dict[Destination, None]
+    ) -> bool:
+        """Add the destinations of the bindings with a selector; tell whether one took part."""
+        took_part = False
+        values: Values | None = None
+        for selector, beside in (self.chosen or {}).values():
+            matched: dict[Destination, None] = {}
+            beside.match(routing_key, headers, matched)
+            if not matched:
+                continue
+            took_part = True
+            if values is None:
+                read = getattr(headers, "values", headers)
+                values = read()
+            if selector.matches(values):
+                into.update(matched)
+        return took_part
+
+    def _selector(self, binding: Binding) -> Selector | None:
+        if not binding.arguments or not any(name in binding.arguments for name in SELECTORS):
+            return None
+        what = f"binding of exchange '{self.name}'"
+        if not self.selects:
+            raise InvalidArgument(
+                f"invalid arg for {what}: those of type '{self.type}' have no selectors"
+            )
+        return selector_of(binding.arguments, what)
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         """Add the destinations of the bindings that match."""
@@ -141,6 +204,7 @@ class DirectExchange(Exchange):
 
     type = "direct"
     hints = (SUPER_STREAM,)
+    selects = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -160,22 +224,28 @@ class FanoutExchange(Exchange):
     """Every binding matches."""
 
     type = "fanout"
+    selects = True
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self._all: dict[Binding, None] = {}
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        for binding in self.bindings:
+        for binding in self._all:
             into[binding.destination] = None
 
     def _index(self, binding: Binding) -> None:
-        """The bindings themselves are the index."""
+        self._all[binding] = None
 
     def _forget(self, binding: Binding) -> None:
-        """The bindings themselves are the index."""
+        del self._all[binding]
 
 
 class TopicExchange(Exchange):
     """The binding's routing key is a pattern."""
 
     type = "topic"
+    selects = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -201,6 +271,7 @@ class HeadersExchange(Exchange):
     type = "headers"
     cacheable = False
     reads_arguments = True
+    selects = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -258,7 +329,7 @@ def conditions(binding: Binding) -> tuple[bool, list[tuple[str, Any]]]:
     asked = [
         (name, None if value is None else ("=", canonical(value)))
         for name, value in arguments.items()
-        if name != X_MATCH and (with_x or not name.startswith("x-"))
+        if name != X_MATCH and name not in SELECTORS and (with_x or not name.startswith("x-"))
     ]
     return match.startswith("all"), asked
 

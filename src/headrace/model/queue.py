@@ -1127,7 +1127,13 @@ class Queue:
             return False
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
             self.reserve_for(consumer, message.seq)
-        message.consumer = consumer
+        return self.withdraw(message, consumer)
+
+    def withdraw(self, message: Message, holder: Consumer) -> bool:
+        """As :meth:`acquire`, for one who settles or releases it before anybody sees it."""
+        if self.deleted or message.flags & C_GONE or message.consumer is not None:
+            return False
+        message.consumer = holder
         self.ready_count -= 1
         self.ready_bytes -= message.body_size
         self.shells += 1

@@ -10,6 +10,8 @@ from headrace.model.errors import InvalidArgument
 from headrace.model.selector import Selector, compile_selector
 
 if TYPE_CHECKING:
+    from headrace.model.deadletter import Contents
+    from headrace.model.message import Message
     from headrace.model.queue import Consumer
 
 SELECTORS = ("x-filter-jms-selector", "x-apache-selector", "x-selector")
@@ -63,6 +65,34 @@ def switched(arguments: Mapping[str, Any], name: str, what: str) -> bool:
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a boolean")
+
+
+class Headed:
+    """The headers of a message that the broker routes itself, and what selectors see of it."""
+
+    __slots__ = ("_contents", "_headers", "_message")
+
+    def __init__(
+        self, headers: Mapping[str, Any], message: Message, contents: Contents | None
+    ) -> None:
+        """``headers`` are those that it will have; ``contents`` reads all else."""
+        self._headers = headers
+        self._message = message
+        self._contents = contents
+
+    def __call__(self) -> Mapping[str, Any]:
+        return self._headers
+
+    def values(self) -> Headed:
+        """Return what selectors see."""
+        return self
+
+    def get(self, name: str, /) -> Any:
+        """Return a header or property."""
+        value = self._headers.get(name)
+        if value is None and self._contents is not None and self._message.data is not None:
+            value = self._contents.values(self._message).get(name)
+        return value
 
 
 class Choice:

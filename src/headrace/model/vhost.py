@@ -80,6 +80,7 @@ from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
 from headrace.model.queue import Consumer, Queue
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
+from headrace.model.selecting import Headed
 from headrace.model.staged import Sinks
 from headrace.model.stamps import SENT_TIME, Stamps
 from headrace.model.stream import Stream
@@ -222,7 +223,10 @@ class VirtualHost:
             if source is None or destination is None:
                 log.warning("vhost %r: binding %r leads nowhere and is left out", self.name, b)
                 continue
-            self._tie(Binding(source, destination, b.routing_key, b.arguments))
+            try:
+                self._tie(Binding(source, destination, b.routing_key, b.arguments))
+            except InvalidArgument as error:
+                log.error("vhost %r: binding %r is left out: %s", self.name, b, error)
         self._changed()
 
     # --- Exchanges ----------------------------------------------------------------------------
@@ -643,6 +647,8 @@ class VirtualHost:
                     continue
             matched: dict[Destination, None] = {}
             exchange.match(routing_key, headers, matched)
+            if exchange.chosen is not None and exchange.match_chosen(routing_key, headers, matched):
+                cacheable = False
             following: list[Exchange] = []
             for destination in matched:
                 if isinstance(destination, Exchange):
@@ -707,7 +713,8 @@ class VirtualHost:
             return
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
-        self.follow(exchange, content.routing_key, lambda: content.headers, found, 0, watches)
+        headers = Headed(content.headers, message, contents)
+        self.follow(exchange, content.routing_key, headers, found, 0, watches)
         found.pop(queue, None)
         self.send(message.copy(), found, watches, content.headers, content.persistent)
 
@@ -737,7 +744,8 @@ class VirtualHost:
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
         for routing_key in keys:
-            self.follow(exchange, routing_key, lambda: headers, found, watches=watches)
+            said = Headed(headers, message, contents)
+            self.follow(exchange, routing_key, said, found, watches=watches)
         if reason != deadletter.REJECTED:
             for target in list(found):
                 if deadletter.is_cycle(target.name, headers):

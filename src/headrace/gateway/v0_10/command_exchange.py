@@ -13,6 +13,7 @@ from headrace.model.binding import QUEUE, Binding, canonical
 from headrace.model.errors import ModelError
 from headrace.model.exchange import ALTERNATES, EXCLUSIVE, PARTITION_ORDER
 from headrace.model.exchange_types import TYPES, known_arguments
+from headrace.model.selecting import SELECTORS
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeBound,
@@ -217,6 +218,8 @@ def bind(session: Any, command: ExchangeBind, header: bytes, parts: object) -> N
         understood = [EXCLUSIVE]
         if super_stream.is_super_stream(exchange):
             understood.append(PARTITION_ORDER)
+        if exchange.selects:
+            understood += SELECTORS
         strange = {k: v for k, v in arguments.items() if k not in understood}
         session.context.arguments.check_binding(command, strange)
     if bindings_of(session, exchange, queue, key):

@@ -253,7 +253,7 @@ class Session(Holder):
             self.check_access("write", "exchange", name or "amq.default")
             self.check_topic("write", name, routing_key)
             self.vhost.check_publishable(name)
-            headers = TransferHeaders(rest, self.timestamp_s)
+            headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
             routed = self.vhost.route(name, routing_key, headers, alternates=1)
             route = Route(address, routed.queues, generation, routed.passage)
             if not routed.cacheable:

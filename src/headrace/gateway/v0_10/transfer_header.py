@@ -15,6 +15,9 @@ import cython
 if not cython.compiled:
     from headrace.wire.memory import get16, get32, get64
 
+from headrace.gateway.conversion.contents import told
+from headrace.gateway.conversion.selected import Selected
+from headrace.model.message import KIND_TRANSFER, new_message
 from headrace.protocol.codec_0_10 import decode_headers
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
@@ -207,8 +210,13 @@ class TransferHeader:
 class TransferHeaders:
     """The application headers of encoded structs, decoded when an exchange asks for them."""
 
-    def __init__(self, rest: bytes, timestamp_s: int = 0) -> None:
+    def __init__(
+        self, rest: bytes, timestamp_s: int = 0, data: bytes = b"", address_len: int = 0
+    ) -> None:
+        """``data`` is that of the message, up to its body."""
         self._rest = rest
+        self._data = data
+        self._address_len = address_len
         self._timestamp_s = timestamp_s  # 0: it has none.
         self._read: Any = None
 
@@ -229,6 +237,12 @@ class TransferHeaders:
                 correlation_id = struct.correlation_id
                 found["correlation_id"] = correlation_id
         return found
+
+    def values(self) -> Selected:
+        """Return what selectors see."""
+        message = new_message(self._data, self._address_len, 0)
+        message.flags = KIND_TRANSFER
+        return Selected(message, told)
 
     def _structs(self) -> Any:
         if self._read is None:
