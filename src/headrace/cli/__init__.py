@@ -16,6 +16,7 @@ COMMANDS = {
     "conformance": ("headrace.conformance.command", "conformance"),
     "consume": ("headrace.cli.messages", "consume"),
     "drain": ("headrace.cli.service", "drain"),
+    "definitions": ("headrace.cli.definitions", "definitions"),
     "get": ("headrace.cli.messages", "get"),
     "groups": ("headrace.cli.groups", "groups"),
     "health": ("headrace.cli.service", "health"),

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from headrace.gateway.audit import SILENT, Audit
-from headrace.gateway.passwords import NOBODY, verify_password
+from headrace.gateway.passwords import NOBODY, improved, is_foreign, verify_password
 from headrace.gateway.patterns import PatternError, Search, compile_search, quoted
 from headrace.gateway.rights import Rights
 from headrace.gateway.sasl.port import LoginRefused, Peer
@@ -53,6 +53,9 @@ class Directory(Protocol):
 
     def changed(self) -> bool:
         """Tell whether somebody else changed something."""
+
+    def improve_password(self, before: str, account: Account) -> bool:
+        """Keep a password in a better way, unless it is another by now."""
 
 
 class Grants(Protocol):
@@ -241,8 +244,27 @@ class Access(Rights):
         if self.snapshot.accounts.get(name) != account:
             raise LoginRefused(f"user {name!r} was changed during the login")
         user = self.admit(name, peer)
+        if is_foreign(account.password_hash):
+            account = await self._improve(account, password)
         self.remember(account, password)
         return user
+
+    async def _improve(self, account: Account, password: bytes) -> Account:
+        """Replace a hash of RabbitMQ by one of ours; return the account as it is then."""
+        assert self._threads is not None
+        loop = asyncio.get_running_loop()
+        better = await loop.run_in_executor(self._threads, improved, account, password)
+        try:
+            if better is None or not self._directory.improve_password(
+                account.password_hash, better
+            ):
+                return account
+        except AccountError as error:
+            log.warning("the password hash of user %r stays as it is: %s", account.name, error)
+            return account
+        if self.snapshot.accounts.get(account.name) == account:
+            self.snapshot.accounts[account.name] = better
+        return better
 
     @contextlib.asynccontextmanager
     async def attempt(self, name: str, peer: Peer) -> AsyncIterator[None]:

@@ -27,6 +27,7 @@ NOBODY = (
 # Hashes that came with definitions of RabbitMQ: base64 of four octets of salt and the digest.
 FOREIGN = {"rabbit_sha256": "sha256", "rabbit_sha512": "sha512"}
 FOREIGN_SALT_SIZE = 4
+NO_PASSWORD = "!"  # noqa: S105 - in place of a hash: nobody logs in with a password
 
 
 def hash_password(password: str) -> str:
@@ -57,9 +58,12 @@ def make_account(name: str, password: str, tags: tuple[str, ...] = ()) -> Accoun
 
 def verify_password(password_hash: str, password: bytes) -> bool:
     """Tell whether a password is the one that was hashed."""
-    scheme, dollar, digest = password_hash.partition("$")
-    if dollar and scheme in FOREIGN:
+    if is_foreign(password_hash):
+        scheme, _, digest = password_hash.partition("$")
         return _verify_foreign(FOREIGN[scheme], digest, password)
+    if password_hash == NO_PASSWORD:
+        verify_password(NOBODY, password)  # It takes as long as with any other.
+        return False
     try:
         return _HASHER.verify(password_hash, password)
     except argon2.exceptions.VerificationError:
@@ -67,6 +71,23 @@ def verify_password(password_hash: str, password: bytes) -> bool:
     except argon2.exceptions.InvalidHash:
         log.error("a user's password hash cannot be read; set the password again")
         return False
+
+
+def is_foreign(password_hash: str) -> bool:
+    """Tell whether a hash came from RabbitMQ."""
+    scheme, dollar, _ = password_hash.partition("$")
+    return bool(dollar) and scheme in FOREIGN
+
+
+def improved(account: Account, password: bytes) -> Account | None:
+    """Return the account with a hash of ours, of the password that is known to be right.
+
+    None when it is no text: such a one keeps the hash that it has.
+    """
+    try:
+        return make_account(account.name, password.decode(), account.tags)
+    except UnicodeDecodeError:
+        return None
 
 
 def _verify_foreign(algorithm: str, text: str, password: bytes) -> bool:

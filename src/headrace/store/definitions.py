@@ -161,6 +161,10 @@ class SqliteDefinitions:
         self.failing = False
         self._changes.clear()
 
+    def forget(self) -> None:
+        """Drop what waits for :meth:`commit`."""
+        self._changes.clear()
+
     def close(self) -> None:
         """Commit what is left and let go of the file."""
         self._retry_at_s = 0.0

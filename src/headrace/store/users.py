@@ -22,6 +22,7 @@ from headrace.model.users import (
     TopicPermission,
     check_name,
 )
+from headrace.store.changes import Changes, change
 from headrace.store.database import DatabaseError, file_of, open_database, transaction
 from headrace.store.parameters import ParameterTable
 
@@ -89,6 +90,15 @@ class UserDirectory:
             }
         return Snapshot(accounts, vhosts, permissions, parameters, topics)
 
+    def change(self, changes: Changes) -> None:
+        """Change many things at once, as if another connection had; see `headrace.store.changes`.
+
+        Raises:
+            AccountError: nothing was changed.
+        """
+        change(self._db, changes)
+        self._version = -1  # So that whoever asks `changed` takes them over.
+
     def is_empty(self) -> bool:
         """Tell whether there is neither a user nor a virtual host: a new data directory."""
         query = "SELECT NOT EXISTS (SELECT 1 FROM users) AND NOT EXISTS (SELECT 1 FROM vhosts)"
@@ -111,6 +121,16 @@ class UserDirectory:
             query = "UPDATE users SET password_hash = ? WHERE name = ?"
             self._change(query, (password_hash, name), f"there is no user '{name}'")
             self._set_keys(name, scram)
+
+    def improve_password(self, before: str, account: Account) -> bool:
+        """Keep a password in a better way, unless it is not the one with the hash `before` now."""
+        with self._transaction("IMMEDIATE"):
+            query = "UPDATE users SET password_hash = ? WHERE name = ? AND password_hash = ?"
+            values = (account.password_hash, account.name, before)
+            if not self._db.execute(query, values).rowcount:
+                return False
+            self._set_keys(account.name, account.scram)
+        return True
 
     def _set_keys(self, name: str, scram: ScramKeys | None) -> None:
         self._db.execute("DELETE FROM scram_keys WHERE user = ?", (name,))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of definitions as JSON: read within bounds, with the place of what is wrong.
+
+A place is a JSON path, such as ``$.queues[17].arguments.x-max-length``. A file of a whole broker
+has the fields that name virtual hosts; one of a single virtual host, as RabbitMQ exports it too,
+has not: its elements have no ``vhost``, and go where the caller says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+DOCUMENT_OCTETS_MAX = 256 << 20  # Of a file.
+ELEMENTS_MAX = 2_000_000  # Of all sections together.
+ELEMENT_CHARACTERS_MAX = 256 << 10  # Of one element, as JSON.
+DEPTH_MAX = 32  # Of lists and objects in an element.
+PATH_NAME_MAX = 64  # Characters of a name within a path.
+
+#: In the order in which they are taken: each refers to those before it only.
+SECTIONS = (
+    "vhosts",
+    "users",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "exchanges",
+    "queues",
+    "bindings",
+)
+
+#: Fields that say where a file comes from; nothing is made of them.
+ABOUT = frozenset(
+    {
+        "explanation",
+        "default_queue_type",
+        "description",
+        "limits",
+        "metadata",
+        "original_cluster_name",
+        "original_vhost_name",
+        "product_name",
+        "product_version",
+        "rabbit_version",
+        "rabbitmq_definition_format",
+        "rabbitmq_version",
+        "tags",
+    }
+)
+
+
+class DocumentError(Exception):
+    """A file of definitions that cannot be taken: where, and why, in one sentence."""
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__(f"{path}: {text}")
+        self.path = path
+        self.text = text
+
+
+class Repeated(dict[str, Any]):
+    """An object in which a name is there twice; ``name`` is the first such."""
+
+    name = ""
+
+
+class Document:
+    """The sections of a file, each a list of elements that are not looked into yet."""
+
+    def __init__(self, sections: dict[str, list[Any]], strange: dict[str, int]) -> None:
+        self.sections = sections
+        self.strange = strange  # Sections that nobody here knows, and how many elements they have.
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is about a whole broker, not about one virtual host."""
+        return any(self.sections.get(name) for name in ("vhosts", "users", "permissions"))
+
+    def elements(self) -> Iterator[tuple[str, int, Any]]:
+        """Give section, index and value of each element, in the order of SECTIONS."""
+        for section in SECTIONS:
+            for index, value in enumerate(self.sections.get(section, ())):
+                yield section, index, value
+
+
+def read_document(octets: bytes) -> Document:
+    """Read a file.
+
+    Raises:
+        DocumentError: it is no JSON, too large, or no file of definitions.
+    """
+    if len(octets) > DOCUMENT_OCTETS_MAX:
+        raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} octets")
+    try:
+        found = json.loads(
+            octets.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number
+        )
+    except UnicodeDecodeError as error:
+        raise DocumentError("$", f"octet {error.start} is no UTF-8") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise DocumentError("$", f"this is no JSON: {error.msg} at {where}") from None
+    except ValueError as error:  # A number that is not one, or has thousands of digits.
+        raise DocumentError("$", f"this is no JSON: {error}") from None
+    except RecursionError:
+        raise DocumentError("$", "lists and objects are nested too deeply") from None
+    if not isinstance(found, dict):
+        raise DocumentError("$", f"definitions are an object, not {json_type(found)}")
+    _not_repeated(found, "$")
+    return _document(found)
+
+
+def _document(found: dict[str, Any]) -> Document:
+    sections: dict[str, list[Any]] = {}
+    strange: dict[str, int] = {}
+    count = 0
+    for name, value in found.items():
+        if name in SECTIONS:
+            if not isinstance(value, list):
+                raise DocumentError(member("$", name), f"a list is needed, not {json_type(value)}")
+            count += len(value)
+            if count > ELEMENTS_MAX:
+                raise DocumentError("$", f"the file has more than {ELEMENTS_MAX} elements")
+            sections[name] = value
+        elif name not in ABOUT:
+            strange[name] = len(value) if isinstance(value, list | dict) else 1
+    if not sections and not ABOUT & found.keys():
+        raise DocumentError("$", "none of the fields of definitions is there")
+    return Document(sections, strange)
+
+
+def check_nested(value: Any, path: str, depth: int = DEPTH_MAX) -> None:
+    """Refuse, in a value of JSON, what is nested too deeply, repeated names and broken texts.
+
+    Raises:
+        DocumentError: the first of these.
+    """
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise DocumentError(path, "half of a surrogate pair is no character") from None
+        return
+    if not isinstance(value, dict | list):
+        return
+    if not depth:
+        raise DocumentError(path, f"lists and objects are nested more than {DEPTH_MAX} deep")
+    if isinstance(value, dict):
+        _not_repeated(value, path)
+        for name, item in value.items():
+            check_nested(name, path, depth - 1)
+            check_nested(item, member(path, name), depth - 1)
+    else:
+        for index, item in enumerate(value):
+            check_nested(item, f"{path}[{index}]", depth - 1)
+
+
+def member(path: str, name: str) -> str:
+    """The path of a field of an object."""
+    name = name if len(name) <= PATH_NAME_MAX else name[:PATH_NAME_MAX] + "…"
+    plain = name.replace("-", "a").replace("_", "a").isalnum() and name.isascii()
+    return f"{path}.{name}" if plain else f"{path}[{json.dumps(name)}]"
+
+
+def json_type(value: Any) -> str:
+    """What a value is, in words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a text"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    repeated = Repeated(found)
+    seen = set()
+    for name, _ in pairs:
+        if name in seen:
+            repeated.name = name
+            break
+        seen.add(name)
+    return repeated
+
+
+def _not_repeated(value: dict[str, Any], path: str) -> None:
+    if isinstance(value, Repeated):
+        raise DocumentError(
+            path, f"the name {json.dumps(value.name[:PATH_NAME_MAX])} is there twice"
+        )
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")

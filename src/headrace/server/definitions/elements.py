@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The elements of definitions, checked for what can be said of each one alone.
+
+Nothing here knows a broker. What does not fit is refused with its place in the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from headrace.gateway.passwords import NO_PASSWORD
+from headrace.model.binding import EXCHANGE, QUEUE
+from headrace.model.users import Account, AccountError, ScramKeys, check_name
+from headrace.server.definitions.document import DocumentError, check_nested, json_type, member
+
+NAME_OCTETS_MAX = 255
+INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1  # What a table holds.
+TAGS_MAX = 64
+ARGON2ID = "headrace_argon2id"  # The name of our hashes, which no other broker reads.
+ARGON2ID_PREFIX = "$argon2id$"
+# How hashes of RabbitMQ are kept here, and how long their octets are: four of salt, and a digest.
+FOREIGN_HASHES = {
+    "rabbit_password_hashing_sha256": ("rabbit_sha256", 4 + 32),
+    "rabbit_password_hashing_sha512": ("rabbit_sha512", 4 + 64),
+}
+SCRAM_FIELD = "headrace_scram_sha_256"  # What SCRAM-SHA-256 needs, beside our hashes.
+SCRAM_OCTETS_MAX = 64  # Of a salt or a key.
+SCRAM_ITERATIONS = range(4096, 1_000_001)
+
+
+class Exchange(NamedTuple):
+    """An exchange of a file."""
+
+    path: str
+    vhost: str
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, Any]
+
+
+class Queue(NamedTuple):
+    """A queue of a file."""
+
+    path: str
+    vhost: str
+    name: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+
+
+class Binding(NamedTuple):
+    """A binding of a file; ``kind`` is that of the destination."""
+
+    path: str
+    vhost: str
+    source: str
+    kind: str
+    destination: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+
+class Element:
+    """One element, whose fields are asked for one by one."""
+
+    def __init__(self, section: str, index: int, value: Any, vhost: str | None) -> None:
+        """``vhost`` is where elements go that do not say it."""
+        self.path = f"$.{section}[{index}]"
+        if not isinstance(value, dict):
+            raise DocumentError(self.path, f"an object is needed, not {json_type(value)}")
+        check_nested(value, self.path)
+        self.value: Mapping[str, Any] = value
+        self._vhost = vhost
+
+    def fail(self, field: str, text: str) -> DocumentError:
+        """Return the error that says what is wrong with a field."""
+        return DocumentError(member(self.path, field), text)
+
+    def text(
+        self, field: str, default: str | None = None, *, octets_max: int = NAME_OCTETS_MAX
+    ) -> str:
+        """Return a text; without a default it must be there."""
+        value = self.value.get(field, default)
+        if value is None:
+            raise self.fail(field, "it is missing")
+        if not isinstance(value, str):
+            raise self.fail(field, f"a text is needed, not {json_type(value)}")
+        if len(value.encode()) > octets_max:
+            raise self.fail(field, f"a text of {octets_max} octets at most is needed")
+        return value
+
+    def flag(self, field: str, default: bool) -> bool:
+        """Return what is true or false."""
+        value = self.value.get(field, default)
+        if not isinstance(value, bool):
+            raise self.fail(field, f"true or false is needed, not {json_type(value)}")
+        return value
+
+    def mapping(self, field: str) -> dict[str, Any]:
+        """Return an object; a missing one is empty."""
+        value = self.value.get(field)
+        if value is None or value == []:  # So some libraries write an empty one.
+            return {}
+        if not isinstance(value, dict):
+            raise self.fail(field, f"an object is needed, not {json_type(value)}")
+        return value
+
+    def arguments(self) -> dict[str, Any]:
+        """Return arguments that a table can hold."""
+        found = self.mapping("arguments")
+        for name, item in found.items():
+            _check_argument(name, item, member(member(self.path, "arguments"), name))
+        return found
+
+    def vhost(self) -> str:
+        """Return the name of the virtual host that it is in."""
+        if self._vhost is not None and "vhost" not in self.value:
+            return self._vhost
+        return self.name("vhost", "virtual host")
+
+    def name(self, field: str, what: str) -> str:
+        """Return a name that a user or a virtual host can have."""
+        value = self.text(field)
+        try:
+            check_name(what, value)
+        except AccountError as error:
+            raise self.fail(field, str(error)) from None
+        return value
+
+
+def read_exchange(element: Element) -> Exchange:
+    """Return an exchange."""
+    return Exchange(
+        element.path,
+        element.vhost(),
+        element.text("name"),
+        element.text("type"),
+        element.flag("durable", True),
+        element.flag("auto_delete", False),
+        element.flag("internal", False),
+        element.arguments(),
+    )
+
+
+def read_queue(element: Element) -> Queue:
+    """Return a queue; its type may stand beside its arguments."""
+    arguments = element.arguments()
+    if "type" in element.value and "x-queue-type" not in arguments:
+        kind = element.text("type")
+        if kind not in ("", "classic", "rabbit_classic_queue"):
+            kind = kind.removeprefix("rabbit_").removesuffix("_queue")
+            arguments = {**arguments, "x-queue-type": kind}
+    name = element.text("name")
+    if not name:
+        raise element.fail("name", "a queue has a name")
+    return Queue(
+        element.path,
+        element.vhost(),
+        name,
+        element.flag("durable", True),
+        element.flag("auto_delete", False),
+        arguments,
+    )
+
+
+def read_binding(element: Element) -> Binding:
+    """Return a binding."""
+    kind = element.text("destination_type", QUEUE)
+    if kind not in (QUEUE, EXCHANGE):
+        raise element.fail("destination_type", f"it is queue or exchange, not '{kind}'")
+    return Binding(
+        element.path,
+        element.vhost(),
+        element.text("source"),
+        kind,
+        element.text("destination"),
+        element.text("routing_key", ""),
+        element.arguments(),
+    )
+
+
+def read_account(element: Element) -> Account:
+    """Return a user; the hash of the password is as it is kept here."""
+    name = element.name("name", "user")
+    return Account(name, _hash(element), read_tags(element), _scram(element))
+
+
+def read_tags(element: Element) -> tuple[str, ...]:
+    """Return the tags of a user: a list, or words with commas between them."""
+    given = element.value.get("tags", [])
+    if isinstance(given, str):
+        given = [tag for tag in given.replace(",", " ").split(" ") if tag]
+    if not isinstance(given, list):
+        raise element.fail("tags", f"a list is needed, not {json_type(given)}")
+    if len(given) > TAGS_MAX:
+        raise element.fail("tags", f"a user has {TAGS_MAX} tags at most")
+    for index, tag in enumerate(given):
+        path = f"tags[{index}]"
+        if not isinstance(tag, str) or not tag or len(tag) > NAME_OCTETS_MAX:
+            raise DocumentError(f"{element.path}.{path}", "a tag is a word")
+        if any(character.isspace() or not character.isprintable() for character in tag):
+            raise DocumentError(f"{element.path}.{path}", "a tag is one word")
+    return tuple(given)
+
+
+def _hash(element: Element) -> str:
+    if "password_hash" not in element.value:
+        if "password" in element.value:
+            raise element.fail("password", "a hash is needed, not a password")
+        return NO_PASSWORD
+    given = element.text("password_hash", octets_max=1024)
+    # Files from before there was a choice do not say it: that was MD5, and is SHA-256 by now.
+    algorithm = element.text("hashing_algorithm", "rabbit_password_hashing_sha256")
+    if not given:
+        return NO_PASSWORD
+    if algorithm == ARGON2ID:
+        if not given.startswith(ARGON2ID_PREFIX) or not given.isprintable():
+            raise element.fail("password_hash", f"this is no hash of {ARGON2ID}")
+        return given
+    if algorithm not in FOREIGN_HASHES:
+        known = ", ".join([*FOREIGN_HASHES, ARGON2ID])
+        raise element.fail("hashing_algorithm", f"'{algorithm}' is none of {known}")
+    kept, size = FOREIGN_HASHES[algorithm]
+    try:
+        octets = base64.b64decode(given, validate=True)
+    except (binascii.Error, ValueError):
+        raise element.fail("password_hash", "this is no base64") from None
+    if len(octets) != size:
+        text = f"a hash of {algorithm} has {size} octets with its salt, not {len(octets)}"
+        raise element.fail("password_hash", text)
+    return f"{kept}${given}"
+
+
+def _scram(element: Element) -> ScramKeys | None:
+    """What SCRAM needs of a password of ours."""
+    fields = element.mapping(SCRAM_FIELD)
+    if not fields or element.value.get("hashing_algorithm") != ARGON2ID:
+        return None
+    iterations = fields.get("iterations")
+    if not isinstance(iterations, int) or iterations not in SCRAM_ITERATIONS:
+        raise element.fail(SCRAM_FIELD, "iterations are a number from 4096 to 1000000")
+    octets = []
+    for name in ("salt", "stored_key", "server_key"):
+        try:
+            octets.append(base64.b64decode(fields.get(name, ""), validate=True))
+        except (binascii.Error, ValueError, TypeError):
+            raise element.fail(SCRAM_FIELD, f"{name} is no base64") from None
+        if not 0 < len(octets[-1]) <= SCRAM_OCTETS_MAX:
+            raise element.fail(SCRAM_FIELD, f"{name} has 1 to {SCRAM_OCTETS_MAX} octets")
+    return ScramKeys(iterations, *octets)
+
+
+def _check_argument(name: str, value: Any, path: str) -> None:
+    if len(name.encode()) > NAME_OCTETS_MAX:
+        raise DocumentError(path, f"the name of an argument has {NAME_OCTETS_MAX} octets at most")
+    if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
+        raise DocumentError(path, "a whole number has 64 bits at most")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_argument(key, item, member(path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_argument("", item, f"{path}[{index}]")

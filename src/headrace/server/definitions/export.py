@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is there as definitions, element by element."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace import __version__
+from headrace.gateway.service.requests import Service
+from headrace.model.binding import EXCHANGE, QUEUE
+from headrace.model.configure import is_own
+from headrace.model.exchange import Exchange
+from headrace.model.parameters import EVERYWHERE, Key
+from headrace.model.policy import COMPONENT as POLICY
+from headrace.model.rules import METADATA, METADATA_NAME, USER_LIMITS
+from headrace.model.vhost import RESERVED_PREFIX, VirtualHost
+from headrace.server.definitions.elements import (
+    ARGON2ID,
+    ARGON2ID_PREFIX,
+    FOREIGN_HASHES,
+    SCRAM_FIELD,
+)
+from headrace.server.management.socket import described
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
+    from headrace.model.users import Account, ScramKeys
+    from headrace.server.definitions.target import Target
+
+COMPATIBLE = "3.13.0"  # The version of RabbitMQ whose format this is; its readers look at it.
+PRODUCT = "Headrace"
+Exported = tuple[str, Any]
+
+
+def about() -> dict[str, Any]:
+    """The fields that say where a file comes from."""
+    return {
+        "rabbit_version": COMPATIBLE,
+        "rabbitmq_version": COMPATIBLE,
+        "product_name": PRODUCT,
+        "product_version": __version__,
+    }
+
+
+def export(
+    target: Target, vhost: str | None = None, *, for_rabbitmq: bool = False
+) -> Iterator[Exported | None]:
+    """Give section and value of each element; None is a step without one.
+
+    With ``vhost`` only what is in it, without users and without its name, so that it can be taken
+    into another one. With ``for_rabbitmq``, users whose hashes RabbitMQ cannot read have none.
+    """
+    now = target.snapshot()
+    if vhost is None:
+        for name in now.vhosts:
+            yield "vhosts", _vhost(name, now.parameters.get(Key(name, METADATA, METADATA_NAME), {}))
+        for account in now.accounts.values():
+            limits = now.parameters.get(Key(EVERYWHERE, USER_LIMITS, account.name), {})
+            yield "users", _user(account, limits, for_rabbitmq)
+        for (user, where), given in now.permissions.items():
+            value = {"configure": given.configure, "write": given.write, "read": given.read}
+            yield "permissions", {"user": user, "vhost": where, **value}
+        for (user, where, exchange), topics in now.topic_permissions.items():
+            value = {"exchange": exchange, "write": topics.write, "read": topics.read}
+            yield "topic_permissions", {"user": user, "vhost": where, **value}
+    for key, value in now.parameters.items():
+        if key.vhost == EVERYWHERE or key.component == METADATA or vhost not in (None, key.vhost):
+            continue
+        at = {} if vhost is not None else {"vhost": key.vhost}
+        if key.component == POLICY:
+            yield "policies", {**at, "name": key.name, **_policy(value)}
+        else:
+            yield "parameters", {**at, "component": key.component, "name": key.name, "value": value}
+    for name, one in list(target.vhosts.items()):
+        if vhost is None or name == vhost:
+            yield from _topology(one, {} if vhost is not None else {"vhost": name})
+
+
+def _vhost(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    said = {field: value for field, value in metadata.items() if value not in (None, "", [])}
+    return {
+        "name": name,
+        "description": said.get("description", ""),
+        "tags": said.get("tags", []),
+        "metadata": {"description": "", "tags": [], **said},
+        **({"default_queue_type": kind} if (kind := said.get("default_queue_type")) else {}),
+    }
+
+
+def _user(account: Account, limits: Any, for_rabbitmq: bool) -> dict[str, Any]:
+    value: dict[str, Any] = {"name": account.name, **hash_fields(account, for_rabbitmq)}
+    return {**value, "tags": list(account.tags), "limits": limits}
+
+
+def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, Any]:
+    """How the hash of a password is written."""
+    for algorithm, (kept, _) in FOREIGN_HASHES.items():
+        if account.password_hash.startswith(f"{kept}$"):
+            digest = account.password_hash.partition("$")[2]
+            return {"password_hash": digest, "hashing_algorithm": algorithm}
+    if for_rabbitmq or not account.password_hash.startswith(ARGON2ID_PREFIX):
+        return {"password_hash": ""}
+    fields: dict[str, Any] = {
+        "password_hash": account.password_hash,
+        "hashing_algorithm": ARGON2ID,
+    }
+    if account.scram is not None:
+        fields[SCRAM_FIELD] = _scram(account.scram)
+    return fields
+
+
+def _scram(keys: ScramKeys) -> dict[str, Any]:
+    return {
+        "iterations": keys.iterations,
+        "salt": base64.b64encode(keys.salt).decode(),
+        "stored_key": base64.b64encode(keys.stored_key).decode(),
+        "server_key": base64.b64encode(keys.server_key).decode(),
+    }
+
+
+def _policy(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "pattern": value["pattern"],
+        "apply-to": value.get("apply-to", "all"),
+        "definition": value["definition"],
+        "priority": value.get("priority", 0),
+    }
+
+
+def is_exported(queue: Queue) -> bool:
+    """Tell whether a queue is a client's, and outlives its connection."""
+    return not (
+        queue.is_hidden
+        or is_own(queue.name)
+        or queue.exclusive_owner is not None
+        or isinstance(queue.exclusive_owner, Service)
+    )
+
+
+def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | None]:
+    for queue in list(vhost.queues.values()):
+        if not is_exported(queue) or queue.deleted:
+            yield None
+            continue
+        yield (
+            "queues",
+            {
+                "name": queue.name,
+                **at,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "arguments": described(queue.arguments),
+            },
+        )
+    exchanges = list(vhost.exchanges.values())
+    for exchange in exchanges:
+        if exchange.name and not exchange.name.startswith(RESERVED_PREFIX):
+            yield (
+                "exchanges",
+                {
+                    "name": exchange.name,
+                    **at,
+                    "type": exchange.type,
+                    "durable": exchange.durable,
+                    "auto_delete": exchange.auto_delete,
+                    "internal": exchange.internal,
+                    "arguments": described(exchange.arguments),
+                },
+            )
+    for exchange in exchanges:
+        for binding in list(exchange.bindings):
+            kind = EXCHANGE if isinstance(binding.destination, Exchange) else QUEUE
+            if kind == QUEUE and not is_exported(binding.destination):  # type: ignore[arg-type]
+                yield None
+                continue
+            yield (
+                "bindings",
+                {
+                    "source": exchange.name,
+                    **at,
+                    "destination": binding.destination.name,
+                    "destination_type": kind,
+                    "routing_key": binding.routing_key,
+                    "arguments": described(binding.arguments or {}),
+                },
+            )

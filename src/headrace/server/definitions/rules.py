@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parameters and arguments of a file count here, and which have no equivalent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.model import policy
+from headrace.model.errors import InvalidArgument, NotUnderstood
+from headrace.model.policy import DEFINITION_CHARACTERS_MAX, HARMLESS, KEYS
+from headrace.model.rules import (
+    LIMITS_NAME,
+    METADATA,
+    METADATA_NAME,
+    USER_LIMITS,
+    VHOST_LIMITS,
+    Metadata,
+    check_parameter,
+)
+from headrace.model.understood import understand
+
+if TYPE_CHECKING:
+    from headrace.model.parameters import Key
+
+POLICIES = (policy.COMPONENT, policy.OPERATOR_COMPONENT)
+COMPONENTS = frozenset({*POLICIES, VHOST_LIMITS, METADATA, USER_LIMITS})
+ONLY_NAMES = {VHOST_LIMITS: LIMITS_NAME, METADATA: METADATA_NAME}  # Others cannot be.
+METADATA_FIELDS = frozenset(Metadata._fields)
+
+
+def check_rule(key: Key, value: Any) -> str:
+    """Refuse the value of a parameter that cannot count; return what has no equivalent, if any.
+
+    Raises:
+        InvalidArgument: it is wrong in itself.
+    """
+    if key.component in POLICIES and isinstance(value, Mapping):
+        definition = value.get("definition")
+        if isinstance(definition, Mapping):
+            strange = [name for name in definition if name not in KEYS and name not in HARMLESS]
+            if strange:
+                return f"policies with the key '{min(strange):.64}'"
+            if len(str(definition)) > DEFINITION_CHARACTERS_MAX:
+                raise InvalidArgument(f"a definition has {DEFINITION_CHARACTERS_MAX} characters")
+    check_parameter(key.component, key.name, value)
+    return ""
+
+
+def without_effect(value: Any) -> list[str]:
+    """The keys of a policy that are kept, but say nothing of this broker."""
+    definition = value.get("definition") if isinstance(value, Mapping) else None
+    return sorted(HARMLESS & definition.keys()) if isinstance(definition, Mapping) else []
+
+
+def translate(arguments: Mapping[str, Any], what: str, mode: str) -> tuple[Mapping[str, Any], str]:
+    """Return the arguments of a queue in our terms, and why there is no equivalent, if so.
+
+    Raises:
+        InvalidArgument: one is wrong in itself.
+    """
+    try:
+        return understand(arguments, what, mode), ""
+    except NotUnderstood as error:
+        return {}, error.text

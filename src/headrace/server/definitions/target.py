@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where definitions go and come from: a running broker, or a data directory on which none runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.model.lease import Lease
+from headrace.model.lease_log import LeaseLog
+from headrace.model.leases import ARGUMENT
+from headrace.model.ports import Store
+from headrace.model.rules import rules_of
+from headrace.model.stream import Stream, StreamLog
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.store.definitions import SqliteDefinitions
+from headrace.store.schema import DataDirectory
+from headrace.store.users import UserDirectory
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
+    from headrace.model.users import Snapshot
+    from headrace.server.broker import Broker
+    from headrace.store.changes import Changes
+
+
+class Target(Protocol):
+    """What plans are made for."""
+
+    keeps_transient: bool  # What is not durable is worth making.
+
+    @property
+    def vhosts(self) -> Mapping[str, VirtualHost]:
+        """The virtual hosts by name."""
+
+    def snapshot(self) -> Snapshot:
+        """Users, permissions and parameters."""
+
+    def change(self, changes: Changes) -> None:
+        """Change these in one transaction, and let them count; new virtual hosts are there then."""
+
+    def commit(self) -> None:
+        """Make what was declared so far durable, and let out what it caused for others."""
+
+
+class Running:
+    """A broker that runs in this process."""
+
+    keeps_transient = True
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @property
+    def vhosts(self) -> Mapping[str, VirtualHost]:
+        """The virtual hosts by name."""
+        return self._broker.vhosts
+
+    def snapshot(self) -> Snapshot:
+        """Users, permissions and parameters, with what commands changed just now."""
+        assert self._broker.access is not None
+        self._broker.look_for_users()
+        return self._broker.access.snapshot
+
+    def change(self, changes: Changes) -> None:
+        """Change these, as a command of another process would."""
+        assert self._broker.storage is not None
+        self._broker.storage.users.change(changes)
+        self._broker.look_for_users()
+
+    def commit(self) -> None:
+        """End a turn of the loop."""
+        assert self._broker.reactor is not None
+        self._broker.reactor.turn()
+
+
+class Stopped:
+    """A data directory that no broker has; it is locked until :meth:`close`."""
+
+    keeps_transient = False
+
+    def __init__(self, data: Path) -> None:
+        """Take the directory, which is made if need be.
+
+        Raises:
+            StoreError, AccountError, DefinitionsError: it cannot be used, or a broker has it.
+        """
+        self._directory = DataDirectory(data)
+        self.vhosts: dict[str, VirtualHost] = {}
+        self._tally = Tally()
+        try:
+            self._users = UserDirectory(data)
+            self._definitions = SqliteDefinitions(data)
+            self._take()
+        except BaseException:
+            self._directory.close()
+            raise
+
+    def _take(self) -> None:
+        for name in self._users.snapshot().vhosts:
+            if name not in self.vhosts:
+                vhost = VirtualHost(
+                    name,
+                    store=Store(),
+                    tally=self._tally,
+                    definitions=self._definitions,
+                    make_stream=make_stream,
+                )
+                vhost.rules = rules_of(self._users.snapshot().parameters, name)
+                vhost.load()
+                self.vhosts[name] = vhost
+
+    def snapshot(self) -> Snapshot:
+        """Users, permissions and parameters."""
+        return self._users.snapshot()
+
+    def change(self, changes: Changes) -> None:
+        """Change these."""
+        self._users.change(changes)
+        self._take()
+
+    def commit(self) -> None:
+        """Nothing is written before the end: all, or nothing of it."""
+
+    def finish(self) -> None:
+        """Write what was declared.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        self._definitions.commit()
+        if self._definitions.failing:
+            raise OSError(f"{self._definitions.path} cannot be written")
+
+    def close(self) -> None:
+        """Let go of the directory; what was not finished is forgotten."""
+        self._definitions.forget()
+        self._definitions.close()
+        self._users.close()
+        self._directory.close()
+
+
+def make_stream(name: str, **options: Any) -> Queue:
+    """Make a stream without its records: its definition is all that matters here."""
+    if ARGUMENT in options["arguments"]:
+        return Lease(name, LeaseLog(), **options)
+    return Stream(name, StreamLog(-1, -1), **options)

@@ -1,0 +1,513 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions in RabbitMQ's format: taken and given, by a broker that runs and by a directory."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli import main
+from headrace.client import AuthenticationFailed, ConnectionClosed
+from headrace.client.blocking import connect
+from headrace.server.definitions.document import (
+    DOCUMENT_OCTETS_MAX,
+    DocumentError,
+    read_document,
+)
+from headrace.store.users import UserDirectory
+from headrace.testing import ChildBroker, LocalBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def works(*words: str | Path) -> str:
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*words: str | Path) -> str:
+    done = run(*words)
+    assert done.exit_code == 1, done.output
+    assert done.stdout == ""
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def broker(data: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(data) as local:
+        yield local
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "definitions.json"
+
+
+def foreign_hash(password: str, algorithm: str = "sha256") -> str:
+    """As RabbitMQ hashes a password."""
+    salt = b"\x90\x8d\xc6\x0a"
+    return base64.b64encode(
+        salt + hashlib.new(algorithm, salt + password.encode()).digest()
+    ).decode()
+
+
+def everything() -> dict[str, Any]:
+    """A file as `rabbitmqctl export_definitions` writes it."""
+    return {
+        "rabbit_version": "3.13.7",
+        "rabbitmq_version": "3.13.7",
+        "product_name": "RabbitMQ",
+        "product_version": "3.13.7",
+        "users": [
+            {
+                "name": "ada",
+                "password_hash": foreign_hash("lovelace"),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": ["administrator"],
+                "limits": {"max-connections": 7},
+            },
+            {
+                "name": "bob",
+                "password_hash": foreign_hash("builder", "sha512"),
+                "hashing_algorithm": "rabbit_password_hashing_sha512",
+                "tags": "management,monitoring",
+            },
+        ],
+        "vhosts": [
+            {"name": "/"},
+            {
+                "name": "shop",
+                "description": "for sale",
+                "tags": [],
+                "default_queue_type": "undefined",
+                "metadata": {"description": "for sale", "tags": []},
+            },
+        ],
+        "permissions": [
+            {"user": "ada", "vhost": "shop", "configure": ".*", "write": ".*", "read": ".*"},
+            {"user": "ada", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
+        ],
+        "topic_permissions": [
+            {"user": "ada", "vhost": "shop", "exchange": "goods", "write": "^a", "read": ".*"}
+        ],
+        "parameters": [
+            {
+                "component": "operator_policy",
+                "name": "guard",
+                "vhost": "shop",
+                "value": {
+                    "apply-to": "queues",
+                    "definition": {"max-length": 50},
+                    "pattern": ".*",
+                    "priority": 0,
+                },
+            },
+            {
+                "component": "vhost-limits",
+                "name": "limits",
+                "vhost": "shop",
+                "value": {"max-queues": 10},
+            },
+            {
+                "component": "federation-upstream",
+                "name": "far",
+                "vhost": "shop",
+                "value": {"uri": "amqp://elsewhere"},
+            },
+        ],
+        "global_parameters": [{"name": "cluster_name", "value": "rabbit@old"}],
+        "policies": [
+            {
+                "vhost": "shop",
+                "name": "short",
+                "pattern": "^orders",
+                "apply-to": "queues",
+                "definition": {"max-length": 100, "ha-mode": "all"},
+                "priority": 1,
+            }
+        ],
+        "queues": [
+            {
+                "name": "orders",
+                "vhost": "shop",
+                "durable": True,
+                "auto_delete": False,
+                "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 5},
+            },
+            {
+                "name": "log",
+                "vhost": "shop",
+                "durable": True,
+                "auto_delete": False,
+                "type": "stream",
+                "arguments": {"x-max-age": "7D"},
+            },
+            {
+                "name": "jms",
+                "vhost": "shop",
+                "durable": True,
+                "auto_delete": False,
+                "arguments": {"x-queue-type": "x-jms-queue"},
+            },
+        ],
+        "exchanges": [
+            {
+                "name": "goods",
+                "vhost": "shop",
+                "type": "topic",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {"alternate-exchange": "rest"},
+            },
+            {
+                "name": "rest",
+                "vhost": "shop",
+                "type": "fanout",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            },
+            {
+                "name": "jms.topic",
+                "vhost": "shop",
+                "type": "x-jms-topic",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            },
+        ],
+        "bindings": [
+            binding("goods", "orders", "a.#"),
+            binding("goods", "log", "#"),
+            binding("goods", "rest", "b.*", kind="exchange"),
+            binding("jms.topic", "orders", ""),
+        ],
+    }
+
+
+def binding(source: str, destination: str, key: str, kind: str = "queue") -> dict[str, Any]:
+    return {
+        "source": source,
+        "vhost": "shop",
+        "destination": destination,
+        "destination_type": kind,
+        "routing_key": key,
+        "arguments": {},
+    }
+
+
+def write(file: Path, value: Any) -> Path:
+    file.write_text(json.dumps(value))
+    return file
+
+
+def taken(data: Path, file: Path, *options: str) -> dict[str, Any]:
+    words = ("definitions", "import", "--data", data, "--format", "json", *options, file)
+    report: dict[str, Any] = json.loads(works(*words))
+    return report
+
+
+def given(data: Path, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(works("definitions", "export", "--data", data, *options))
+    return found
+
+
+MADE_OF_EVERYTHING = {
+    "vhosts": {"there": 1, "made": 1},
+    "users": {"made": 2},
+    "permissions": {"made": 2},
+    "topic_permissions": {"made": 1},
+    "parameters": {"made": 2, "no equivalent": 1},
+    "global_parameters": {"no equivalent": 1},
+    "policies": {"made": 1},
+    "exchanges": {"made": 2, "no equivalent": 1},
+    "queues": {"made": 2, "no equivalent": 1},
+    "bindings": {"made": 3, "no equivalent": 1},
+}
+
+
+def check_everything(broker: LocalBroker) -> None:
+    """What the file says holds, and its users log in."""
+    with connect(f"amqp://ada:lovelace@127.0.0.1:{broker.port}/shop") as connection:
+        with connection.channel() as channel:
+            channel.publish("x", "a.b", "goods")
+            assert channel.get("orders").body == b"x"  # type: ignore[union-attr]
+        assert connection.stream("log").last_offset() == 1
+
+
+def test_a_running_broker_takes_all_of_a_file(data: Path, file: Path, broker: LocalBroker) -> None:
+    write(file, everything())
+    assert taken(data, file, "--dry-run")["counts"] == MADE_OF_EVERYTHING
+    assert given(data)["queues"] == []
+    report = taken(data, file)
+    assert report["counts"] == MADE_OF_EVERYTHING
+    said = {line["path"]: (line["outcome"], line["text"]) for line in report["lines"]}
+    assert said["$.parameters[2]"][1] == "parameters of component 'federation-upstream'"
+    assert said["$.queues[2]"] == ("no equivalent", "queues of type 'x-jms-queue'")
+    assert said["$.bindings[3]"][1] == "exchange 'jms.topic' is left out"
+    assert said["$.policies[0]"] == ("made", "without effect here: ha-mode")
+    check_everything(broker)
+    again = taken(data, file)
+    assert all(not counts.get("made") for counts in again["counts"].values())
+
+
+def test_a_stopped_directory_takes_the_same_and_keeps_it(data: Path, file: Path) -> None:
+    write(file, everything())
+    counts = {**MADE_OF_EVERYTHING, "vhosts": {"made": 2}}
+    assert taken(data, file, "--dry-run")["counts"] == counts
+    assert taken(data, file)["counts"] == counts
+    with LocalBroker(data) as broker:
+        check_everything(broker)
+        running = given(data)
+    assert {**given(data), "users": []} == {**running, "users": []}
+
+
+def test_what_is_given_is_taken_elsewhere(data: Path, file: Path, tmp_path: Path) -> None:
+    taken(data, write(file, everything()))
+    first = given(data)
+    assert [user["hashing_algorithm"] for user in first["users"]] == [
+        "rabbit_password_hashing_sha256",
+        "rabbit_password_hashing_sha512",
+    ]
+    other = tmp_path / "other"
+    taken(other, write(file, first))
+    assert given(other) == first
+    one = given(data, "--vhost", "shop")
+    assert "vhost" not in one["queues"][0]
+    report = taken(other, write(file, one), "--vhost", "/")
+    assert report["counts"]["queues"] == {"made": 2}
+
+
+def test_a_hash_of_rabbitmq_is_replaced_at_the_first_login(
+    data: Path, file: Path, broker: LocalBroker
+) -> None:
+    taken(data, write(file, everything()))
+    url = f"amqp://{{}}@127.0.0.1:{broker.port}/shop"
+    with pytest.raises((AuthenticationFailed, ConnectionClosed)):
+        connect(url.format("ada:wrong"))
+    before = UserDirectory(data).snapshot().accounts
+    connect(url.format("ada:lovelace")).close()
+    after = UserDirectory(data).snapshot().accounts
+    assert before["ada"].password_hash.startswith("rabbit_sha256$")
+    assert after["ada"].password_hash.startswith("$argon2id$")
+    assert after["ada"].scram is not None
+    assert after["bob"] == before["bob"]
+    connect(url.format("ada:lovelace")).close()
+    users = {user["name"]: user for user in given(data)["users"]}
+    assert users["ada"]["hashing_algorithm"] == "headrace_argon2id"
+    users = {user["name"]: user for user in given(data, "--for", "rabbitmq")["users"]}
+    assert users["ada"]["password_hash"] == ""
+    assert "hashing_algorithm" not in users["ada"]
+
+
+def test_our_own_hashes_come_back(data: Path, file: Path, tmp_path: Path) -> None:
+    works("user", "add", "--data", data, "--password", "hopper", "grace")
+    found = given(data)
+    other = tmp_path / "other"
+    taken(other, write(file, found))
+    assert UserDirectory(other).snapshot().accounts == UserDirectory(data).snapshot().accounts
+
+
+def test_what_differs_stays_and_is_named(data: Path, file: Path, broker: LocalBroker) -> None:
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q", durable=True, arguments={"x-max-length": 5})
+        channel.declare_exchange("x", "direct", durable=True)
+    value = {
+        "queues": [{"name": "q", "vhost": "/", "arguments": {"x-max-length": 6}}],
+        "exchanges": [{"name": "x", "vhost": "/", "type": "topic"}],
+    }
+    refusal = refused("definitions", "import", "--data", data, "--strict", write(file, value))
+    assert "$.exchanges[0]: different: inequivalent arg 'type'" in refusal
+    report = taken(data, file)
+    assert report["counts"]["queues"] == report["counts"]["exchanges"] == {"different": 1}
+    assert given(data)["queues"][0]["arguments"] == {"x-max-length": 5}
+
+
+def test_policies_and_users_are_changed(data: Path, file: Path, broker: LocalBroker) -> None:
+    value = everything()
+    taken(data, write(file, value))
+    value["policies"][0]["definition"]["max-length"] = 10
+    value["users"][0]["tags"] = []
+    counts = taken(data, write(file, value))["counts"]
+    assert counts["policies"] == {"changed": 1}
+    assert counts["users"] == {"changed": 1, "there": 1}
+
+
+def test_what_does_not_last_is_for_running_brokers(data: Path, file: Path) -> None:
+    value = {"queues": [{"name": "q", "vhost": "/", "durable": False}], "vhosts": [{"name": "/"}]}
+    assert taken(data, write(file, value))["counts"]["queues"] == {"no equivalent": 1}
+    with LocalBroker(data):
+        assert taken(data, file)["counts"]["queues"] == {"made": 1}
+
+
+def test_a_directory_in_use_is_left_alone(data: Path, file: Path) -> None:
+    with LocalBroker(data, management_socket="none"):
+        text = refused("definitions", "import", "--data", data, write(file, everything()))
+        assert "is in use by another broker" in text
+
+
+def test_a_killed_broker_left_its_socket(data: Path, file: Path) -> None:
+    child = ChildBroker(data).start()
+    child.kill()
+    assert (data / "management.sock").exists()
+    taken(data, write(file, everything()))
+    with LocalBroker(data) as broker:
+        check_everything(broker)
+
+
+# --- Hostile files -------------------------------------------------------------------------------
+
+
+def altered(section: str, **fields: Any) -> dict[str, Any]:
+    """Everything, with other fields of the first element of a section."""
+    value = everything()
+    value[section][0] = {**value[section][0], **fields}
+    return value
+
+
+def doubled(section: str) -> dict[str, Any]:
+    value = everything()
+    value[section].append(value[section][0])
+    return value
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+WRONG: list[tuple[Any, str]] = [
+    ([], "$: definitions are an object, not a list"),
+    ({"color": "red"}, "$: none of the fields of definitions is there"),
+    ({"queues": {}}, "$.queues: a list is needed, not an object"),
+    ({"queues": [7]}, "$.queues[0]: an object is needed, not a number"),
+    (altered("queues", name=7), "$.queues[0].name: a text is needed, not a number"),
+    (altered("queues", name=None), "$.queues[0].name: it is missing"),
+    (altered("queues", name=""), "$.queues[0].name: a queue has a name"),
+    (altered("queues", name="q" * 256), "$.queues[0].name: a text of 255 octets at most is needed"),
+    (altered("queues", name="ä" * 128), "$.queues[0].name: a text of 255 octets at most is needed"),
+    (
+        altered("queues", name="\ud800"),
+        "$.queues[0].name: half of a surrogate pair is no character",
+    ),
+    (altered("queues", durable="yes"), "$.queues[0].durable: true or false is needed, not a text"),
+    (altered("queues", durable=False), "$.queues[0]: a queue of type quorum is durable, and stays"),
+    (altered("queues", arguments=[1]), "$.queues[0].arguments: an object is needed, not a list"),
+    (
+        altered("queues", arguments={"x-max-length": 1 << 64}),
+        "$.queues[0].arguments.x-max-length: a whole number has 64 bits at most",
+    ),
+    (
+        altered("queues", arguments={"x-max-length": "many"}),
+        "$.queues[0]: invalid arg 'x-max-length' for queue 'orders' in vhost 'shop'",
+    ),
+    (
+        altered("queues", arguments={"a": nested(40)}),
+        "lists and objects are nested more than 32 deep",
+    ),
+    (altered("queues", vhost="away"), "$.queues[0].vhost: there is no virtual host 'away'"),
+    (doubled("queues"), "$.queues[3].name: the same queue is there already, at $.queues[0]"),
+    (doubled("users"), "$.users[2].name: the same user is there already, at $.users[0]"),
+    (doubled("bindings"), "$.bindings[4].source: the same binding is there already"),
+    (altered("users", name="a\nb"), "$.users[0].name: the name of a user may not contain control"),
+    (altered("users", password_hash="!!"), "$.users[0].password_hash: this is no base64"),
+    (altered("users", password_hash="AAAA"), "has 36 octets with its salt, not 3"),
+    (altered("users", hashing_algorithm="md5"), "$.users[0].hashing_algorithm: 'md5' is none of"),
+    (altered("users", tags=["a b"]), "$.users[0].tags[0]: a tag is one word"),
+    (altered("users", limits={"max-x": 1}), "$.users[0]: unknown limit 'max-x'"),
+    (altered("permissions", user="eve"), "$.permissions[0].user: there is no user 'eve'"),
+    (altered("permissions", write="("), "$.permissions[0]: write '(' is no regular expression"),
+    (altered("permissions", read="(a{1000}){1000}"), "is no regular expression"),
+    (altered("policies", pattern="(a{999}){999}"), "$.policies[0]:"),
+    (altered("policies", definition={}), "$.policies[0]: policy 'short' has no definition"),
+    (
+        altered(
+            "policies",
+            definition={"dead-letter-strategy": "at-least-once", "overflow": "drop-head"},
+        ),
+        "$.policies[0]: policy 'short': at-least-once dead-lettering contradicts overflow",
+    ),
+    (
+        altered("bindings", destination="gone"),
+        "$.bindings[0].destination: there is no queue 'gone'",
+    ),
+    (altered("bindings", source="gone"), "$.bindings[0].source: there is no exchange 'gone'"),
+    (altered("bindings", source=""), "$.bindings[0].source: nothing can be bound to the default"),
+    (
+        altered("bindings", destination_type="thing"),
+        "$.bindings[0].destination_type: it is queue or exchange, not 'thing'",
+    ),
+    (
+        altered("parameters", component="vhost-limits", name="limits", value={"max-queues": 1}),
+        "$.parameters[1].name: the same vhost-limits is there already",
+    ),
+]
+TEXTS: list[tuple[bytes, str]] = [
+    (b"", "$: this is no JSON"),
+    (b"\xff\xfe", "$: octet 0 is no UTF-8"),
+    (b'{"queues": [', "$: this is no JSON: Expecting value at line 1, column 13"),
+    (b'{"queues": [], "queues": []}', '$: the name "queues" is there twice'),
+    (
+        b'{"queues": [{"name": "q", "name": "r"}]}',
+        '$.queues[0]: the name "name" is there twice',
+    ),
+    (b'{"queues": [{"name": NaN}]}', "$: this is no JSON: NaN is no number of JSON"),
+    (b'{"queues": ' + b"[" * 200_000, "$: lists and objects are nested too deeply"),
+    (b'{"queues": [' + b"9" * 5000 + b"]}", "$: this is no JSON: Exceeds the limit"),
+    (
+        b'{"queues": [{"name": "' + b"q" * 300_000 + b'"}]}',
+        "$.queues[0]: an element has 262144 characters at most",
+    ),
+]
+
+
+def test_hostile_files_change_nothing(data: Path, file: Path, broker: LocalBroker) -> None:
+    """Each is refused in one sentence with its place; broker and directory stay as they were."""
+    before = given(data)
+    texts = [(json.dumps(value).encode(), wanted) for value, wanted in WRONG]
+    for octets, wanted in texts + TEXTS:
+        file.write_bytes(octets)
+        text = refused("definitions", "import", "--data", data, file)
+        assert wanted in text
+        assert text.endswith("nothing was changed")
+    assert given(data) == before
+    broker.stop()
+    for octets, wanted in texts:
+        file.write_bytes(octets)
+        assert wanted in refused("definitions", "import", "--data", data, file)
+    assert given(data) == before
+
+
+def test_size_is_bounded() -> None:
+    with pytest.raises(DocumentError, match=f"more than {DOCUMENT_OCTETS_MAX} octets"):
+        read_document(bytes(DOCUMENT_OCTETS_MAX + 1))
+
+
+def test_more_queues_than_a_limit_allows(data: Path, file: Path, broker: LocalBroker) -> None:
+    value = everything()
+    value["queues"] += [{"name": f"q{n}", "vhost": "shop"} for n in range(9)]
+    text = refused("definitions", "import", "--data", data, write(file, value))
+    assert "$.queues[11]: virtual host 'shop' may not have so many queues (max-queues)" in text
+    assert given(data)["queues"] == []
