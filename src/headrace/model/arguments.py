@@ -184,6 +184,12 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _delivery_limit,
     "x-consumer-timeout": _not_negative,
+    "x-delayed-retry-type": _one_of(
+        ("all", "failed", "returned", "disabled"), "invalid_delayed_retry_type"
+    ),
+    "x-delayed-retry-min": _positive,
+    "x-delayed-retry-max": _positive,
+    "x-delayed-retry-multiplier": _positive,
     "x-quorum-initial-group-size": _positive,
     "x-quorum-target-group-size": _positive,
     "x-max-age": _age,
@@ -212,6 +218,10 @@ _NOT_STREAM = frozenset(
         "x-delivery-limit",
         "x-consumer-timeout",
         "qpid.priorities",
+        "x-delayed-retry-type",
+        "x-delayed-retry-min",
+        "x-delayed-retry-max",
+        "x-delayed-retry-multiplier",
     }
 )
 

@@ -156,6 +156,7 @@ def with_death(
     headers["x-last-death-exchange"] = content.exchange
     headers[X_DEATH] = [death, *others[: DEATHS_MAX - 1]]
     headers.pop("BCC", None)
+    headers.pop("x-delivery-count", None)  # It was that of the queue it died in.
     if rerouted:
         headers.pop("CC", None)
     return headers

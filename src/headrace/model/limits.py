@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.model.retry import backoff
+
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
 
@@ -32,3 +34,9 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     queue.alternate_exchange = arguments.get("alternate-exchange")
     queue.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")
+    queue.backoff = backoff(arguments)
+    queue.insists = (
+        queue.dead_letter_exchange is not None
+        and arguments.get("x-dead-letter-strategy") == "at-least-once"
+        and not (queue.limited and queue.overflow == OVERFLOWS["drop-head"])
+    )

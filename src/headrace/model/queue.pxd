@@ -90,6 +90,7 @@ cdef class Queue:
     cdef public str dead_letter_exchange
     cdef public str dead_letter_routing_key
     cdef public str alternate_exchange
+    cdef public bint insists
     cdef public long long ready_count
     cdef public long long ready_bytes
     cdef public long long unacked_count
@@ -120,6 +121,7 @@ cdef class Queue:
     cdef public bint observed
     cdef public Consumer chosen
     cdef public int delivery_limit
+    cdef public object backoff
     cdef public dict waiters
     cdef public object on_deadline
     cdef public dict lanes
@@ -187,12 +189,16 @@ cdef class Queue:
     cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
     cpdef release(self, Message message)
+    cpdef come_back(self, Message message)
     cpdef redeliver(self, Message message)
     @cython.locals(entry=tuple)
     cdef put_back(self, Message message)
     cpdef discard(self, Message message)
     cpdef unconvertible(self, Message message, Consumer consumer, str text)
-    cdef dead_letter(self, Message message, str reason)
+    cdef die(self, Message message, str reason)
+    cpdef bint retry_letter(self, Message message, str reason) except -1
+    @cython.locals(arrived=cython.bint)
+    cdef bint dead_letter(self, Message message, str reason) except -1
     cpdef leave(self, Message message)
     cpdef add_browser(self, Consumer consumer)
     cdef Cursor new_cursor(self, Consumer consumer)
@@ -254,5 +260,7 @@ cdef class Queue:
     cdef orphan_ready(self)
     @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
+    @cython.locals(message=Message, ring=Ring)
+    cpdef list counts(self)
     @cython.locals(consumers=list, consumer=Consumer, cursor=Cursor, lane=Queue)
     cpdef long long destroy(self) except -1

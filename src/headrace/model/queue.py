@@ -42,6 +42,8 @@ if not cython.compiled:
     from headrace.model.tally import PAGED_WEIGHT as C_PAGED_WEIGHT
     from headrace.model.tally import Tally
 
+from headrace.model.delivery_counts import tell as tell_count
+
 log = logging.getLogger(__name__)
 
 RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
@@ -196,6 +198,7 @@ class Queue:
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
         self.alternate_exchange: str | None = None  # For what is rejected or orphaned.
+        self.insists = False  # Dead letters stay here until they have arrived.
         self.limited = False  # One of max_length and max_length_bytes is set.
         # State.
         self.ready_count = 0
@@ -229,6 +232,7 @@ class Queue:
         self.single = False  # Only one consumer at a time gets messages (x-single-active-consumer),
         self.chosen: Consumer | None = None  # and this is the one.
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
+        self.backoff: Any = None  # A Backoff, where what comes back waits; see model.retry.
         self.waiters: Any = None  # Paced publishers.
         self.on_deadline: Callable[[Queue, int], None] | None = None
         self.view: Any = None  # A View, once somebody looked; see model.view.
@@ -431,8 +435,7 @@ class Queue:
             message = self.next_ready()
             if message is None:
                 return
-            self.dead_letter(message, "maxlen")
-            self.leave(message)
+            self.die(message, "maxlen")
 
     # --- Departures -------------------------------------------------------------------------
 
@@ -492,8 +495,7 @@ class Queue:
             if message is None:
                 return None
             if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
-                self.dead_letter(message, "expired")
-                self.leave(message)
+                self.die(message, "expired")
                 continue
             if message.flags & C_PAGED and not self.bring(message):
                 continue
@@ -514,6 +516,8 @@ class Queue:
             self.leave(message)
             return False
         self.tally.memory_used += self.weight(message) - before
+        if message.deliveries and self.delivery_limit >= 0:
+            tell_count(self, message)
         return True
 
     def pick(self) -> Consumer | None:
@@ -779,13 +783,24 @@ class Queue:
         if 0 <= self.delivery_limit < message.deliveries and not self.deleted:
             self.unacked_count -= 1
             message.consumer = None
-            self.dead_letter(message, "delivery_limit")
-            self.leave(message)
+            self.die(message, "delivery_limit")
             return
-        self.release(message)
+        if self.delivery_limit >= 0:
+            tell_count(self, message)
+        if self.backoff is not None and self.backoff.failed and not self.deleted:
+            self.vhost.put_off(self, message)
+        else:
+            self.come_back(message)
 
     def release(self, message: Message) -> None:
         """A consumer gives a message back that it has not tried: it returns to its place."""
+        if self.backoff is not None and self.backoff.returned and not self.deleted:
+            self.vhost.put_off(self, message)
+        else:
+            self.come_back(message)
+
+    def come_back(self, message: Message) -> None:
+        """A message that was held returns to its place, or goes when there is no queue."""
         self.unacked_count -= 1
         message.consumer = None
         if self.deleted:
@@ -820,9 +835,10 @@ class Queue:
         """A consumer rejected the message for good: dead-letter it, then forget it."""
         self.unacked_count -= 1
         message.consumer = None
-        if not self.deleted:
-            self.dead_letter(message, "rejected")
-        self.leave(message)
+        if self.deleted:
+            self.leave(message)
+        else:
+            self.die(message, "rejected")
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
         """A consumer cannot say a message in its version: dead-letter it with the reason.
@@ -839,15 +855,34 @@ class Queue:
             self.vhost.dead_letter(message, self, "unconvertible", text)
         self.leave(message)
 
-    def dead_letter(self, message: Message, reason: str) -> None:
-        """Pass a message on to the dead-letter or the alternate exchange, if the queue has one."""
+    def die(self, message: Message, reason: str) -> None:
+        """Let go of a message that becomes a dead letter, at once or once that succeeds."""
+        if self.dead_letter(message, reason):
+            self.leave(message)
+        elif not message.flags & C_GONE:
+            self.held_count += 1
+            message.consumer = self.vhost.keep_letter(self, message, reason)
+
+    def retry_letter(self, message: Message, reason: str) -> bool:
+        """Try to deliver a dead letter that was kept; tell whether it is gone."""
+        if not self.dead_letter(message, reason):
+            return False
+        self.leave(message)
+        return True
+
+    def dead_letter(self, message: Message, reason: str) -> bool:
+        """Pass a message on to the dead-letter or the alternate exchange, if the queue has one.
+
+        False when the queue's dead letters are to arrive, and this one does not yet.
+        """
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
-            return
+            return True
         if self.vhost is None:
-            return
+            return True
         if message.flags & C_PAGED and not self.bring(message):
-            return
-        self.vhost.dead_letter(message, self, reason)
+            return True
+        arrived: bool = self.vhost.dead_letter(message, self, reason)
+        return arrived or not self.insists
 
     def leave(self, message: Message) -> None:
         """Let go of a message for good: in memory, in the journal, in the scratch log."""
@@ -1174,8 +1209,7 @@ class Queue:
             self.ready_count -= 1
             self.ready_bytes -= message.body_size
             self.shells += 1
-            self.dead_letter(message, "expired")
-            self.leave(message)
+            self.die(message, "expired")
         if following == 0:
             self.expiring = None
         if self.shells > SHELLS_MIN and self.shells > self.ready_count:
@@ -1409,6 +1443,20 @@ class Queue:
         for _, _, message in self.returned or ():
             if not message.flags & C_GONE:
                 found.append(message.seq)
+        return found
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return seq and count of the ready messages that came back."""
+        found: list[tuple[int, int]] = []
+        message: Message | None
+        for ring in [self.ring, *(self.rings or ())]:
+            for i in range(0 if ring is None else ring.count):
+                message = ring.at(i)
+                if message.deliveries and not message.flags & C_GONE:
+                    found.append((message.seq, message.deliveries))
+        for _, _, message in self.returned or ():
+            if message.deliveries and not message.flags & C_GONE:
+                found.append((message.seq, message.deliveries))
         return found
 
     def destroy(self) -> int:

@@ -79,6 +79,7 @@ from headrace.model.passage import Passage
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
 from headrace.model.queue import Consumer, Queue
+from headrace.model.retry import Waiting
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.selecting import Headed
 from headrace.model.staged import Sinks
@@ -86,6 +87,7 @@ from headrace.model.stamps import SENT_TIME, Stamps
 from headrace.model.stream import Stream
 from headrace.model.trace import FACT as TRACED
 from headrace.model.trace import TRACE, Tracer, Who
+from headrace.model.undelivered import Undelivered, will_refuse
 from headrace.model.understood import judge_exchange, understand
 from headrace.model.watch import KEPT, Watch, is_watched, kept_arguments
 
@@ -172,6 +174,8 @@ class VirtualHost:
         self.facts = Facts(store)
         self.leases = Leases(self)
         self.delayed = Delayed(self)
+        self.undelivered: dict[Queue, Undelivered] = {}
+        self.retries: dict[Queue, Waiting] = {}
         self.groups = Groups(self.facts)
         self.gaps = Gaps(self.facts)
         #: Called with each connection or session that is gone, and the time.
@@ -669,28 +673,30 @@ class VirtualHost:
 
     # --- Dead letters -------------------------------------------------------------------------
 
-    def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> None:
+    def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
         """Send a message that died in a queue to where that queue's dead letters go.
 
-        ``detail`` says why a message could not be converted.
+        ``detail`` says why a message could not be converted. False when it is to arrive somewhere,
+        and could some time later.
         """
         if self.contents is None:
-            return
+            return True
         if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
             self._reroute(message, queue, queue.alternate_exchange, self.contents)
-            return
+            return True
         name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
         if name is None and reason == deadletter.UNCONVERTIBLE:
             name = queue.alternate_exchange
         if name is None or reason == deadletter.ORPHANED:
-            return
+            return True
         exchange = self.exchanges.get(name)
         if exchange is None:
-            return
+            return not queue.insists
         try:
-            self._dead_letter(message, queue, reason, exchange, key, self.contents, detail)
+            return self._dead_letter(message, queue, reason, exchange, key, self.contents, detail)
         except deadletter.UnreadableError as error:
             log.warning("vhost %r: a dead letter of %r is dropped: %s", self.name, queue, error)
+            return True
 
     @staticmethod
     def _goes_elsewhere(queue: Queue, reason: str) -> bool:
@@ -727,7 +733,7 @@ class VirtualHost:
         key: str | None,
         contents: deadletter.Contents,
         detail: str,
-    ) -> None:
+    ) -> bool:
         content = contents.read(message)
         headers = deadletter.with_death(
             content,
@@ -746,6 +752,9 @@ class VirtualHost:
         for routing_key in keys:
             said = Headed(headers, message, contents)
             self.follow(exchange, routing_key, said, found, watches=watches)
+        refused = any(will_refuse(target, message.body_size) for target in found)
+        if queue.insists and (refused or not (found or watches)):
+            return False
         if reason != deadletter.REJECTED:
             for target in list(found):
                 if deadletter.is_cycle(target.name, headers):
@@ -754,6 +763,7 @@ class VirtualHost:
         if found or watches:
             letter = contents.rewrite(message, exchange.name, keys[0], headers)
             self.send(letter, found, watches, headers, content.persistent)
+        return True
 
     def send(
         self,
@@ -795,6 +805,22 @@ class VirtualHost:
             found[destination] = None
         if found:
             self.deliver(message, found, persistent)
+
+    def keep_letter(self, queue: Queue, message: Message, reason: str) -> Consumer:
+        """Keep a dead letter that could not be delivered; return who holds it."""
+        kept = self.undelivered.get(queue)
+        if kept is None:
+            kept = self.undelivered[queue] = Undelivered(queue, self.agenda)
+        kept.add(message, reason)
+        return kept
+
+    def put_off(self, queue: Queue, message: Message) -> None:
+        """Let a message that a consumer gave back wait for its next try."""
+        waiting = self.retries.get(queue)
+        if waiting is None:
+            waiting = self.retries[queue] = Waiting(queue, self.agenda)
+        message.consumer = waiting
+        waiting.add(message, queue.backoff.delay_ms(message.deliveries))
 
     def deliver(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
         """Give a message to queues: what the broker itself publishes."""
@@ -1187,6 +1213,12 @@ class VirtualHost:
             self.groups.forget(queue)
             self.gaps.forget(queue)
         count = queue.destroy()
+        kept = self.undelivered.pop(queue, None)
+        if kept is not None:
+            kept.forget()
+        waiting = self.retries.pop(queue, None)
+        if waiting is not None:
+            waiting.forget()
         if queue.durable and not queue.is_hidden:
             self.leases.queue_gone(queue)
         if self.events.heard and not queue.is_hidden:

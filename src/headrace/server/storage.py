@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.gateway.passwords import make_account
+from headrace.model import delivery_counts
 from headrace.model.arguments import age_ms
 from headrace.model.definitions import NoDefinitions
 from headrace.model.lanes import lane_of
@@ -160,6 +161,7 @@ class Storage:
         """Note which messages were delivered before, so that the next start knows exactly."""
         for vhost in vhosts:
             vhost.branches.close()
+            delivery_counts.keep(vhost)
             if isinstance(vhost.store, Journal):
                 vhost.store.rest(
                     (queue.id, seq)
@@ -208,11 +210,13 @@ class Storage:
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = self.settings.group_pin_size_max
         vhost.groups.restore(iter(vhost.queues.values()), self.tally.now_ms)
+        counts = delivery_counts.take(vhost)
         for queue_id, message, arrived_ms in recovered:
             queue = queues.get(queue_id)
             if queue is None:
                 store.settle(queue_id, message.seq, message.position)
             else:
+                delivery_counts.restore(counts, queue, message)
                 lane_of(queue, message.flags & KIND_MASK).restore(message, arrived_ms)
         vhost.branches.restore(store.kept)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed retry: what a consumer gives back is ready again after a while, longer each time.
+
+A message that waits so is not ready, held by no consumer, and not counted in the queue's limits.
+How long it waits is not kept over a restart of the broker: then it is ready at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.queue import Consumer, Queue
+
+if TYPE_CHECKING:
+    from headrace.model.agenda import Agenda
+    from headrace.model.message import Message
+
+TYPE = "x-delayed-retry-type"  # all, failed, returned or disabled.
+MIN = "x-delayed-retry-min"  # Milliseconds.
+MAX = "x-delayed-retry-max"
+MULTIPLIER = "x-delayed-retry-multiplier"
+TYPES = ("all", "failed", "returned", "disabled")
+MIN_MS = 1000  # Where only the type is given.
+MAX_MS = 0xFFFFFFFF  # Some 49 days.
+DUE_MAX = 4096  # Messages that become ready in one go.
+
+
+class Backoff(NamedTuple):
+    """How long a message waits."""
+
+    failed: bool  # What a consumer gave back after it tried,
+    returned: bool  # and what it gave back without.
+    min_ms: int
+    max_ms: int
+    multiplier: int  # 0: the delay grows by the least one each time.
+
+    def delay_ms(self, count: int) -> int:
+        """Return for how long a message waits that came back so often, from 1."""
+        count = max(1, count)
+        if self.multiplier:
+            grown: int = self.min_ms * self.multiplier ** min(count - 1, 64)
+            return min(grown, self.max_ms)
+        return min(self.min_ms * count, self.max_ms)
+
+
+def backoff(arguments: Mapping[str, Any]) -> Backoff | None:
+    """Return what a queue's arguments, which were checked before, say of retries."""
+    kind = arguments.get(TYPE, "all" if MIN in arguments else "disabled")
+    if kind == "disabled":
+        return None
+    return Backoff(
+        kind in ("all", "failed"),
+        kind in ("all", "returned"),
+        arguments.get(MIN, MIN_MS),
+        min(arguments.get(MAX, MAX_MS), MAX_MS),
+        arguments.get(MULTIPLIER, 0),
+    )
+
+
+class Waiting(Consumer):
+    """Holds the messages of one queue that wait for their next try."""
+
+    def __init__(self, queue: Queue, agenda: Agenda) -> None:
+        super().__init__(queue, "", False)
+        self._heap: list[tuple[int, int, Message]] = []
+        self._agenda = agenda
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, message: Message, delay_ms: int) -> None:
+        """Let a message wait."""
+        due = self.queue.tally.now_ms + delay_ms
+        heappush(self._heap, (due, message.seq, message))
+        if self._heap[0][2] is message:
+            self._agenda.put(self, due, self.ripen)
+
+    def ripen(self, now_ms: int) -> int:
+        """Return what is due to the queue; return when to call again, 0 when nothing waits."""
+        queue = self.queue
+        budget = DUE_MAX
+        while self._heap and self._heap[0][0] <= now_ms and budget:
+            budget -= 1
+            queue.come_back(heappop(self._heap)[2])
+        queue.drain()
+        return self._heap[0][0] if self._heap else 0
+
+    def forget(self) -> None:
+        """The queue is gone, and what waits with it."""
+        heap, self._heap = self._heap, []
+        for _, _, message in heap:
+            self.queue.come_back(message)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters that could not be delivered yet, of a queue that insists on it.
+
+With ``x-dead-letter-strategy`` ``at-least-once`` a message leaves its queue once all queues that
+its letter leads to have taken it. Until then it is kept here: not ready, not counted in the queue's
+limits, in the journal still the queue's. It is tried again after a while. A restart of the broker
+makes it a message of the queue like any other, to die once more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.queue import Consumer, Queue
+
+if TYPE_CHECKING:
+    from headrace.model.agenda import Agenda
+    from headrace.model.message import Message
+
+RETRY_MS = 1000  # From one try to the next,
+RETRY_MS_MAX = 30_000  # and at most, when tries fail again and again.
+TRIES_MAX = 256  # Letters that are tried in one go.
+
+
+class Undelivered(Consumer):
+    """Holds the dead letters of one queue until they are delivered."""
+
+    def __init__(self, queue: Queue, agenda: Agenda) -> None:
+        super().__init__(queue, "", False)
+        self.letters: list[tuple[Message, str]] = []
+        self._agenda = agenda
+        self._wait_ms = RETRY_MS
+
+    def add(self, message: Message, reason: str) -> None:
+        """Keep a letter."""
+        self.letters.append((message, reason))
+        if len(self.letters) == 1:
+            self._wait_ms = RETRY_MS
+            self._agenda.put(self, self.queue.tally.now_ms + RETRY_MS, self.retry)
+
+    def retry(self, now_ms: int) -> int:
+        """Try the oldest letters; return when to try again, 0 when none is left."""
+        queue = self.queue
+        if queue.deleted:
+            self.forget()
+            return 0
+        tried, self.letters = self.letters[:TRIES_MAX], self.letters[TRIES_MAX:]
+        failed: list[tuple[Message, str]] = []
+        for message, reason in tried:
+            queue.held_count -= 1
+            message.consumer = None
+            if queue.retry_letter(message, reason):
+                continue
+            queue.held_count += 1
+            message.consumer = self
+            failed.append((message, reason))
+        self.letters = failed + self.letters
+        if not self.letters:
+            return 0
+        if len(failed) == len(tried):
+            self._wait_ms = min(2 * self._wait_ms, RETRY_MS_MAX)
+            return now_ms + self._wait_ms
+        self._wait_ms = RETRY_MS
+        return now_ms + (RETRY_MS if failed else 1)
+
+    def forget(self) -> None:
+        """The queue is gone, and its letters with it."""
+        letters, self.letters = self.letters, []
+        for message, _ in letters:
+            self.queue.held_count -= 1
+            self.queue.leave(message)
+
+
+def will_refuse(queue: Queue, body_size: int) -> bool:
+    """Tell whether an overflow policy turns a message away."""
+    return queue.limited and queue.refuses(body_size) and queue.taker() is None

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that come back: how often, and where they go when that is too often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.protocol.codec_0_x import (
+    BasicGet,
+    BasicGetOk,
+    BasicNack,
+    BasicProperties,
+    BasicPublish,
+    BasicReject,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.protocol.events import ContentReceived
+from headrace.spec.tables import V0_9_1
+from rig import Client, Rig
+
+LIMIT = {"x-delivery-limit": 2}
+AT_LEAST_ONCE = {
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "dead",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-overflow": "reject-publish",
+}
+
+
+@pytest.fixture
+def client() -> Client:
+    return Rig().client()
+
+
+def publish(client: Client, queue: str, body: bytes = b"body", **properties: Any) -> None:
+    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
+    client.send_content(BasicPublish(exchange="", routing_key=queue), header, body)
+
+
+def get(client: Client, queue: str, *, no_ack: bool = False) -> tuple[int, bytes, dict[str, Any]]:
+    """Return tag, body and headers of the first message; tag 0 when there is none."""
+    client.events.clear()
+    client.send(BasicGet(queue=queue, no_ack=no_ack))
+    for event in client.events:
+        if isinstance(event, ContentReceived) and isinstance(event.method, BasicGetOk):
+            properties: Any = decode_content_header(V0_9_1, event.header)[2]
+            return event.method.delivery_tag, bytes(event.body), properties.headers or {}
+    return 0, b"", {}
+
+
+def declare(client: Client, queue: str, **arguments: Any) -> None:
+    client.send(QueueDeclare(queue=queue, arguments=arguments))
+
+
+def test_consumers_are_told_how_often_a_message_came_back(client: Client) -> None:
+    declare(client, "dead")
+    declare(
+        client, "q", **LIMIT, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    )
+    publish(client, "q", headers={"mine": 1}, priority=3, expiration="60000")
+    for told in ({}, {"x-delivery-count": 1}, {"x-delivery-count": 2}):
+        tag, body, headers = get(client, "q")
+        assert (body, headers) == (b"body", {"mine": 1, **told})
+        client.send(BasicReject(delivery_tag=tag, requeue=True))
+    assert get(client, "q")[0] == 0
+    _, body, headers = get(client, "dead")
+    assert body == b"body"
+    assert headers["x-death"][0]["reason"] == "delivery_limit"
+    assert "x-delivery-count" not in headers  # It was that of another queue.
+
+
+def test_without_a_limit_nothing_is_told(client: Client) -> None:
+    declare(client, "q")
+    publish(client, "q")
+    client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
+    assert get(client, "q")[2] == {}
+
+
+def test_a_dead_letter_waits_until_somebody_takes_it(client: Client) -> None:
+    """The strategy at-least-once: without a queue for it, it stays, and arrives later, once."""
+    rig = client.rig
+    declare(client, "q", **AT_LEAST_ONCE)
+    publish(client, "q", b"1")
+    publish(client, "q", b"2")
+    for _ in range(2):
+        client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
+    queue = rig.vhost.queues["q"]
+    assert (queue.ready_count, queue.unacked_count, queue.held_count) == (0, 0, 2)
+    rig.pass_time(60_000)
+    assert get(client, "q")[0] == 0
+    declare(client, "dead")
+    rig.pass_time(60_000)
+    assert [get(client, "dead", no_ack=True)[1] for _ in range(3)] == [b"1", b"2", b""]
+    assert queue.held_count == 0
+    assert rig.tally.memory_used == 0
+
+
+def test_a_full_queue_keeps_dead_letters_waiting(client: Client) -> None:
+    rig = client.rig
+    declare(client, "dead", **{"x-max-length": 1, "x-overflow": "reject-publish"})
+    declare(client, "q", **AT_LEAST_ONCE, **{"x-message-ttl": 10})
+    for n in range(3):
+        publish(client, "q", b"%d" % n)
+    rig.pass_time(10)
+    found = []
+    for _ in range(3):
+        found.append(get(client, "dead", no_ack=True)[1])
+        rig.pass_time(60_000)
+    assert found == [b"0", b"1", b"2"]
+
+
+def test_at_most_once_drops_what_leads_nowhere(client: Client) -> None:
+    declare(client, "q", **{**AT_LEAST_ONCE, "x-dead-letter-strategy": "at-most-once"})
+    publish(client, "q")
+    client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
+    assert client.rig.vhost.queues["q"].held_count == 0
+    assert client.rig.tally.memory_used == 0
+
+
+def test_dead_letters_that_wait_go_with_their_queue_and_not_with_a_purge(client: Client) -> None:
+    declare(client, "q", **AT_LEAST_ONCE)
+    publish(client, "q")
+    client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
+    client.send(QueuePurge(queue="q"))
+    assert client.rig.vhost.queues["q"].held_count == 1
+    client.send(QueueDelete(queue="q"))
+    assert client.rig.tally.memory_used == 0
+    assert not client.rig.vhost.undelivered
+    client.rig.pass_time(60_000)
+
+
+# --- Delayed retry --------------------------------------------------------------------------------
+
+
+def turns(client: Client, waits: list[int]) -> None:
+    """Give the message back each time, and find it again after exactly so many milliseconds."""
+    for wait in waits:
+        tag, body, _ = get(client, "q")
+        assert body == b"body"
+        client.send(BasicReject(delivery_tag=tag, requeue=True))
+        client.rig.pass_time(wait - 1)
+        assert get(client, "q")[0] == 0, wait
+        client.rig.pass_time(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "waits"),
+    [
+        ({"x-delayed-retry-type": "all"}, [1000, 2000, 3000]),
+        ({"x-delayed-retry-min": 10, "x-delayed-retry-max": 25}, [10, 20, 25, 25]),
+        ({"x-delayed-retry-min": 10, "x-delayed-retry-multiplier": 3}, [10, 30, 90, 270]),
+        ({"x-delayed-retry-min": 10, "x-delayed-retry-multiplier": 1}, [10, 10, 10]),
+        ({"x-delayed-retry-type": "failed", "x-delayed-retry-min": 5}, [5, 10, 15]),
+    ],
+)
+def test_what_comes_back_waits_longer_each_time(
+    client: Client, arguments: dict[str, Any], waits: list[int]
+) -> None:
+    declare(client, "q", **arguments)
+    publish(client, "q")
+    turns(client, waits)
+    assert get(client, "q", no_ack=True)[1] == b"body"
+    assert client.rig.tally.memory_used == 0
+
+
+@pytest.mark.parametrize("kind", ["returned", "disabled"])
+def test_other_types_let_it_come_at_once(client: Client, kind: str) -> None:
+    declare(client, "q", **{"x-delayed-retry-type": kind, "x-delayed-retry-min": 10})
+    publish(client, "q")
+    client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
+    assert get(client, "q")[1] == b"body"
+
+
+def test_retries_end_at_the_delivery_limit(client: Client) -> None:
+    declare(client, "dead")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    declare(client, "q", **LIMIT, **letters, **{"x-delayed-retry-min": 10})
+    publish(client, "q")
+    turns(client, [10, 20])
+    client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
+    assert get(client, "dead")[1] == b"body"
+
+
+def test_what_waits_for_a_retry_goes_with_its_queue(client: Client) -> None:
+    declare(client, "q", **{"x-delayed-retry-min": 10})
+    publish(client, "q")
+    client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
+    client.send(QueueDelete(queue="q"))
+    assert client.rig.tally.memory_used == 0
+    client.rig.pass_time(10)
+
+
+def test_an_expired_message_does_not_come_back(client: Client) -> None:
+    declare(client, "q", **{"x-delayed-retry-min": 50})
+    publish(client, "q", expiration="20")
+    client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
+    client.rig.pass_time(60)
+    assert get(client, "q")[0] == 0
+    assert client.rig.tally.memory_used == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"x-delayed-retry-type": "never"}, {"x-delayed-retry-min": 0}]
+)
+def test_wrong_arguments_are_refused(client: Client, arguments: dict[str, Any]) -> None:
+    declare(client, "q", **arguments)
+    [closed] = client.heard()
+    assert "invalid arg" in getattr(closed, "reply_text", "")
