@@ -25,6 +25,8 @@ COMMANDS = {
     "list": ("headrace.cli.lists", "list_kind"),
     "logs": ("headrace.cli.service", "logs"),
     "operator-policy": ("headrace.cli.policies", "operator_policy"),
+    "messages": ("headrace.cli.moving", "messages"),
+    "peek": ("headrace.cli.moving", "peek"),
     "permission": ("headrace.cli.accounts", "permission"),
     "pipeline": ("headrace.cli.pipelines", "pipeline"),
     "policy": ("headrace.cli.policies", "policy"),
