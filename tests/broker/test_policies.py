@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.cli import main
+from headrace.cli.management import ask
 from headrace.client import ClientError, Message, blocking
 from headrace.model.parameters import Key
 from headrace.spec.tables import Version
@@ -141,6 +142,26 @@ def test_other_names_of_arguments_mean_the_same(speak: Speak, version: str) -> N
 
 
 @every
+def test_a_queue_may_ask_for_one_of_its_dead_letters(speak: Speak, version: str) -> None:
+    channel = speak()
+    queue = f"mortal-{version}"
+    early = version in ("0-8", "0-9")  # Whose tables have no booleans.
+    arguments = {"x-qpid-dlq-enabled": 1 if early else True, "x-qpid-maximum-delivery-count": 2}
+    channel.declare_queue(queue, arguments=arguments)
+    channel.publish(b"poison", queue)
+    returned = 0
+    while not early and (message := channel.get(queue)) is not None:
+        message.reject(requeue=True)
+        returned += 1
+    assert returned == 2 or early
+    if early:  # Where a message that is rejected goes to others.
+        message = channel.get(queue)
+        assert message is not None
+        message.reject(requeue=False)
+    assert ready(channel, f"{queue}_DLQ") == 1
+
+
+@every
 def test_priorities_by_levels(speak: Speak, version: str) -> None:
     channel = speak()
     queue = f"levels-{version}"
@@ -235,6 +256,17 @@ def test_durable_queues_get_the_default_type(speak: Speak, version: str) -> None
     if version in ("0-9-1", "0-10"):
         with pytest.raises(ClientError, match="inequivalent arg 'x-queue-type'"):
             channel.declare_queue(queue, durable=True, arguments={"x-queue-type": "classic"})
+
+
+def test_what_holds_for_a_queue_is_shown(broker: LocalBroker, data: Path) -> None:
+    channel = channel_of(broker)
+    channel.queue_declare("guarded-shown", arguments={"x-max-length": 3, "x-expires": 60000})
+    shown = ask(data / "management.sock", "show queue", name="guarded-shown", vhost="/")
+    assert (shown["policy"], shown["operator_policy"]) == ("guarded", "guard")
+    assert (shown["max_length"], shown["user"]) == (1, "guest")
+    assert shown["arguments"] == {"x-max-length": 3, "x-expires": 60000}
+    assert shown["effective_arguments"] == {"x-max-length": 1, "x-expires": 60000}
+    channel.connection.close()
 
 
 def channel_of(broker: LocalBroker) -> Any:

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.aliases import QUEUE_ALIASES
+from headrace.model.arguments import QUEUE_ARGUMENTS
+from headrace.model.policy import HARMLESS, KEYS
 from headrace.server.settings import MIB, SETTINGS, SettingError, Settings, load, manual
 
 ROOT = Path(__file__).parent.parent.parent
@@ -92,3 +95,13 @@ def test_secrets_are_not_shown() -> None:
 
 def test_the_manual_is_in_step_with_the_table() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == manual()
+
+
+def test_every_argument_and_every_key_of_a_policy_is_documented() -> None:
+    queues = "".join((ROOT / "docs" / name).read_text() for name in ("queues.md", "streams.md"))
+    for name in (*QUEUE_ARGUMENTS, *QUEUE_ALIASES):
+        assert f"`{name}`" in queues, name
+    policies = (ROOT / "docs" / "policies.md").read_text()
+    for name in (*KEYS, *HARMLESS):
+        shown = "ha-*" if name.startswith("ha-") else name
+        assert f"`{shown}`" in policies, name

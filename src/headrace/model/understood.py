@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NAMES_LOGGED_MAX = 1024  # Of one process; beyond it names are ignored in silence.
 NAME_SHOWN_MAX = 255
+DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 makes a queue for dead letters, too.
 
 #: Names that clients send and that have nothing to say here: about several machines, about files of
 #: another broker, or for people only.
@@ -92,7 +93,6 @@ MEANINGFUL = frozenset(
         "x-delayed-retry-type",
         "x-message-deduplication",
         "x-qpid-capacity",
-        "x-qpid-dlq-enabled",
         "x-qpid-flow-resume-capacity",
         "x-qpid-maximum-message-age",
         "x-qpid-maximum-message-count",
@@ -127,10 +127,17 @@ MEANINGFUL_OF_EXCHANGES = frozenset(
 _logged: set[str] = set()
 
 
-def understand(arguments: Mapping[str, Any], what: str, mode: str) -> Mapping[str, Any]:
+def dead_letter_queue(queue: str) -> str:
+    """The queue for the dead letters of a queue that asks for one by ``x-qpid-dlq-enabled``."""
+    return f"{queue}_DLQ"
+
+
+def understand(
+    arguments: Mapping[str, Any], what: str, mode: str, queue: str = ""
+) -> Mapping[str, Any]:
     """Return the arguments of a queue in our terms, with those beside them that are not.
 
-    ``what`` names the queue in texts.
+    ``what`` names the queue in texts, ``queue`` is its own name.
 
     Raises:
         InvalidArgument: one is refused; the text names it.
@@ -147,9 +154,21 @@ def understand(arguments: Mapping[str, Any], what: str, mode: str) -> Mapping[st
         if mode == LOG:
             _log_once(name, f"{what}: argument '{name}' is ignored: it contradicts '{ours}'")
 
+    if arguments.get(DEAD_LETTERS) == 1:
+        if not queue:
+            wrong(DEAD_LETTERS, "the queue has no name")
+        arguments = {
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": dead_letter_queue(queue),
+            **arguments,
+        }
+    elif arguments.get(DEAD_LETTERS, 0) != 0:
+        wrong(DEAD_LETTERS, "expected a boolean")
     found = translated(arguments, QUEUE_ALIASES, wrong, contradicts)
     for name in arguments:
-        if name not in QUEUE_ARGUMENTS and name not in QUEUE_ALIASES and name not in HARMLESS:
+        if name in QUEUE_ARGUMENTS or name in QUEUE_ALIASES or name == DEAD_LETTERS:
+            continue
+        if name not in HARMLESS:
             meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
             _judge(name, what, mode, meaningful)
     return found

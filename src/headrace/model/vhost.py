@@ -88,7 +88,7 @@ from headrace.model.stream import Stream
 from headrace.model.trace import FACT as TRACED
 from headrace.model.trace import TRACE, Tracer, Who
 from headrace.model.undelivered import Undelivered, will_refuse
-from headrace.model.understood import judge_exchange, understand
+from headrace.model.understood import DEAD_LETTERS, dead_letter_queue, judge_exchange, understand
 from headrace.model.watch import KEPT, Watch, is_watched, kept_arguments
 
 if TYPE_CHECKING:
@@ -436,6 +436,8 @@ class VirtualHost:
                 self._kept.add(queue)
             elif durable:
                 self._durable_exclusive.add(queue)
+        if arguments.get(DEAD_LETTERS) == 1 and dead_letter_queue(name) not in self.queues:
+            self.declare_queue(dead_letter_queue(name), durable=durable, user=user)
         self._changed()
         if self.events.heard:
             self.events.tell("queue.created", **queue_facts(queue, self.name))
@@ -478,6 +480,11 @@ class VirtualHost:
         """Return what holds for a queue: its own arguments, completed and restricted by others'."""
         return effective(self.rules, queue)
 
+    def policies_of(self, queue: Queue) -> tuple[str, str]:
+        """Return the names of the policy and the operator policy of a queue; empty for none."""
+        found = self.rules.policies.of(queue_type(queue.arguments), queue.name)
+        return found[0].name if found[0] else "", found[1].name if found[1] else ""
+
     def take_rules(self, rules: Rules) -> None:
         """Let other rules count from now on, for what is there too."""
         before, self.rules = self.rules, rules
@@ -495,7 +502,7 @@ class VirtualHost:
         Raises:
             InvalidArgument: one is refused.
         """
-        return understand(arguments, self._queue(name), self._mode(strict))
+        return understand(arguments, self._queue(name), self._mode(strict), name)
 
     def configure(self, queue: Queue) -> None:
         """Set a queue's attributes from its effective arguments; it may be in use."""

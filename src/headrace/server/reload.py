@@ -58,6 +58,15 @@ def set_context(broker: Broker, settings: Settings) -> None:
     context.channel_max = settings.channel_max
     context.body_max = settings.body_size_max
     context.output_max = settings.output_size_max
+    context.quotas.body_max = settings.body_size_max
+    context.quotas.changed()
+
+
+def set_rules(broker: Broker, settings: Settings) -> None:
+    """What holds in virtual hosts that have no rules of their own."""
+    assert broker.settings is settings  # Which it reads.
+    for name, vhost in broker.vhosts.items():
+        vhost.take_rules(broker.rules_of(name))
 
 
 def set_offers(broker: Broker, settings: Settings) -> None:
@@ -90,6 +99,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
     set_offers: ("known_hosts", "redirect"),
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s"),
+    set_rules: ("unknown_arguments", "default_queue_type"),
     set_sessions: ("session_timeout_s", "sessions_detached_max"),
 }
 CERTIFICATES = ("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names")

@@ -347,6 +347,7 @@ RELOADABLE = frozenset(
         *("handshake_s", "heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
         *("known_hosts", "redirect", "group_owner_timeout_s", "group_pin_size_max", "staged_s"),
         *("session_timeout_s", "sessions_detached_max"),
+        *("unknown_arguments", "default_queue_type"),
         *("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names"),
     )
 )

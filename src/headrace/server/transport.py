@@ -264,6 +264,9 @@ class Transport:
         rest = self.rest
         if rest is not None and not self.closing and self.meter_timer is None:
             self.rest = None
+            if len(rest) > len(self.reactor.buffer):  # TLS gives more than we read at once.
+                self.take(bytearray(rest), len(rest))
+                return
             copy(self.reactor.buffer, 0, rest, 0, len(rest))
             self.take(self.reactor.buffer, len(rest))
 

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.telling import addresses
+from headrace.model import policy
+from headrace.model.rules import USER_LIMITS, VHOST_LIMITS
 
 if TYPE_CHECKING:
     from headrace.model.events import Events
@@ -26,8 +29,29 @@ def connection_of(connection: Any, mechanism: str) -> dict[str, Any]:
     }
 
 
+_SUBJECTS = {  # What events about a component are called; else parameter.set and parameter.cleared.
+    policy.COMPONENT: "policy",
+    policy.OPERATOR_COMPONENT: "policy",
+    VHOST_LIMITS: "vhost.limits",
+    USER_LIMITS: "user.limits",
+}
+
+
+def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
+    """Tell which policies, limits and other parameters became different."""
+    known = before.parameters
+    changed = [key for key, value in after.parameters.items() if known.get(key) != value]
+    for key in known.keys() - after.parameters.keys():
+        events.tell(f"{_SUBJECTS.get(key.component, 'parameter')}.cleared", **key._asdict())
+    for key in changed:
+        value = json.dumps(after.parameters[key])
+        kind = f"{_SUBJECTS.get(key.component, 'parameter')}.set"
+        events.tell(kind, **key._asdict(), value=value)
+
+
 def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
     """Tell what became different between two moments."""
+    tell_parameters(events, before, after)
     for name in before.accounts.keys() - after.accounts.keys():
         events.tell("user.deleted", name=name)
     for name, account in after.accounts.items():

@@ -32,7 +32,7 @@ class ParameterTable:
         for vhost, component, name, value in rows:
             try:
                 found[Key(vhost, component, name)] = json.loads(value)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise AccountError(f"{component} '{name}' is damaged: {error}") from None
         return found
 
@@ -100,7 +100,7 @@ def _encoded(key: Key, value: Any) -> str:
     check_name(key.component, key.name)
     try:
         text = json.dumps(value, allow_nan=False, sort_keys=True)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise AccountError(f"{key.component} '{key.name}' is no JSON: {error}") from None
     if len(text) > VALUE_CHARACTERS_MAX:
         raise AccountError(

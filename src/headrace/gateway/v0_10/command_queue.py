@@ -15,6 +15,7 @@ from headrace.gateway.v0_10.command_message import plain
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model.arguments import QUEUE_ARGUMENTS, assert_same_arguments
 from headrace.model.errors import ModelError
+from headrace.model.understood import DEAD_LETTERS, dead_letter_queue
 from headrace.protocol.codec_0_10 import (
     QueueDeclare,
     QueueDelete,
@@ -78,6 +79,11 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
                 session.check_access("write", "exchange", exchange)
             except ModelError as error:
                 raise translate(error, command, "arguments") from None
+    if arguments.get(DEAD_LETTERS) == 1:
+        try:
+            session.check_access("configure", "queue", dead_letter_queue(name))
+        except ModelError as error:
+            raise translate(error, command, "arguments") from None
     shared = session.context.context
     user = session.user.name
     try:

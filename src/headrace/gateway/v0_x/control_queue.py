@@ -10,6 +10,7 @@ from headrace.gateway.v0_x.control_basic import check_access, check_topic, last_
 from headrace.gateway.v0_x.control_exchange import check_any_access
 from headrace.gateway.v0_x.reply_to import declared, is_reply_name, refuse_binding
 from headrace.model.binding import QUEUE
+from headrace.model.understood import DEAD_LETTERS, dead_letter_queue
 from headrace.protocol.codec_0_x import (
     MethodBase,
     QueueBind,
@@ -47,6 +48,8 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         if not name:
             check_access(connection, "configure", "queue", "amq.gen-")
         arguments = vhost.understand(arguments, name)
+        if arguments.get(DEAD_LETTERS) == 1:
+            check_access(connection, "configure", "queue", dead_letter_queue(name))
         quotas, user = connection.context.quotas, connection.user.name
         quotas.check_queue(connection.context.vhosts.values(), user, name)
         for argument in ELSEWHERE:

@@ -96,6 +96,9 @@ def show_queue(call: Call) -> Answered:
         "dead_letter_exchange": queue.dead_letter_exchange,
         "dead_letter_routing_key": queue.dead_letter_routing_key,
         "alternate_exchange": queue.alternate_exchange,
+        "user": vhost.declared_by.get(queue, ""),
+        **dict(zip(("policy", "operator_policy"), vhost.policies_of(queue), strict=True)),
+        "effective_arguments": described(vhost.effective(queue)),
         "used_at": moment(queue.used_ms),
         "consumer_list": [
             describe_consumer(call, vhost.name, queue, consumer)
