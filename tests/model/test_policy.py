@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from headrace.model.agenda import Agenda
+from headrace.model.arguments import QUEUE_ARGUMENTS
 from headrace.model.configure import QUORUM_DELIVERY_LIMIT
 from headrace.model.errors import InvalidArgument
 from headrace.model.parameters import Key
 from headrace.model.patterns import Pattern
-from headrace.model.policy import KEYS_MAX, POLICIES_MAX, Policies, merged, read_policy
+from headrace.model.policy import KEYS, KEYS_MAX, POLICIES_MAX, Policies, merged, read_policy
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.rules import NO_LIMITS, Limits, Rules, limits_of_user, read_limits, rules_of
@@ -106,6 +107,10 @@ def test_operator_policies_restrict_policies_and_both_restrict_arguments() -> No
         (say("a", 1 << 40, expires=1), "is no number"),
         ({**say("a", expires=1), "colour": 1}, "unknown field 'colour'"),
         ({**say("a"), "definition": {str(n): 1 for n in range(KEYS_MAX + 1)}}, "more than 64 keys"),
+        (
+            say("a", delayed_retry_min=9, delayed_retry_max=5),
+            "delayed-retry-min is greater than delayed-retry-max",
+        ),
         (
             say("a", dead_letter_strategy="at-least-once", overflow="drop-head"),
             "at-least-once dead-lettering contradicts overflow drop-head",
@@ -218,3 +223,8 @@ def test_limits_are_numbers(value: Any) -> None:
 def test_a_rate_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="at least 1"):
         read_limits({"max-message-rate": 0})
+
+
+def test_every_key_stands_for_an_argument() -> None:
+    for name, key in KEYS.items():
+        assert key.argument in QUEUE_ARGUMENTS, name

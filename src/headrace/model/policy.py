@@ -67,10 +67,10 @@ KEYS: dict[str, PolicyKey] = {
     "dead-letter-strategy": PolicyKey("x-dead-letter-strategy", _MESSAGES),
     "delivery-limit": PolicyKey("x-delivery-limit", _MESSAGES, True),
     "consumer-timeout": PolicyKey("x-consumer-timeout", _MESSAGES, True),
-    "consumer-disconnected-timeout": PolicyKey("x-consumer-disconnected-timeout", _MESSAGES, True),
     "delayed-retry-type": PolicyKey("x-delayed-retry-type", _MESSAGES),
     "delayed-retry-min": PolicyKey("x-delayed-retry-min", _MESSAGES),
     "delayed-retry-max": PolicyKey("x-delayed-retry-max", _MESSAGES),
+    "delayed-retry-multiplier": PolicyKey("x-delayed-retry-multiplier", _MESSAGES),
     "max-age": PolicyKey("x-max-age", _STREAMS, True),
     "stream-max-segment-size-bytes": PolicyKey("x-stream-max-segment-size-bytes", _STREAMS),
     "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
@@ -79,6 +79,7 @@ KEYS: dict[str, PolicyKey] = {
 #: Keys about things that are not here: several machines, other brokers, memory we see to ourselves.
 HARMLESS = frozenset(
     {
+        "consumer-disconnected-timeout",
         "federation-upstream",
         "federation-upstream-pattern",
         "federation-upstream-set",

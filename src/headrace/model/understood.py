@@ -54,6 +54,7 @@ HARMLESS = frozenset(
         "qpid.trace.exclude",
         "qpid.trace.id",
         "x-cancel-on-ha-failover",
+        "x-consumer-disconnected-timeout",  # What is disconnected here is gone.
         "x-ha-nodes",
         "x-ha-policy",
         "x-ha-policy-params",
@@ -85,7 +86,6 @@ MEANINGFUL = frozenset(
         "qpid.shared_msg_group",
         "x-cache-size",
         "x-cache-ttl",
-        "x-consumer-disconnected-timeout",
         "x-consumer-timeout",
         "x-deduplication-header",
         "x-delayed-retry-max",
