@@ -10,6 +10,7 @@ from headrace import __version__
 # Name to module and object.
 COMMANDS = {
     "alarm": ("headrace.cli.alarms", "alarm"),
+    "backup": ("headrace.cli.backups", "backup"),
     "bench": ("headrace.bench.command", "bench"),
     "bench-spark": ("headrace.bench.spark", "bench_spark"),
     "close": ("headrace.cli.lists", "close"),
@@ -32,6 +33,7 @@ COMMANDS = {
     "policy": ("headrace.cli.policies", "policy"),
     "publish": ("headrace.cli.messages", "publish"),
     "reload": ("headrace.cli.service", "reload"),
+    "restore": ("headrace.cli.backups", "restore"),
     "resume": ("headrace.cli.service", "resume"),
     "serve": ("headrace.cli.serve", "serve"),
     "show": ("headrace.cli.lists", "show"),
@@ -42,6 +44,7 @@ COMMANDS = {
     "super-stream": ("headrace.cli.super_streams", "super_stream"),
     "transaction": ("headrace.cli.transactions", "transaction"),
     "user": ("headrace.cli.accounts", "user"),
+    "verify-data": ("headrace.cli.backups", "verify_data"),
     "version": ("headrace.cli", "version"),
     "vhost": ("headrace.cli.accounts", "vhost"),
 }

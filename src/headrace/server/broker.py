@@ -79,6 +79,7 @@ class Broker:
         self.logs = logs
         self.drain = Drain(self)
         self.started_ms = 0  # When it was ready.
+        self.backing_up = False  # Just now.
         memory_max = min(settings.memory_max, memory_available() * 2 // 5)
         self.tally = Tally(memory_max=memory_max, now_ms=clock_ms())
         self.agenda = Agenda(self.wake_at)

@@ -36,6 +36,8 @@ from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
 
+LINKS = "backup-links"  # Second names of files, while a backup is made.
+
 # Brokers that come and go with tests need not hash the same password each time.
 make_for_a_while = lru_cache(maxsize=8)(make_account)
 
@@ -91,6 +93,7 @@ class Storage:
         """Delete the files of virtual hosts that were deleted while no broker ran."""
         if self.data is None:
             return
+        shutil.rmtree(self.data.path / LINKS, ignore_errors=True)
         ids = {str(number) for number in self.users.snapshot().vhosts.values()}
         vhosts = self.data.path / "vhosts"
         if vhosts.is_dir():

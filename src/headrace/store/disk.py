@@ -140,6 +140,13 @@ class Disk:
         """Remove a directory with all that is in it."""
         shutil.rmtree(path, ignore_errors=True)
 
+    def is_shared(self, path: str) -> bool:
+        """Tell whether a file has another name, too."""
+        try:
+            return os.stat(path).st_nlink > 1
+        except FileNotFoundError:
+            return False
+
     def free(self, path: str) -> int:
         """Return how many octets are free for us on the disk that holds a directory."""
         found = os.statvfs(path)

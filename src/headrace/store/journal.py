@@ -39,6 +39,7 @@ from headrace.store.prepared import Prepared, decided, runs_of
 from headrace.store.record import segment_seed
 from headrace.store.recovery import Recovery
 from headrace.store.segment import HEADER, SEAL_ROOM, file_name, header
+from headrace.store.snapshot import Snapshot
 from headrace.store.writer import Writer
 
 if not cython.compiled:
@@ -147,7 +148,11 @@ class Retire:
         """Rename or remove the file."""
         journal, path = self.journal, self.journal.path(self.segment)
         if not self.renamed:
-            if self.segment.size == journal.segment_size and len(journal.spares) < SPARES_MAX:
+            if (
+                self.segment.size == journal.segment_size
+                and len(journal.spares) < SPARES_MAX
+                and not disk.is_shared(path)  # A backup is being made of it.
+            ):
                 name = f"{self.segment.number:010d}.spare"
                 disk.rename(path, os.path.join(journal.directory, name))
                 journal.spares.append(name)
@@ -662,6 +667,8 @@ class Journal(Store):
         while self.writer.finished:
             job = self.writer.finished.popleft()
             if not isinstance(job, Group):
+                if isinstance(job, Snapshot):
+                    job.taken(self)
                 continue
             for piece in job.pieces:
                 segment = piece.segment

@@ -100,6 +100,10 @@ class FaultyDisk(Disk):
         if path in self.names_now:
             self._name(path, None)
 
+    def is_shared(self, path: str) -> bool:
+        """See :class:`Disk`."""
+        return False
+
     def remove_directory(self, path: str) -> None:
         """See :class:`Disk`."""
         for name in [name for name in self.names_now if os.path.dirname(name) == path]:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all operations: each area has a module of its own."""
 
-from headrace.server.management import alarms, clients, definitions, objects, service
+from headrace.server.management import alarms, backups, clients, definitions, objects, service
 from headrace.server.management.call import Operation
 
 OPERATIONS: dict[str, Operation] = {
     **alarms.OPERATIONS,
+    **backups.OPERATIONS,
     **clients.OPERATIONS,
     **definitions.OPERATIONS,
     **objects.OPERATIONS,

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation that makes a backup (:mod:`headrace.server.backup`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.server.backup import back_up
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Answered, Call, Operation
+
+
+async def make_backup(call: Call) -> Answered:
+    """Make a backup in the directory that is named, perhaps on the base of another."""
+    directory, base = Path(call.text("directory")), call.text("base", "")
+    if not directory.is_absolute() or (base and not Path(base).is_absolute()):
+        call.refuse("bad-request", "directories are named from the root")
+    broker = call.broker
+    if broker.backing_up:
+        call.refuse("conflict", "another backup is being made")
+    broker.note_operator(call, f"makes a backup in {directory}")
+    broker.backing_up = True
+    try:
+        return await back_up(
+            broker,
+            directory,
+            Path(base) if base else None,
+            verify=call.flag("verify", True),
+            tell=call.tell,
+        )
+    finally:
+        broker.backing_up = False
+
+
+OPERATIONS: dict[str, Operation] = {"back up": make_backup}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All files of a virtual host, as of one moment of its journal.
+
+The journal's writer changes these files, group by group, and nobody else does. A snapshot is a job
+of that writer, between two groups: it gives every file a second name (a hard link) in another
+directory, which costs microseconds each. Files that are whole never change under either name. Of
+those that are appended to, what counts is the part that was durable at that moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.store.disk import Disk
+
+SKIPPED = (".spare",)  # Recycled files; scratch files have no names.
+
+
+class Snapshot:
+    """A job of a journal's writer; ``then`` is called on the loop's thread when it is done."""
+
+    def __init__(self, home: str, into: str, then: Callable[[Snapshot], None]) -> None:
+        """``home`` is the directory of a virtual host, ``into`` one on the same file system."""
+        self.home = Path(home)
+        self.into = Path(into)
+        self.then = then
+        self.error: OSError | None = None
+        #: Of files that are appended to: how much of them counts, by their path below ``home``.
+        self.extents: dict[str, int] = {}
+
+    def run(self, disk: Disk) -> None:
+        """Link the files; on the writer's thread. It raises nothing: that would stop the writer."""
+        try:
+            for name in ("journal", "streams"):
+                link_tree(self.home / name, self.into / name)
+        except OSError as error:
+            self.error = error
+
+    def taken(self, journal: Any) -> None:
+        """Note how far the files count; on the loop's thread, before it hears of later groups."""
+        for segment in journal.order:
+            if not segment.sealed or segment.written < segment.end:
+                self._note(journal.path(segment), segment.written)
+        for stream in journal.streams:
+            for part in stream.segments:
+                if not part.sealed or part.written < part.end:
+                    self._note(part.path, part.written)
+        self.then(self)
+
+    def _note(self, path: str, octets: int) -> None:
+        self.extents[os.path.relpath(path, self.home)] = octets
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Give all files below a directory a second name below another; those that vanish are left out.
+
+    Raises:
+        OSError: the file system has no hard links, or the target is on another one.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        with os.scandir(source) as entries:
+            found = list(entries)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                link_tree(Path(entry.path), target / entry.name)
+            elif not entry.name.endswith(SKIPPED):
+                with contextlib.suppress(FileNotFoundError, FileExistsError):
+                    os.link(entry.path, target / entry.name, follow_symlinks=False)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of running brokers: what was confirmed before is there again, and damage is found."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from test_management import refused, run, works
+
+from headrace.client import blocking
+from headrace.testing import LocalBroker
+from serving import Served, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STREAM = {"x-queue-type": "stream"}
+
+
+class Load:
+    """Publishers that note what was confirmed, and consumers that settle some of it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.confirmed = {"work": 0, "log": 0}
+        self.failures: list[BaseException] = []
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._publish, args=(queue,)) for queue in self.confirmed
+        ]
+        self._threads.append(threading.Thread(target=self._churn))
+
+    def __enter__(self) -> Self:
+        with blocking.connect(self.url) as connection, connection.channel() as channel:
+            channel.declare_queue("work", durable=True)
+            channel.declare_queue("churn", durable=True)
+            channel.declare_queue("log", durable=True, arguments=STREAM)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(30)
+        assert not self.failures
+
+    def _publish(self, queue: str) -> None:
+        try:
+            with blocking.connect(self.url) as connection, connection.channel() as channel:
+                number = 0
+                while not self._over.is_set():
+                    channel.publish_many(
+                        [b"%08d" % n + bytes(4000) for n in range(number, number + 20)], queue
+                    )
+                    number += 20
+                    self.confirmed[queue] = number
+        except BaseException as error:
+            self.failures.append(error)
+            raise
+
+    def _churn(self) -> None:
+        """Fill segments with what is settled at once, so that they are recycled."""
+        try:
+            with blocking.connect(self.url) as connection, connection.channel() as channel:
+                while not self._over.is_set():
+                    channel.publish_many([bytes(50_000)] * 10, "churn")
+                    channel.purge_queue("churn")
+        except BaseException as error:
+            self.failures.append(error)
+            raise
+
+
+def bodies_of(url: str, queue: str, count: int) -> list[bytes]:
+    """The numbers of the first messages of a queue or stream."""
+    arguments = {"x-stream-offset": "first"} if queue == "log" else None
+    with (
+        blocking.connect(url) as connection,
+        connection.channel() as channel,
+        channel.consume(queue, arguments=arguments, prefetch=1000) as deliveries,
+    ):
+        found = []
+        for _ in range(count):
+            delivery = deliveries.receive(20)
+            found.append(delivery.body[:8])
+            delivery.ack()
+        return found
+
+
+def test_what_was_confirmed_before_a_backup_under_load_is_restored(tmp_path: Path) -> None:
+    """The broker goes on, is killed, and another one is started on what was restored."""
+    served = Served(tmp_path, "--segment-size", "1MiB").start()
+    data, copy, again = tmp_path / "data", tmp_path / "copy", tmp_path / "again"
+    with Load(served.url) as load:
+        until(lambda: min(load.confirmed.values()) > 500, "something is there")
+        before = dict(load.confirmed)
+        told = json.loads(works("backup", copy, "--data", data, "--format", "json"))
+        assert told["files"] > 5
+        after = dict(load.confirmed)
+        second = tmp_path / "second"
+        works("backup", second, "--base", copy, "--data", data)
+    served.kill()
+    assert not list(data.glob("backup-links/*"))
+    manifest = json.loads((second / "backup.json").read_text())
+    shared = [name for name in manifest["files"] if (second / name).stat().st_nlink > 1]
+    assert any(name.startswith("vhosts/1/journal/") for name in shared)
+    assert any(name.startswith("vhosts/1/streams/") for name in shared)
+    for backup, least in ((copy, before), (second, after)):
+        works("verify-data", backup)
+        target = again / backup.name
+        works("restore", backup, "--data", target)
+        with LocalBroker(target) as broker:
+            for queue, count in least.items():
+                assert bodies_of(broker.url, queue, count) == [b"%08d" % n for n in range(count)]
+            assert not list(target.glob("vhosts/*/journal/quarantine/*"))
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Iterator[Path]:
+    """A small backup of a broker that is no more."""
+    with LocalBroker(tmp_path / "data") as broker:
+        with blocking.connect(broker.url) as connection, connection.channel() as channel:
+            channel.declare_queue("q", durable=True)
+            channel.publish_many([b"one", b"two"], "q")
+        works("backup", tmp_path / "copy", "--data", tmp_path / "data")
+    return tmp_path / "copy"
+
+
+def test_a_backup_can_be_read_by_its_owner_alone(backup: Path) -> None:
+    assert backup.stat().st_mode & 0o077 == 0
+    for path in backup.rglob("*"):
+        if path.is_file() and path.name != "backup.json":
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_damage_is_found(backup: Path, tmp_path: Path) -> None:
+    (segment,) = backup.glob("vhosts/1/journal/*.segment")
+    octets = bytearray(segment.read_bytes())
+    octets[200] ^= 1
+    segment.write_bytes(octets)
+    assert f"{segment} is not what was written there" in refused("verify-data", backup)
+    target = tmp_path / "target"
+    assert f"{segment} is not what was written there" in refused(
+        "restore", backup, "--data", target
+    )
+    assert list(target.iterdir()) == []
+    segment.unlink()
+    assert "No such file or directory" in refused("verify-data", backup)
+
+
+def test_a_backup_that_is_none_is_refused(backup: Path, tmp_path: Path) -> None:
+    manifest = json.loads((backup / "backup.json").read_text())
+
+    def with_manifest(change: dict[str, Any]) -> str:
+        (backup / "backup.json").write_text(json.dumps(manifest | change))
+        return refused("restore", backup, "--data", tmp_path / "target")
+
+    assert "has a format that this Headrace does not know" in with_manifest({"format": 99})
+    escape = {"../../etc/passwd": {"size": 1, "octets": 1, "sha256": "x", "whole": False}}
+    assert "it names '../../etc/passwd'" in with_manifest({"files": escape})
+    assert "is damaged" in with_manifest({"files": {"schema": {"size": "many"}}})
+    assert "is damaged" in with_manifest({"strange": 1})
+    (backup / "backup.json").write_text("[" * 100_000)
+    assert "is damaged" in refused("restore", backup, "--data", tmp_path / "target")
+    (backup / "backup.json").unlink()
+    assert "is no complete backup" in refused("verify-data", backup)
+    assert not (tmp_path / "target").exists()
+
+
+def test_nothing_is_overwritten(backup: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert "is not empty" in refused("restore", backup, "--data", data)
+    with LocalBroker(data):
+        assert "is not empty" in refused("backup", backup, "--data", data)
+        assert "is in the data directory" in refused("backup", data / "copy", "--data", data)
+        assert "is no complete backup" in refused(
+            "backup", tmp_path / "new", "--base", tmp_path, "--data", data
+        )
+
+
+def test_a_restored_directory_may_have_another_identity(backup: Path, tmp_path: Path) -> None:
+    works("restore", backup, "--data", tmp_path / "same")
+    works("restore", backup, "--data", tmp_path / "other", "--new-identity")
+    first = (tmp_path / "data" / "identity").read_text()
+    assert (tmp_path / "same" / "identity").read_text() == first
+    with LocalBroker(tmp_path / "other") as broker:
+        assert (tmp_path / "other" / "identity").read_text() != first
+        assert bodies_of(broker.url, "q", 2) == [b"one", b"two"]
+
+
+def test_what_a_killed_backup_left_is_removed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with LocalBroker(data):
+        pass
+    (data / "backup-links" / "vhosts").mkdir(parents=True)
+    with LocalBroker(data):
+        assert not (data / "backup-links").exists()
+
+
+def test_a_broker_in_memory_has_no_backup(tmp_path: Path) -> None:
+    path = tmp_path / "here.sock"
+    with LocalBroker(management_socket=str(path)):
+        said = run("backup", tmp_path / "copy", "--socket", path)
+        assert "keeps everything in memory" in said.stderr
