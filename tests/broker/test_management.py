@@ -20,7 +20,7 @@ from headrace.client import ConnectionClosed
 from headrace.client.blocking import connect
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
-from serving import Served
+from serving import Served, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,6 +273,24 @@ def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:
     ]
     for kind in ("transactions", "leases", "groups"):
         assert as_json("list", kind, *where) == []
+
+
+def test_policies_are_listed_as_they_count(broker: LocalBroker, data: Path) -> None:
+    where = ("--data", data)
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("orders", durable=True, arguments={"x-max-length": 50})
+    works("policy", "set", "short", "^orders", '{"max-length": 10}', "--apply-to", "queues", *where)
+    works("operator-policy", "set", "old", ".*", '{"message-ttl": 5000}', *where)
+    until(lambda: len(as_json("list", "policies", *where)) == 2, "both count")
+    listed = {row["kind"]: row for row in as_json("list", "policies", *where)}
+    assert listed["policy"]["pattern"] == "^orders"
+    assert listed["operator"]["arguments"] == {"x-message-ttl": 5000}
+    (queue,) = as_json("list", "queues", *where)
+    assert (queue["policy"], queue["operator_policy"]) == ("short", "old")
+    shown = json.loads(works("show", "queue", "orders", *where, "--format", "json"))
+    assert shown["effective_arguments"] == {"x-max-length": 10, "x-message-ttl": 5000}
+    assert (shown["max_length"], shown["message_ttl_ms"]) == (10, 5000)
+    assert shown["arguments"] == {"x-max-length": 50}
 
 
 def test_lists_show_no_secrets(broker: LocalBroker, data: Path) -> None:

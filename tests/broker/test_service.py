@@ -259,10 +259,10 @@ def test_json_lines_are_json_whatever_is_logged() -> None:
         raise ValueError("bad \n thing")
     except ValueError:
         record = logging.LogRecord(
-            "x", logging.ERROR, "", 0, "connection 12: %s", ("\x1b\n",), sys.exc_info()
+            "x", logging.ERROR, "", 0, "connection 12, channel 3: %s", ("\x1b\n",), sys.exc_info()
         )
     told = json.loads(JsonFormatter().format(record))
-    assert told["connection"] == 12
+    assert (told["connection"], told["channel"]) == (12, 3)
     assert "ValueError" in told["exception"]
 
 

@@ -37,6 +37,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "vhosts": ("name", "queues", "exchanges", "connections", "ready", "unsettled", "octets"),
     "users": ("name", "tags", "connections"),
     "permissions": ("user", "vhost", "configure", "write", "read"),
+    "policies": ("vhost", "kind", "name", "pattern", "priority", "apply_to", "arguments"),
 }
 EVERYWHERE = ("users",)  # Kinds that no virtual host has.
 

@@ -2,7 +2,7 @@
 """The log of a broker that has a process of its own: text or JSON, to standard error or to a file.
 
 As JSON each record is one line with ``time``, ``level``, ``logger`` and ``message``; a record about
-a connection has ``connection`` and what is known of it: ``user``, ``vhost``, ``peer``. Errors have
+a connection has ``connection``, perhaps ``channel``, and what is known: ``user``, ``vhost``, ``peer``. Errors have
 ``exception``.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.server.settings import Settings
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-CONNECTION = re.compile(r"^connection (\d{1,19})\b")
+CONNECTION = re.compile(r"^connection (\d{1,19})(?:, channel (\d{1,5}))?\b")
 KEPT_MAX = 100  # Rotated files.
 
 Facts = Callable[[int], dict[str, Any]]
@@ -51,6 +51,8 @@ class JsonFormatter(logging.Formatter):
         if found is not None:
             number = int(found[1])
             told["connection"] = number
+            if found[2] is not None:
+                told["channel"] = int(found[2])
             if self.facts is not None:
                 told |= self.facts(number)
         if record.exc_info:

@@ -70,6 +70,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         "exclusive": queue.exclusive_owner is not None,
         "owner": getattr(queue.exclusive_owner, "number", 0),
         "single": bool(queue.single),
+        **dict(zip(("policy", "operator_policy"), vhost.policies_of(queue), strict=True)),
         "arguments": described(queue.arguments),
     }
 
@@ -97,7 +98,6 @@ def show_queue(call: Call) -> Answered:
         "dead_letter_routing_key": queue.dead_letter_routing_key,
         "alternate_exchange": queue.alternate_exchange,
         "user": vhost.declared_by.get(queue, ""),
-        **dict(zip(("policy", "operator_policy"), vhost.policies_of(queue), strict=True)),
         "effective_arguments": described(vhost.effective(queue)),
         "used_at": moment(queue.used_ms),
         "consumer_list": [
@@ -298,6 +298,29 @@ def list_permissions(call: Call) -> Steps:
     return {"items": count}
 
 
+def list_policies(call: Call) -> Steps:
+    """Each policy and operator policy, as it counts now, the one that counts first before others.
+
+    What they set is said in terms of arguments.
+    """
+    count = 0
+    for vhost in call.vhosts():
+        policies = vhost.rules.policies
+        for kind, some in (("policy", policies.policies), ("operator", policies.operator)):
+            for policy in some:
+                count += 1
+                yield {
+                    "vhost": vhost.name,
+                    "kind": kind,
+                    "name": policy.name,
+                    "pattern": policy.pattern.text,
+                    "priority": policy.priority,
+                    "apply_to": sorted(policy.kinds),
+                    "arguments": described(policy.arguments),
+                }
+    return {"items": count}
+
+
 def moment(ms: int) -> str:
     """Return a time of the wall clock in ISO 8601."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
@@ -314,6 +337,7 @@ OPERATIONS: dict[str, Operation] = {
     "list vhosts": list_vhosts,
     "list users": list_users,
     "list permissions": list_permissions,
+    "list policies": list_policies,
     "show queue": show_queue,
     "show exchange": show_exchange,
 }
