@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-from test_management import refused, run, works
+from test_management import as_json, refused, run, works
 
 from headrace.client import blocking
+from headrace.server import backup as server_backup
 from headrace.testing import LocalBroker
 from serving import Served, until
 
@@ -117,6 +118,43 @@ def test_what_was_confirmed_before_a_backup_under_load_is_restored(tmp_path: Pat
             for queue, count in least.items():
                 assert bodies_of(broker.url, queue, count) == [b"%08d" % n for n in range(count)]
             assert not list(target.glob("vhosts/*/journal/quarantine/*"))
+
+
+def test_what_happens_after_the_links_were_made_is_not_in_the_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what is appended to the same files, nor what recycled files hold by then."""
+    data, copy, again = tmp_path / "data", tmp_path / "copy", tmp_path / "again"
+    real = server_backup.copy_all
+    with LocalBroker(data, segment_size=1 << 20) as broker:
+        with blocking.connect(broker.url) as connection, connection.channel() as channel:
+            channel.declare_queue("work", durable=True)
+            channel.declare_queue("log", durable=True, arguments=STREAM)
+            for queue in ("work", "log"):
+                channel.publish_many([b"%08d" % n + bytes(4000) for n in range(600)], queue)
+
+            def copy_later(*arguments: Any) -> None:
+                channel.purge_queue("work")
+                for _ in range(20):
+                    channel.publish_many([b"later" * 1000] * 60, "work")
+                    channel.purge_queue("work")
+                for queue in ("work", "log"):
+                    channel.publish_many([b"later"] * 10, queue)
+                real(*arguments)
+
+            monkeypatch.setattr(server_backup, "copy_all", copy_later)
+            works("backup", copy, "--data", data)
+    works("restore", copy, "--data", again)
+    assert not list(again.glob("vhosts/*/journal/quarantine/*"))
+    with LocalBroker(again) as broker:
+        for queue in ("work", "log"):
+            assert bodies_of(broker.url, queue, 600) == [b"%08d" % n for n in range(600)]
+        (row,) = [
+            one for one in as_json("list", "queues", "--data", again) if one["name"] == "work"
+        ]
+        assert row["ready"] == 0
+        (row,) = as_json("list", "streams", "--data", again)
+        assert row["next_offset"] == 600
 
 
 @pytest.fixture

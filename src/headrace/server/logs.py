@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of a broker that has a process of its own: text or JSON, to standard error or to a file.
 
-As JSON each record is one line with ``time``, ``level``, ``logger`` and ``message``; a record about
-a connection has ``connection``, perhaps ``channel``, and what is known: ``user``, ``vhost``, ``peer``. Errors have
-``exception``.
+As JSON each record is one line with ``time``, ``level``, ``logger`` and ``message``. One about a
+connection has its number as ``connection``, perhaps ``channel``, and what is known of it: ``user``,
+``vhost``, ``peer``. Errors have ``exception``.
 """
 
 from __future__ import annotations
