@@ -38,6 +38,7 @@ COMMANDS = {
     "serve": ("headrace.cli.serve", "serve"),
     "show": ("headrace.cli.lists", "show"),
     "sinks": ("headrace.cli.sinks", "sinks"),
+    "trace": ("headrace.cli.trace", "trace"),
     "soak": ("headrace.testing.soak", "soak"),
     "soak-spark": ("headrace.testing.spark_soak", "soak_spark"),
     "status": ("headrace.cli.service", "status"),

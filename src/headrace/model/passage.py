@@ -110,6 +110,8 @@ class Passage:
             vhost.store.begin()
         try:
             message = self.stamped(message)
+            if vhost.tracer is not None:
+                vhost.tracer.published(message, queues, source)
             if everybody:
                 vhost.deliver(message, everybody, persistent)
             if number is not None:
@@ -122,8 +124,6 @@ class Passage:
             if alone:
                 vhost.store.commit()
         vhost.tally.published += 1
-        if vhost.tracer is not None:
-            vhost.tracer.published(message, queues, source)
         return len(refusing)
 
     def join_branch(

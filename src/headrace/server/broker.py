@@ -24,6 +24,7 @@ from headrace.gateway.v0_x.offers import OfferError, Offers, hosts_of, pairs, re
 from headrace.model.agenda import Agenda
 from headrace.model.events import Events
 from headrace.model.rules import Limits, Rules, limits_of_user, rules_of
+from headrace.model.stamps import Stamps
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
@@ -31,7 +32,8 @@ from headrace.server.alarms import ALARM_S, Alarms
 from headrace.server.audit import AuditLog
 from headrace.server.drain import Drain
 from headrace.server.entrance import Entrance, EntranceError
-from headrace.server.identity import server_properties
+from headrace.server.event_exchange import EventPublisher
+from headrace.server.identity import node_name, server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.logs import Logs
 from headrace.server.management.call import Call
@@ -84,6 +86,7 @@ class Broker:
         self.tally = Tally(memory_max=memory_max, now_ms=clock_ms())
         self.agenda = Agenda(self.wake_at)
         self.events = Events(self.tally)
+        self.event_publisher: EventPublisher | None = None
         self.storage: Storage | None = None
         self.access: Access | None = None
         self.vhosts: dict[str, VirtualHost] = {}
@@ -263,8 +266,13 @@ class Broker:
             events=self.events,
         )
         vhost.rules = self.rules_of(name)
+        if name == (self.settings.event_vhost or self.settings.default_vhost):
+            self.event_publisher = EventPublisher(vhost, self.events)
         vhost.load()
         self.storage.recover(vhost)
+        vhost.stamp(self.stamps())
+        if vhost.was_traced:
+            self.trace(vhost)
         staging.recovered()
         self.reactor.loop.add_reader(staging.wake_fd, self.staged, staging)
         self.vhosts[name] = vhost
@@ -290,12 +298,34 @@ class Broker:
         assert self.access is not None
         return limits_of_user(self.access.snapshot.parameters, user)
 
+    def stamps(self) -> Stamps | None:
+        """What the settings want to have written into messages."""
+        settings = self.settings
+        stamps = Stamps(
+            node_name(), settings.stamp_timestamp, settings.stamp_node, settings.stamp_sent_time
+        )
+        return stamps or None
+
+    def trace(self, vhost: VirtualHost) -> None:
+        """Copy what is published and delivered in a virtual host from now on."""
+        vhost.trace(node_name(), self.who_is)
+
+    def who_is(self, number: int) -> tuple[str, str]:
+        """Return user and name of a connection."""
+        assert self.context is not None
+        connection = self.context.connections.get(number)
+        user = None if connection is None else connection.user
+        return "" if user is None else user.name, self.context.telling.names.get(number, "")
+
     def drop_vhost(self, name: str) -> None:
         """End a virtual host: its connections, its queues, its files."""
         assert self.storage is not None
         assert self.reactor is not None
         assert self.context is not None
         vhost = self.vhosts.pop(name)
+        if self.event_publisher is not None and self.event_publisher.vhost is vhost:
+            self.event_publisher.close()
+            self.event_publisher = None
         for transport in list(self.transports):
             if transport.connection.vhost is vhost:
                 transport.connection.force_close(f"vhost '{name}' was deleted")

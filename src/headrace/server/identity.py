@@ -22,6 +22,11 @@ CAPABILITIES = {
 }
 
 
+def node_name() -> str:
+    """Return the name of this broker, as those that name nodes have it."""
+    return f"headrace@{platform.node()}"
+
+
 def server_properties(
     product: str, version: str, identity: str, *, per_consumer_qos: bool
 ) -> dict[str, Any]:

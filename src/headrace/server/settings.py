@@ -328,6 +328,24 @@ class Settings:
     default_pass: str = setting("guest", "Password of that user.", secret=True)
     default_vhost: str = setting("/", "Virtual host made in a new data directory.")
 
+    event_vhost: str = setting(
+        "", "Virtual host of the exchange amq.rabbitmq.event; empty: the default one."
+    )
+    stamp_timestamp: str = setting(
+        "off",
+        "Write the time of arrival into messages, as timestamp_in_ms and timestamp; keep what is "
+        "there, or overwrite it.",
+        choices=("off", "keep", "overwrite"),
+    )
+    stamp_node: str = setting(
+        "off",
+        "Write the name of this node into messages on arrival, as x-routed-by.",
+        choices=("off", "keep", "overwrite"),
+    )
+    stamp_sent_time: bool = setting(
+        False, "Write the time into messages as they are delivered, as x-opt-rabbitmq-sent-time."
+    )
+
     management_socket: str = setting(
         "",
         "Unix socket for the commands of operators; empty: `management.sock` in the data "

@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all operations: each area has a module of its own."""
 
-from headrace.server.management import alarms, backups, clients, definitions, objects, service
+from headrace.server.management import (
+    alarms,
+    backups,
+    clients,
+    definitions,
+    objects,
+    service,
+    tracing,
+)
 from headrace.server.management.call import Operation
 
 OPERATIONS: dict[str, Operation] = {
@@ -11,4 +19,5 @@ OPERATIONS: dict[str, Operation] = {
     **definitions.OPERATIONS,
     **objects.OPERATIONS,
     **service.OPERATIONS,
+    **tracing.OPERATIONS,
 }

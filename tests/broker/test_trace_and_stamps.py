@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracing and message interceptors, with clients of every version."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from speakers import SPEAKERS, Said
+
+from headrace.model.binding import QUEUE
+from headrace.model.stamps import KEEP, OVERWRITE, Stamps
+from headrace.model.trace import TRACE
+from rig import Rig
+
+every_version = pytest.mark.parametrize("version", list(SPEAKERS))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def traces(rig: Rig) -> list[Said]:
+    """What was traced, as a client of 0-9-1 reads it."""
+    reader = SPEAKERS["0-9-1"](rig)
+    reader.consume("traces", automatic=True)
+    return reader.received()
+
+
+@every_version
+def test_publishes_and_deliveries_are_copied(rig: Rig, version: str) -> None:
+    speaker = SPEAKERS[version](rig)
+    speaker.declare("traces")
+    speaker.declare("q")
+    rig.vhost.bind(TRACE, (QUEUE, "traces"), "#")
+    rig.vhost.trace("here", lambda number: ("guest", f"connection {number}"))
+    assert rig.vhost.was_traced
+    big = b"x" * 200_000
+    speaker.consume("q")
+    for body in (b"small", big):
+        speaker.publish(Said(body, routing_key="q", headers={"h": 1}, content_type="text/plain"))
+    assert [said.body for said in speaker.received()] == [b"small", big]
+    found = traces(rig)
+    assert [said.routing_key for said in found] == ["publish.", "deliver.q"] * 2
+    assert [said.body for said in found] == [b"small", b"small", big, big]
+    assert all(said.exchange == TRACE for said in found)
+    published, delivered = found[0].headers, found[1].headers
+    for headers in (published, delivered):
+        assert headers["exchange_name"] == ""
+        assert headers["routing_keys"] == ["q"]
+        assert headers["properties"]["headers"]["h"] == 1
+        assert headers["properties"]["content_type"] == "text/plain"
+        assert headers["node"] == "here"
+        assert headers["vhost"] == "/"
+        assert headers["user"] == "guest"
+    assert published["routed_queues"] == ["q"]
+    assert delivered["redelivered"] == 0
+    assert delivered["connection"] == "connection 1"
+    rig.vhost.trace_no_more()
+    assert not rig.vhost.was_traced
+    speaker.publish(Said(b"unseen", routing_key="q"))
+    assert rig.vhost.queues["traces"].ready_count == 0
+
+
+def test_traces_are_not_traced_and_go_nowhere_unbound(rig: Rig) -> None:
+    speaker = SPEAKERS["0-9-1"](rig)
+    speaker.declare("traces")
+    speaker.declare("q")
+    rig.vhost.trace("here", lambda number: ("", ""))
+    published = rig.tally.published
+    speaker.publish(Said(b"1", routing_key="q"))
+    assert rig.tally.published == published + 1
+    rig.vhost.bind(TRACE, (QUEUE, "traces"), "#")
+    speaker.publish(Said(b"2", routing_key="q"))
+    speaker.consume("traces", automatic=True)
+    assert len(speaker.received()) == 1
+    assert rig.vhost.queues["traces"].ready_count == 0
+
+
+STAMPED = ("timestamp_in_ms", "x-routed-by", "x-opt-rabbitmq-sent-time")
+
+
+def stamps_of(said: Said) -> dict[str, Any]:
+    return {name: said.headers[name] for name in STAMPED if name in said.headers}
+
+
+@every_version
+def test_messages_are_stamped_as_they_come_and_go(rig: Rig, version: str) -> None:
+    speaker = SPEAKERS[version](rig)
+    speaker.declare("q")
+    rig.vhost.stamp(Stamps("here", KEEP, OVERWRITE, sent_time=True))
+    now_ms = rig.tally.now_ms
+    speaker.publish(Said(b"1", routing_key="q", headers={"x-routed-by": "elsewhere"}))
+    speaker.publish(Said(b"2", routing_key="q", headers={"timestamp_in_ms": 7}))
+    rig.tally.now_ms += 5000
+    speaker.consume("q")
+    first, second = speaker.received()
+    assert stamps_of(first) == dict(zip(STAMPED, (now_ms, "here", now_ms + 5000), strict=True))
+    assert first.timestamp == datetime.fromtimestamp(now_ms // 1000, UTC)
+    assert stamps_of(second) == dict(zip(STAMPED, (7, "here", now_ms + 5000), strict=True))
+    rig.vhost.stamp(None)
+    speaker.publish(Said(b"3", routing_key="q"))
+    (third,) = speaker.received()
+    assert not stamps_of(third)
+
+
+def test_what_waits_is_stamped_when_it_goes(rig: Rig) -> None:
+    speaker = SPEAKERS["0-9-1"](rig)
+    speaker.declare("q")
+    speaker.publish(Said(b"1", routing_key="q"))
+    rig.vhost.stamp(Stamps("here", sent_time=True))
+    speaker.consume("q")
+    (said,) = speaker.received()
+    assert stamps_of(said) == {"x-opt-rabbitmq-sent-time": rig.tally.now_ms}
