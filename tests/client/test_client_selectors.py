@@ -314,3 +314,49 @@ def test_a_bad_selector_on_a_binding(
     assert other.get(queue) is None
     with pytest.raises(ClientError, match="no selectors"):
         other.bind_queue(queue, name("hash"), "", {SELECTOR: "a = 1"})
+
+
+def test_a_flush_of_0_10_waits_until_all_was_looked_at(
+    shared: LocalBroker, other: blocking.Channel, queue: str
+) -> None:
+    fill(other, queue, 2000)
+    with (
+        blocking.connect(f"{shared.url}?version=0-10") as connection,
+        connection.session() as session,
+    ):
+        arguments = {SELECTOR: "n >= 1998"}
+        with session.subscribe(queue, arguments=arguments) as chosen:
+            chosen.flow(10)
+            chosen.flush()
+            found = [chosen.receive_nowait() for _ in range(3)]
+        assert [None if each is None else int(each.body) for each in found] == [1998, 1999, None]
+        look = {SELECTOR: "n = 1997"}
+        with session.subscribe(queue, acquire=False, arguments=look) as browser:
+            browser.flow(10)
+            browser.flush()
+            shown = browser.receive_nowait()
+            assert shown is not None
+            assert int(shown.body) == 1997
+            assert browser.receive_nowait() is None
+            assert [int(each.body) for each in session.acquire(shown)] == [1997]
+
+
+def test_a_flush_ends_when_the_credit_does(
+    shared: LocalBroker, other: blocking.Channel, queue: str
+) -> None:
+    fill(other, queue, 1600)
+    with (
+        blocking.connect(f"{shared.url}?version=0-10") as connection,
+        connection.session() as session,
+    ):
+        for arguments in (
+            {SELECTOR: "n >= 1500"},
+            {SELECTOR: "n >= 1500", "x-browse": True},
+            {SELECTOR: "n >= 1500", "x-filter-no-consume": True},
+        ):
+            with session.subscribe(queue, arguments=arguments) as chosen:
+                for _ in range(2):
+                    chosen.flow(1)
+                    chosen.flush()
+                    assert chosen.receive_nowait() is not None
+                    assert chosen.receive_nowait() is None

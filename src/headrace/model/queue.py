@@ -756,6 +756,9 @@ class Queue:
     def go_on(self, now_ms: int) -> int:
         """Go on looking for what somebody wants."""
         self.drain()
+        for cursor in list(self.seekers or ()):
+            if cursor.consumer.looking and not cursor.consumer.can():
+                self.rest(cursor, True)  # It has all that it has room for.
         return 0
 
     def end_closing(self) -> None:
@@ -996,6 +999,7 @@ class Queue:
         while not self.deleted:
             if not consumer.can():
                 consumer.parked = True
+                self.rest(cursor, True)
                 return
             message = self.following(cursor)
             if message is None:

@@ -123,16 +123,14 @@ class View(Stream):
 
     def show_some(self, consumer: Consumer) -> None:
         """Show one reader what it has room for; end it when it has seen all."""
+        looking = consumer.looking
         while True:
             batch = self.fetched.get(consumer)
             if not batch:
-                looking = consumer.looking
                 batch = self.prepare(consumer)
                 if consumer.looking:
                     self.vhost.agenda.put(("look", self), self.tally.now_ms + 1, self.go_on)
                     return
-                if looking:
-                    consumer.looked()
                 if not batch:
                     self.remove_consumer(consumer)
                     consumer.ended()
@@ -142,6 +140,8 @@ class View(Stream):
             if not consumer.can():
                 consumer.parked = True
                 self.active.remove(consumer)
+                if looking:
+                    consumer.looked()
                 return
             self.hand_out(consumer, batch)
 

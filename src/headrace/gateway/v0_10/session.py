@@ -675,6 +675,8 @@ class Session(Holder):
         subscription.flushing = -1
         subscription.stop()
         self.complete(number)
+        if self.connection is not None:
+            self.connection.announce_later()  # Looking may have gone on after the read.
 
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue is gone: so is every session that subscribes to it (0-10/s090)."""
