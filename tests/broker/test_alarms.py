@@ -64,19 +64,27 @@ def test_an_operators_alarm_is_listed_told_and_cleared(broker: LocalBroker, data
     connection.close()
 
 
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, Path]]:
+    """A broker with another virtual host, and its data directory."""
+    data = tmp_path_factory.mktemp("lab") / "data"
+    with LocalBroker(data) as broker:
+        works("vhost", "add", "lab", "--data", data)
+        works("permission", "set", "guest", ".*", ".*", ".*", "--vhost", "lab", "--data", data)
+        until(lambda: "lab" in works("list", "vhosts", "--data", data), "it is there")
+        yield broker, data
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_alarm_of_one_virtual_host_holds_its_publishers_only(
-    broker: LocalBroker, data: Path, version: str
+    lab: tuple[LocalBroker, Path], version: str
 ) -> None:
+    broker, data = lab
     where = ("--data", data)
-    works("vhost", "add", "lab", *where)
-    works("permission", "set", "guest", ".*", ".*", ".*", "--vhost", "lab", *where)
-    lab = broker.url_of(vhost="lab")
-    until(lambda: "lab" in works("list", "vhosts", *where), "the virtual host is there")
     works("alarm", "set", "--vhost", "lab", *where)
     with (
         blocking.connect(f"{broker.url}?version={version}") as free,
-        blocking.connect(f"{lab}?version={version}") as held,
+        blocking.connect(f"{broker.url_of(vhost='lab')}?version={version}") as held,
         free.channel() as freely,
         held.channel() as waiting,
     ):

@@ -33,21 +33,25 @@ if TYPE_CHECKING:
 PACKAGE = str(Path(headrace.__file__).parent.parent)
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "headrace.toml"
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "headrace.toml"
     path.write_text('log_format = "json"\n')
     return path
 
 
-@pytest.fixture
-def log_file(tmp_path: Path) -> Path:
-    return tmp_path / "headrace.log"
+@pytest.fixture(scope="module")
+def log_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "headrace.log"
 
 
-@pytest.fixture
-def served(tmp_path: Path, config: Path, log_file: Path) -> Iterator[Served]:
-    broker = Served(tmp_path, "--config", str(config), "--log-file", str(log_file)).start()
+@pytest.fixture(scope="module")
+def served(
+    tmp_path_factory: pytest.TempPathFactory, config: Path, log_file: Path
+) -> Iterator[Served]:
+    """One broker in a process of its own; what its settings are, tests change."""
+    home = tmp_path_factory.mktemp("served")
+    broker = Served(home, "--config", str(config), "--log-file", str(log_file)).start()
     yield broker
     assert broker.stop() == 0
     assert "Traceback" not in broker.log()
@@ -149,6 +153,7 @@ def test_settings_are_read_again_without_dropping_anybody(
     served: Served, config: Path, log_file: Path
 ) -> None:
     where = ("--data", data_of(served))
+    works("reload", *where)
     with connect(served.url) as connection:
         config.write_text(
             'log_format = "json"\nheartbeat_s = 7\nmemory_max = "64MiB"\nframe_max = 8192\n'

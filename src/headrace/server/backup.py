@@ -14,9 +14,11 @@ messages; messages of queues that were deleted meanwhile go with them.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,6 +69,7 @@ async def back_up(
     links = data / LINKS
     await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
     manifest = Manifest(__version__, storage.identity, now())
+    over = threading.Event()  # The threads that work for us may stop.
     manifest.vhosts = {str(number): name for name, number in storage.vhost_ids.items()}
     try:
         if not await broker.drain.wait_for_disk():
@@ -76,15 +79,16 @@ async def back_up(
             parts |= await link_vhost(broker, name, number, links)
             await tell({"step": "linked", "vhost": name})
         await asyncio.to_thread(
-            copy_all, data, links, directory, parts, manifest, base if known else None, known
+            copy_all, data, links, directory, parts, manifest, base, known, over
         )
         await tell({"step": "copied", "files": len(manifest.files)})
         manifest.finished = now()
         await asyncio.to_thread(backup.write_manifest, directory, manifest)
         if verify:
-            await asyncio.to_thread(backup.verify, directory)
+            await asyncio.to_thread(backup.verify, directory, lambda _: go_on(over))
             await tell({"step": "verified"})
     finally:
+        over.set()
         await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
     return backup.summary(manifest)
 
@@ -125,8 +129,13 @@ def copy_all(
     manifest: Manifest,
     base: Path | None,
     known: Manifest | None,
+    over: threading.Event,
 ) -> None:
-    """Copy definitions, and the files from their second names; ``parts`` are those that grow."""
+    """Copy definitions, and the files from their second names; ``parts`` are those that grow.
+
+    Raises:
+        StoreError: a file cannot be copied, or ``over`` was set meanwhile.
+    """
     backup.copy_definitions(data / backup.DEFINITIONS, directory / backup.DEFINITIONS)
     path = directory / backup.DEFINITIONS
     size = path.stat().st_size
@@ -134,6 +143,7 @@ def copy_all(
     for name in COPIED:
         keep(manifest, name, backup.copy_file(data / name, directory / name), whole=False)
     for name in backup.files_below(links):
+        go_on(over)
         octets = parts.get(name)
         if octets == 0:
             continue  # Nothing in it is durable yet.
@@ -152,6 +162,12 @@ def copy_all(
             manifest.files[name] = before
             continue
         keep(manifest, name, backup.copy_file(links / name, directory / name, octets), whole=whole)
+
+
+def go_on(over: threading.Event) -> None:
+    """Raise StoreError when nobody wants the backup any more."""
+    if over.is_set():
+        raise StoreError("the backup was given up")
 
 
 def linked(source: Path, base: Path, target: Path) -> bool:
@@ -173,7 +189,5 @@ def keep(manifest: Manifest, name: str, copied: tuple[int, int, str], *, whole: 
 
 def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    import hashlib
-
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
