@@ -124,7 +124,10 @@ class Issuer:
         }
         body = {key_: value for key_, value in body.items() if value is not None}
         made: str = jwt.encode(
-            body, key or self.key, algorithm, headers={"kid": self.kid, **(headers or {})}
+            body,
+            None if algorithm == "none" else key or self.key,
+            algorithm,
+            headers={"kid": self.kid, **(headers or {})},
         )
         return made
 

@@ -565,7 +565,7 @@ class Broker:
         assert self.access is not None
         assert self.reactor is not None
         for transport in list(self.transports):
-            connection = transport.connection
+            connection: Any = transport.connection
             user, vhost = connection.user, connection.vhost
             if user is None or vhost is None or transport.closing:
                 continue
@@ -574,6 +574,7 @@ class Broker:
             elif not user.may_open(vhost.name):
                 reason = f"access to vhost '{vhost.name}' refused for user '{user.name}'"
             else:
+                connection.recheck()
                 continue
             connection.force_close(reason)
         self.reactor.turn()

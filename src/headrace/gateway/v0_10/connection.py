@@ -205,6 +205,7 @@ class GatewayConnection(Connection):
             subscription.attach()
         if session.subscriptions:
             self.joined.append(session)  # Its command-point comes before any delivery.
+            self.recheck_session(session)
 
     def on_resumed(self, session: Any, kept: bool) -> None:
         session.refresh_all()
@@ -223,6 +224,20 @@ class GatewayConnection(Connection):
     def on_session_failed(self, session: Any, error: ExecutionError) -> None:
         log.warning("connection %d: session failed: %s", self.number, error)
         session.wind_up()
+
+    def recheck(self) -> None:
+        """Rights have changed: sessions that read what they may no longer read fail."""
+        for session in list(self.attached.values()):
+            self.recheck_session(session)
+
+    def recheck_session(self, session: Any) -> None:
+        """Fail a session with a subscription that its user may no longer have."""
+        for subscription in list(session.subscriptions.values()):
+            try:
+                session.check_access("read", "queue", subscription.queue.access_name)
+            except ModelError as error:
+                session.fail_subscription(subscription, translate(error))
+                return
 
     # --- Commands -------------------------------------------------------------------------------
 

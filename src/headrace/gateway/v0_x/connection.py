@@ -23,6 +23,7 @@ if not cython.compiled:
 
 from headrace.gateway.context import Context
 from headrace.gateway.v0_x import control_connection
+from headrace.gateway.v0_x.control_basic import recheck
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import (
     BasicCancel,
@@ -141,6 +142,11 @@ class GatewayConnection(Publisher):
     def challenge(self, octets: bytes) -> None:
         """The login has another step."""
         control_connection.challenge(self, octets)
+
+    def recheck(self) -> None:
+        """Rights have changed: what they no longer allow ends."""
+        if self.state_number == 8:
+            recheck(self)
 
     def renewed(self, user: Any) -> None:
         """The new secret is right."""

@@ -82,6 +82,23 @@ def check_topic(connection: Any, permission: str, exchange: str, routing_key: st
     access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)
 
 
+def recheck(connection: Any) -> None:
+    """End the channels of consumers whose user may no longer read what they consume from."""
+    access: Rights = connection.context.access
+    user, vhost = connection.user, connection.vhost.name
+    for channel in list(connection.channels.values()):
+        for consumer in list((getattr(channel, "consumers", None) or {}).values()):
+            queue = consumer.queue
+            if reply_to.is_reply_name(queue.name):
+                continue
+            try:
+                access.check(user, vhost, "read", "queue", queue.access_name)
+            except AccessRefused as error:
+                queue.remove_consumer(consumer)
+                connection.consumer_failed(consumer, error)
+                break
+
+
 def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
     count = method.prefetch_count

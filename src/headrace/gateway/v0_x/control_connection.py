@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 from headrace.gateway.v0_x import early
+from headrace.gateway.v0_x.control_basic import recheck
 from headrace.gateway.v0_x.resume import restart, resume
 from headrace.protocol.codec_0_x import (
     ChannelCloseOk,
@@ -220,6 +221,7 @@ def renewed(connection: Any, user: Any) -> None:
     connection.user = user
     connection.tally.generation += 1  # Routes were made with the rights of the old ones.
     connection.reply(0, ConnectionUpdateSecretOk())
+    recheck(connection)
 
 
 def not_renewed(connection: Any) -> None:
@@ -248,6 +250,7 @@ def channel_resume(connection: Any, channel: Any, method: ChannelResume) -> None
     resumed = resume(connection, channel, suspended)
     connection.reply(resumed.number, ChannelOk())
     restart(resumed)
+    recheck(connection)
 
 
 def ping(connection: Any, channel: Any, method: ChannelPing) -> None:

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker for those who mean it ill; their clients are those of tests/broker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "broker"))
+
+from serving import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One broker for the tests of a module, which must outlive them."""
+    broker = Served(tmp_path_factory.mktemp("abused"), memory=True).start()
+    yield broker
+    assert broker.running, broker.log()
+    assert "Traceback" not in broker.log(), broker.log()
+    assert broker.stop() == 0
