@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guessing passwords, and knocking without end: delays, limits, tables that stay small."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from raw_client import Raw, start_ok
+
+from headrace.gateway import throttle
+from headrace.gateway.access import Access
+from headrace.gateway.passwords import make_account
+from headrace.gateway.sasl.port import LoginRefused, Peer
+from headrace.gateway.throttle import Throttle
+from headrace.model.users import Permission, TopicPermission
+from headrace.protocol.codec_0_x import ConnectionClose
+from headrace.server import audit, gate
+from headrace.server.audit import AuditLog
+from headrace.server.gate import Gate
+from headrace.store.users import UserDirectory
+from serving import Served, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_who_guesses_waits_ever_longer_and_nobody_else() -> None:
+    clock = Clock()
+    slow = Throttle(failures_free=3, delay_s=0.5, delay_max_s=5.0, forget_s=60, clock=clock)
+    waits = []
+    for _ in range(8):
+        waits.append(slow.wait_s("6.6.6.6", "ada"))
+        slow.failed("6.6.6.6", "ada")
+        clock.now += 10
+    assert waits == [0, 0, 0, 0.5, 1.0, 2.0, 4.0, 5.0]
+    assert slow.wait_s("1.2.3.4", "bob") == 0  # Others from elsewhere are not concerned.
+    assert slow.wait_s("1.2.3.4", "ada") == 5.0  # The user is, but never waits longer than that,
+    slow.succeeded("1.2.3.4", "ada")
+    assert slow.wait_s("1.2.3.4", "ada") == 0  # and where it was right, not again.
+    clock.now += 60
+    assert slow.wait_s("6.6.6.6", "ada") == 0  # It is forgotten in time.
+
+
+def test_many_guesses_at_once_stand_in_line() -> None:
+    clock = Clock()
+    slow = Throttle(failures_free=1, delay_s=2.0, delay_max_s=5.0, clock=clock)
+    slow.failed("6.6.6.6", "ada")
+    assert [slow.wait_s("6.6.6.6", f"user-{n}") for n in range(4)] == [2.0, 4.0, None, None]
+    clock.now += 4.0
+    assert slow.wait_s("6.6.6.6", "ada") == 2.0
+
+
+def test_the_delay_is_kept_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    directory = UserDirectory()
+    directory.add_user(make_account("ada", "secret"))
+    access = Access(directory, throttle=Throttle(failures_free=1, delay_s=1.0, clock=Clock()))
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+
+    async def log_in(password: bytes) -> None:
+        await access.check_password("ada", password, Peer("6.6.6.6"))
+
+    with pytest.raises(LoginRefused, match="wrong"):
+        asyncio.run(log_in(b"x"))
+    asyncio.run(log_in(b"secret"))
+    assert slept == [1.0]
+    asyncio.run(log_in(b"secret"))  # It is remembered: whatever others do, it is let in at once.
+    assert slept == [1.0]
+
+
+def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2026-67238, CVE-2026-66257: what strangers send is not kept for good."""
+    monkeypatch.setattr(throttle, "ENTRIES_MAX", 100)
+    slow = Throttle(failures_free=0, delay_s=0.001)
+    for n in range(1000):
+        slow.failed(f"10.0.{n // 256}.{n % 256}", f"user-{n}")
+        slow.wait_s(f"10.0.{n // 256}.{n % 256}", f"user-{n}")
+        slow.succeeded(f"10.1.{n // 256}.{n % 256}", f"user-{n}")
+    for table in (slow._addresses, slow._users, slow._lines, slow._good):
+        assert len(table) <= 100
+    monkeypatch.setattr(gate, "ADDRESSES_MAX", 100)
+    door = Gate(rate_per_address=1.0)
+    for n in range(1000):
+        assert door.refusal(f"host-{n}") == ""
+        door.enter(n, f"host-{n}")
+        door.leave(n)
+    assert len(door._allowances) <= 100
+    assert len(door) == 0
+    assert door._by_address == {}
+
+    monkeypatch.setattr("headrace.gateway.access.VERDICTS_MAX", 100)
+    monkeypatch.setattr("headrace.gateway.access.TOPIC_VERDICTS_MAX", 100)
+    directory = UserDirectory()
+    directory.add_user(make_account("ada", "secret"))
+    directory.add_vhost("/")
+    directory.set_permission("ada", "/", Permission(".*", ".*", ".*"))
+    directory.set_topic_permission("ada", "/", "amq.topic", TopicPermission(".*", ".*"))
+    access = Access(directory)
+    user = access.admit("ada", Peer())
+    for n in range(1000):
+        assert access.allowed(user, "/", "read", f"q-{n}")
+        assert access.topic_allowed(user, "/", "write", "amq.topic", f"k.{n}")
+    assert len(access._verdicts) <= 100
+    assert len(access._topic_verdicts) <= 100
+
+
+def test_connections_of_an_address_have_a_rate() -> None:
+    clock = Clock()
+    door = Gate(rate_per_address=2.0, clock=clock)
+    taken = [door.refusal("6.6.6.6") for _ in range(21)]
+    assert taken == [""] * 20 + ["connection_rate_per_address is reached"]
+    assert door.refusal("1.2.3.4") == ""
+    clock.now += 1.0
+    assert [door.refusal("6.6.6.6") for _ in range(3)] == ["", "", taken[-1]]
+
+
+def test_connections_that_do_not_log_in_are_few(tmp_path: Path) -> None:
+    """Of one address, and in all; who has logged in counts no longer, and who goes makes room."""
+    options = ("--handshakes-max", "5", "--handshakes-per-address-max", "3")
+    broker = Served(tmp_path, *options, memory=True).start()
+    try:
+        users = [Raw(broker.host, broker.port).opened() for _ in range(6)]
+        silent = [socket.create_connection((broker.host, broker.port)) for _ in range(3)]
+        with Raw(broker.host, broker.port) as refused:
+            assert refused.hung_up()
+        until(lambda: "handshakes_per_address_max" in broker.log(), "the log says so")
+        silent.pop().close()
+        until(lambda: can_open(broker), "room for another")
+        for one in silent:
+            one.close()
+        for user in users:
+            user.__exit__(None, None, None)
+    finally:
+        assert broker.stop() == 0
+
+
+def can_open(broker: Served) -> bool:
+    with Raw(broker.host, broker.port) as raw:
+        raw.try_send(raw.version.header)
+        return raw.next_method() is not None
+
+
+def test_plain_is_refused_on_clear_text(tmp_path: Path) -> None:
+    """Not offered, and 403 when it is used all the same; SCRAM is there instead."""
+    options = ("--plain-needs-tls", "--no-plain-on-loopback")
+    broker = Served(tmp_path, *options, memory=True).start()
+    try:
+        with Raw(broker.host, broker.port) as raw:
+            assert raw.greet().mechanisms.split() == [b"SCRAM-SHA-256"]
+            raw.method(0, start_ok("guest", "guest"))
+            assert raw.expect(ConnectionClose).reply_code == 403
+        from headrace.client.blocking import connect
+
+        scram = f"{broker.url}?auth_mechanism=SCRAM-SHA-256"
+        with connect(scram, reconnect=None) as connection:
+            assert connection.is_ready
+    finally:
+        assert broker.stop() == 0
+
+
+# --- The audit log ------------------------------------------------------------------------------
+
+
+def test_a_slow_disk_loses_lines_and_says_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    gate_open = threading.Event()
+    append: Callable[[AuditLog, bytes], None] = AuditLog._append
+
+    def slow(self: AuditLog, octets: bytes) -> None:
+        gate_open.wait(20)
+        append(self, octets)
+
+    monkeypatch.setattr(AuditLog, "_append", slow)
+    monkeypatch.setattr(audit, "LINES_MAX", 10)
+    written = AuditLog(tmp_path / "audit.log")
+    began = time.monotonic()
+    for n in range(100):
+        written.tell("test", number=n)
+    assert time.monotonic() - began < 5.0
+    gate_open.set()
+    until(lambda: (tmp_path / "audit.log").read_text().count("\n") >= 10, "what was kept")
+    written.tell("after")
+    written.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert lines[-1]["what"] == "after"
+    assert sum(line.get("lost_before", 0) for line in lines) + len(lines) == 101
+
+
+def test_the_audit_log_goes_on_in_a_new_file(tmp_path: Path) -> None:
+    path, moved = tmp_path / "audit.log", tmp_path / "audit.log.1"
+    written = AuditLog(path)
+    written.tell("one")
+    until(lambda: path.read_text(), "the first line")
+    path.rename(moved)
+    written.reopen()
+    written.tell("two", reason="a\nb\u2028" + "x" * 5000, odd={"deep": [b"octets", {"a": 1}]})
+    written.close()
+    assert json.loads(moved.read_text())["what"] == "one"
+    (line,) = path.read_text().splitlines()
+    told = json.loads(line)
+    assert told["what"] == "two"
+    assert len(told["reason"]) < 1100
+
+
+def test_an_audit_log_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
+    broker = Served(tmp_path, "--audit-log", str(tmp_path / "no" / "audit.log"), memory=True)
+    with pytest.raises(AssertionError, match="audit_log"):
+        broker.start()
