@@ -167,7 +167,7 @@ def test_anonymous_clients_are_let_in_only_where_a_user_stands_for_them(
     broker: LocalBroker,
 ) -> None:
     talk = Talk(broker.port, opened=False)
-    assert talk.control("connection.start").mechanisms == ["PLAIN", "AMQPLAIN"]
+    assert talk.control("connection.start").mechanisms == ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"]
     talk.close()
     with LocalBroker(anonymous_user="guest") as open_one:
         talk = Talk(open_one.port, opened=False)

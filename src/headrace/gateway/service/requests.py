@@ -220,11 +220,6 @@ class Service(Consumer):
         answer = Answer(self, properties.reply_to, properties.correlation_id)
         name, user = self.queue.name, connection.user
         permission = self.permission
-        if not self.context.access.allowed(user, self.vhost.name, "write", ""):
-            log.warning(
-                "user '%s' may not have answers sent", user.name
-            )
-            return
         if permission and not self.context.access.allowed(user, self.vhost.name, permission, name):
             answer.give(failure("refused", f"{permission} access to '{name}' refused"))
         elif body_size > self.octets_max:
