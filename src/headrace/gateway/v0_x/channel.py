@@ -435,7 +435,12 @@ class Channel(ProtocolChannel):
         Room for them is reserved unless a frame must be split for a peer with smaller frames.
         """
         connection = self.connection
-        if connection.early and get16(d, lo + 19) & HEADERS and not connection.speaks_more:
+        if (
+            connection.early
+            and lo < end
+            and get16(d, lo + 19) & HEADERS
+            and not connection.speaks_more
+        ):
             self.write_plain(d, lo, end)
             return
         self.write_frames(d, lo, end)
