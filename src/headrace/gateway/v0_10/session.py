@@ -662,9 +662,9 @@ class Session(Holder):
         """Complete a message.flush when all there is was sent, or the credit is spent."""
         subscription.queue.drain()
         if subscription.flushing >= 0 and not subscription.looking:
-            self.flushed(subscription)
+            self.end_flush(subscription)
 
-    def flushed(self, subscription: Subscription) -> None:
+    def end_flush(self, subscription: Subscription) -> None:
         """All there is was offered to a subscription."""
         queue = subscription.queue
         if subscription.credit_messages and subscription.credit_octets and not queue.deleted:

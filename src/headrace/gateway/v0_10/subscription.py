@@ -274,7 +274,7 @@ class Subscription(Consumer):
 
     def looked(self) -> None:
         if self.flushing >= 0:
-            self.session.flushed(self)
+            self.session.end_flush(self)
 
     def ended(self) -> None:
         self.session.subscription_ended(self)
@@ -505,7 +505,7 @@ class Holder(ProtocolSession):
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue ended a subscription's part."""
 
-    def flushed(self, subscription: Subscription) -> None:
+    def end_flush(self, subscription: Subscription) -> None:
         """All there is was offered to a subscription."""
 
     def subscription_ended(self, subscription: Subscription) -> None:
