@@ -172,3 +172,41 @@ def test_what_a_full_queue_refuses_may_come_again(rig: Rig, version: str) -> Non
     speaker.publish(with_id(b"2", "b"))
     assert queues["roomy"].ready_count == 2
     assert len(watch.ids) == 2
+
+
+def queue_once(speaker: Speaker, **arguments: Any) -> None:
+    speaker.declare("q", {"x-message-deduplication": True, **arguments})
+
+
+def to_queue(body: bytes, name: str) -> Said:
+    return Said(body, routing_key="q", headers={"x-deduplication-header": name}, persistent=True)
+
+
+@every_version
+def test_a_queue_holds_an_id_once(rig: Rig, version: str) -> None:
+    speaker = SPEAKERS[version](rig)
+    queue_once(speaker)
+    for body, name in ((b"1", "a"), (b"1 again", "a"), (b"2", "b")):
+        speaker.publish(to_queue(body, name))
+    speaker.consume("q")
+    assert bodies(speaker) == [b"1", b"2"]
+    speaker.publish(to_queue(b"still there", "a"))
+    assert bodies(speaker) == []
+    speaker.settle(True)
+    speaker.publish(to_queue(b"new", "a"))
+    assert bodies(speaker) == [b"new"]
+    speaker.settle(True)
+    speaker.settle(True)
+    assert rig.tally.memory_used == 0
+
+
+@every_version
+def test_a_queue_remembers_ids_of_what_has_left(rig: Rig, version: str) -> None:
+    speaker = SPEAKERS[version](rig)
+    queue_once(speaker, **{"x-cache-ttl": 1000})
+    speaker.consume("q", automatic=True)
+    speaker.publish(to_queue(b"1", "a"))
+    speaker.publish(to_queue(b"1 again", "a"))
+    rig.tally.now_ms += 1000
+    speaker.publish(to_queue(b"later", "a"))
+    assert bodies(speaker) == [b"1", b"later"]

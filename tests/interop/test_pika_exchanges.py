@@ -64,6 +64,14 @@ def test_history_numbers_and_ids_survive_a_kill(child: ChildBroker) -> None:
         channel.exchange_declare("once", "fanout", durable=True, arguments=ids)
         channel.queue_declare("q", durable=True)
         channel.queue_bind("q", "once")
+        held = {"x-message-deduplication": True}
+        channel.queue_declare("held", durable=True, arguments=held)
+        kept = {"x-message-deduplication": True, "x-cache-size": 10}
+        channel.queue_declare("remembers", durable=True, arguments=kept)
+        named = BasicProperties(delivery_mode=2, headers={"x-deduplication-header": "a"})
+        for queue in ("held", "remembers"):
+            channel.basic_publish("", queue, b"first", named)
+        assert bodies(channel, "remembers") == [b"first"]
         for number in range(3):
             channel.basic_publish("history", "", b"%d" % number, lasting)
             channel.basic_publish(
@@ -80,6 +88,10 @@ def test_history_numbers_and_ids_survive_a_kill(child: ChildBroker) -> None:
         channel.queue_declare("late", durable=True)
         channel.queue_bind("late", "history")
         assert bodies(channel, "late") == [b"1", b"2"]
+        for queue in ("held", "remembers"):
+            channel.basic_publish("", queue, b"again", named)
+        assert bodies(channel, "held") == [b"first"]
+        assert bodies(channel, "remembers") == []
         for number in range(4):
             channel.basic_publish(
                 "once",

@@ -34,6 +34,8 @@ from headrace.model.configure import (
     watch_age,
     watch_use,
 )
+from headrace.model.deduplicating_queue import DeduplicatingQueue
+from headrace.model.deduplication import ARGUMENT as DEDUPLICATION
 from headrace.model.definitions import (
     BindingRecord,
     Definitions,
@@ -993,6 +995,8 @@ class VirtualHost:
             make = self.make_stream
         elif name == DELAYED:
             make = DelayedQueue
+        elif arguments.get(DEDUPLICATION):
+            make = DeduplicatingQueue
         queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
         self.configure(queue)
         queue.on_deadline = self._deadline_hook
