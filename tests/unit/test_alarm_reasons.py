@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which publishers an alarm holds, and what they are told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.model.events import Event, Events
+from headrace.model.ports import Store
+from headrace.model.tally import Tally
+from headrace.server.alarms import BACKLOG_MAX, EVERYWHERE, Alarms
+
+
+class Waiting:
+    """What alarms need of a transport: a publisher in a virtual host."""
+
+    def __init__(self, reactor: Any, vhost: str) -> None:
+        self.reactor = reactor
+        self.connection: Any = SimpleNamespace(
+            publishes=True, blocked=False, vhost=SimpleNamespace(name=vhost), owes=lambda: True
+        )
+        self.barred = False
+        self.sips = 0
+
+    def bar(self) -> None:
+        if self.reactor.alarms.reason(self.connection.vhost):
+            self.barred = self.connection.blocked = True
+            self.reactor.blocked[self] = None
+
+    def unblock(self) -> None:
+        self.barred = self.connection.blocked = False
+        self.reactor.blocked.pop(self)
+
+    def sip(self) -> None:
+        self.sips += 1
+
+
+class Scene:
+    """Two virtual hosts with a publisher each."""
+
+    def __init__(self) -> None:
+        self.tally = Tally(memory_max=1000)
+        self.stores = {"/": Store(), "lab": Store()}
+        self.reactor: Any = SimpleNamespace(
+            tally=self.tally, alarms=None, alarmed=False, blocked={}, turn=lambda: None
+        )
+        self.one, self.other = Waiting(self.reactor, "/"), Waiting(self.reactor, "lab")
+        transports: Any = [self.one, self.other]
+        self.events = Events(self.tally)
+        self.told: list[Event] = []
+        self.events.listen(self.told.append)
+        self.alarms = Alarms(self.reactor, transports, self.stores, self.events)
+
+    def held(self) -> tuple[bool, bool]:
+        self.alarms.look()
+        return self.one.barred, self.other.barred
+
+    def reason(self, vhost: str) -> str:
+        return self.alarms.reason(SimpleNamespace(name=vhost))
+
+
+def test_a_full_disk_holds_the_publishers_of_its_virtual_host() -> None:
+    scene = Scene()
+    scene.stores["lab"].full = True
+    assert scene.held() == (False, True)
+    assert scene.reason("lab") == "low on disk"
+    assert scene.reason("/") == ""
+    scene.stores["lab"].full = False
+    assert scene.held() == (False, False)
+    assert [event.kind for event in scene.told] == ["alarm.set", "alarm.cleared"]
+    assert {event.facts["source"] for event in scene.told} == {"disk"}
+
+
+def test_memory_holds_everybody_until_it_is_well_below_the_limit() -> None:
+    scene = Scene()
+    scene.tally.memory_used = 1251
+    assert scene.held() == (True, True)
+    scene.tally.memory_used = 1001
+    assert scene.held() == (True, True)
+    scene.tally.memory_used = 1000
+    assert scene.held() == (False, False)
+
+
+def test_what_waits_for_the_disk_waits_in_memory() -> None:
+    scene = Scene()
+    scene.stores["/"].appended = BACKLOG_MAX + 1
+    assert scene.held() == (True, True)
+    scene.stores["/"].synced = BACKLOG_MAX // 2 + 1
+    assert scene.held() == (False, False)
+
+
+def test_reasons_are_joined_as_clients_know_them() -> None:
+    scene = Scene()
+    scene.tally.memory_used = 2000
+    scene.stores["/"].full = True
+    assert scene.held() == (True, True)
+    assert scene.reason("/") == "low on memory & low on disk"
+    assert scene.reason("lab") == "low on memory"
+
+
+def test_an_operators_alarm_goes_with_its_virtual_host() -> None:
+    scene = Scene()
+    scene.alarms.hold("lab", "moving")
+    assert scene.held() == (False, True)
+    del scene.stores["lab"]
+    scene.alarms.look()
+    assert not scene.alarms.active
+    scene.alarms.hold(EVERYWHERE, "moving")
+    assert scene.held() == (True, True)
+    assert scene.alarms.release(EVERYWHERE)
+    assert not scene.alarms.release(EVERYWHERE)
+    assert scene.held() == (False, False)
+
+
+def test_those_who_wait_and_have_something_to_settle_are_read_in_turn() -> None:
+    scene = Scene()
+    scene.alarms.hold(EVERYWHERE, "moving")
+    for _ in range(4):
+        scene.alarms.sip()
+    assert (scene.one.sips, scene.other.sips) == (2, 2)
+    scene.one.connection.owes = lambda: False
+    scene.alarms.sip()
+    assert (scene.one.sips, scene.other.sips) == (2, 3)
