@@ -12,10 +12,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from click.testing import CliRunner
+
 import headrace
+from headrace.cli.messages import consume
+from headrace.client import Message
 from headrace.client.blocking import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.testing import LocalBroker
 
 
@@ -132,3 +138,19 @@ def test_an_interrupted_consumer_loses_nothing(headrace_broker: LocalBroker) -> 
         assert said.decode().splitlines()[-1] in ("2 consumed", "3 consumed")
         rest = channel.get("q")  # Printed, and interrupted before its ack.
         assert rest is None or (rest.body, rest.redelivered) == (b"2", True)
+
+
+def test_consume_takes_what_a_selector_chooses(
+    headrace_broker: LocalBroker, name: Callable[..., str]
+) -> None:
+    queue = name("chosen")
+    with connect(headrace_broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue(queue)
+        for n in range(1, 4):
+            channel.publish(Message(b"body %d" % n, headers={"n": n}), queue)
+        words = ["--url", headrace_broker.url, "--selector", "n <> 2", "--count", "2", queue]
+        result = CliRunner().invoke(consume, words)
+        assert result.stdout.split("\n")[:2] == ["body 1", "body 3"]
+        left = channel.get(queue)
+        assert left is not None
+        assert left.body == b"body 2"

@@ -360,3 +360,8 @@ def test_a_flush_ends_when_the_credit_does(
                     chosen.flush()
                     assert chosen.receive_nowait() is not None
                     assert chosen.receive_nowait() is None
+
+
+def test_clients_of_qpid_learn_that_the_broker_selects(shared: LocalBroker) -> None:
+    with blocking.connect(f"{shared.url}?version=0-10") as connection:
+        assert connection.server_properties["qpid.features"] == ["qpid.jms-selector"]

@@ -146,6 +146,7 @@ def publish(
     metavar="OFFSET",
     help="Of a stream: first, last, next, a number, or an ISO time.",
 )
+@click.option("--selector", default="", metavar="CONDITION", help="Take only these messages.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with properties.")
 @click.argument("queue")
 def consume(
@@ -156,11 +157,14 @@ def consume(
     no_ack: bool,
     declare: bool,
     offset: str | None,
+    selector: str,
     as_json: bool,
     queue: str,
 ) -> None:
     """Print the messages of QUEUE, each followed by a newline, and acknowledge them."""
-    arguments = {"x-stream-offset": read_offset(offset)} if offset else None
+    arguments: dict[str, Any] = {"x-stream-offset": read_offset(offset)} if offset else {}
+    if selector.strip():
+        arguments["x-filter-jms-selector"] = selector
     seen = 0
     interrupts = Interrupts()
     with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt, BrokenPipeError):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headrace.gateway.content.packets import Pace
     from headrace.gateway.context import Context
 
+FEATURES = ["qpid.jms-selector"]  # Clients that do not find it here select by themselves.
+
 
 class Context010:
     """One broker, as its 0-10 connections see it."""
@@ -79,6 +81,7 @@ class Context010:
             **properties,
             "host": socket.gethostname(),
             "qpid.federation_tag": self.federation_tag,
+            "qpid.features": FEATURES,
         }
 
     def drop_vhost(self, vhost: Any) -> None:
