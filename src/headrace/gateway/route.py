@@ -53,4 +53,4 @@ def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:
 
 def will_refuse(queue: Queue, body_size: int) -> bool:
     """Tell whether an overflow policy turns a message away."""
-    return queue.limited and queue.refuses(body_size) and queue.taker() is None
+    return queue.limited and queue.refuses(body_size) and not queue.takes_at_once()

@@ -44,10 +44,12 @@ def _deliveries(value: Any) -> int | None:
 
 _POLICIES = {
     "ring": "drop-head",
-    "ring_strict": "drop-head",
+    "ring_strict": "ring-strict",
+    "self-destruct": "self-destruct",
     "reject": "reject-publish",
-    "flow_to_disk": None,  # What every queue does when memory is short.
-    "none": None,
+    "flow_to_disk": "flow-to-disk",
+    "producer_flow_control": "flow-control",
+    "none": "none",
 }
 
 

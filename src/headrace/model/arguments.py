@@ -89,8 +89,8 @@ def _priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _levels(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    wrong = _positive(value, arguments)
-    if wrong is None and value > LEVELS_MAX:
+    wrong = _positive(number(value), arguments)
+    if wrong is None and number(value) > LEVELS_MAX:
         return f"{{max_value_exceeded,{value}}}"
     return wrong
 
@@ -108,6 +108,32 @@ def _boolean(value: Any, arguments: Mapping[str, Any]) -> str | None:
 
 def _string(value: Any, arguments: Mapping[str, Any]) -> str | None:
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def number(value: Any) -> Any:
+    """A value as a number where it is one, or the text of one, as Qpid's clients may send it."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        return int(value)
+    if isinstance(value, str) and value.lower() in ("", "false"):
+        return 0
+    return value
+
+
+def _count(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    return _not_negative(number(value), arguments)
+
+
+def _switch(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(value, (bool, int)) or (
+        isinstance(value, str) and value.lower() in ("true", "false", "0", "1", "")
+    ):
+        return None
+    return f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _name(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _string(value, arguments)
+    return "empty" if wrong is None and not value else wrong
 
 
 def _dead_letter_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
@@ -177,7 +203,17 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-max-priority": _priority,
     "qpid.priorities": _levels,
     "x-overflow": _one_of(
-        ("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow"
+        (
+            "drop-head",
+            "reject-publish",
+            "reject-publish-dlx",
+            "ring-strict",
+            "self-destruct",
+            "flow-to-disk",
+            "flow-control",
+            "none",
+        ),
+        "invalid_overflow",
     ),
     "x-queue-mode": _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""),
     "x-queue-version": _version,
@@ -203,11 +239,42 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-queue-leader-locator": _one_of(
         ("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg"
     ),
+    "qpid.last_value_queue_key": _name,
+    "qpid.last_value_queue": _switch,
+    "qpid.last_value_queue_no_browse": _switch,
+    "qpid.LVQ_key": _name,
+    "qpid.queue_sort_key": _name,
+    "qpid.group_header_key": _name,
+    "qpid.shared_msg_group": _switch,
+    "qpid.default-message-group": _string,
+    "qpid.fairshare": _count,
+    "x-qpid-fairshare": _count,
+    **{f"qpid.fairshare-{level}": _count for level in range(LEVELS_MAX)},
+    "holdOnPublishEnabled": _switch,
+    "qpid.flow_stop_count": _count,
+    "qpid.flow_stop_size": _count,
+    "qpid.flow_resume_count": _count,
+    "qpid.flow_resume_size": _count,
+    "x-qpid-capacity": _count,
+    "x-qpid-flow-resume-capacity": _count,
+    "qpid.alert_count": _count,
+    "qpid.alert_count_up": _count,
+    "qpid.alert_size": _count,
+    "qpid.alert_size_up": _count,
+    "qpid.alert_repeat_gap": _count,
+    "x-qpid-maximum-message-count": _count,
+    "x-qpid-maximum-queue-depth": _count,
+    "x-qpid-maximum-message-size": _count,
+    "x-qpid-maximum-message-age": _count,
+    "x-qpid-minimum-alert-repeat-gap": _count,
 }
 
 _STREAM_ONLY = frozenset({"x-max-age", "x-stream-max-segment-size-bytes"})
 _NOT_STREAM = frozenset(
     {
+        *(name for name in QUEUE_ARGUMENTS if name.startswith("qpid.")),
+        "x-qpid-fairshare",
+        "holdOnPublishEnabled",
         "x-expires",
         "x-message-ttl",
         "x-dead-letter-exchange",

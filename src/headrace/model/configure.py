@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.model import guard
 from headrace.model.arguments import queue_type
 from headrace.model.events import SERVICES
 from headrace.model.limits import apply_arguments
@@ -58,6 +59,8 @@ def configure(vhost: VirtualHost, queue: Queue) -> None:
     alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
     message_ttl_ms = queue.message_ttl_ms
     apply_arguments(queue, arguments)
+    if arguments or queue.guard is not None:
+        guard.post(queue, arguments)
     for lane in (queue.lanes or {}).values():
         lane.apply(arguments)
     if live:

@@ -107,6 +107,9 @@ class Contents(Protocol):
             UnreadableError: it cannot be said so.
         """
 
+    def header(self, message: Message, name: str) -> Any:
+        """Return the value of a header of a message in memory; None when it has none."""
+
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the filter value that a message of class basic was published with."""
 

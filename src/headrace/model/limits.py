@@ -6,13 +6,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.model.arguments import number
 from headrace.model.retry import backoff
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
 
 DELIVERIES_MAX = 254  # What a message can count, less one.
-OVERFLOWS = {"drop-head": 0, "reject-publish": 1, "reject-publish-dlx": 2}
+OVERFLOWS = {
+    "drop-head": 0,
+    "reject-publish": 1,
+    "reject-publish-dlx": 2,
+    "ring-strict": 3,
+    "self-destruct": 4,
+    "flow-to-disk": 5,
+    "flow-control": 0,
+    "none": 0,
+}
+UNLIMITED = ("flow-control", "none")  # Of these publishers are stopped (model.guard), or nobody is.
 
 
 def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
@@ -21,11 +32,14 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.expires_ms = arguments.get("x-expires", -1)
     queue.max_length = arguments.get("x-max-length", -1)
     queue.max_length_bytes = arguments.get("x-max-length-bytes", -1)
+    overflow = arguments.get("x-overflow", "drop-head")
+    if overflow in UNLIMITED:
+        queue.max_length = queue.max_length_bytes = -1
     queue.limited = queue.max_length >= 0 or queue.max_length_bytes >= 0
-    queue.overflow = OVERFLOWS[arguments.get("x-overflow", "drop-head")]
+    queue.overflow = OVERFLOWS[overflow]
     queue.max_priority = arguments.get("x-max-priority", 0)
     queue.priority_base = 0
-    levels = arguments.get("qpid.priorities", 0)
+    levels = number(arguments.get("qpid.priorities", 0))
     if levels:  # Of the ten priorities the lowest ones share the first level.
         queue.max_priority = max(levels - 1, 1)
         queue.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255

@@ -123,11 +123,16 @@ cdef class Queue:
     cdef public int delivery_limit
     cdef public object backoff
     cdef public dict waiters
+    cdef public long long pace_above
+    cdef public bint stopped
+    cdef public object guard
     cdef public object on_deadline
     cdef public dict lanes
     cdef public object view
 
     cpdef Consumer taker(self)
+    cpdef bint takes_at_once(self) except -1
+    @cython.locals(held=cython.longlong)
     cpdef bint refuses(self, unsigned int body_size) except -1
     @cython.locals(consumer=Consumer)
     cpdef int offer(self, Message message) except -1
@@ -153,6 +158,8 @@ cdef class Queue:
     cdef int page_out(self, Message message) except -1
     cdef long long weight(self, Message message) except -1
     cdef int level(self, int priority) except -1
+    cdef keep_limits(self, Message message)
+    cdef bint too_long(self, int more, long long octets) except -1
     @cython.locals(message=Message)
     cdef shorten(self)
     @cython.locals(message=Message, ring=Ring)

@@ -55,12 +55,17 @@ SHELLS_MIN = 1024  # Below this many shells a ring is not swept.
 LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
 PAGED_LOOKS = 16  # of which one that has to be fetched from the disk counts for so many,
 LOOK_PAUSE_MS = 1  # and how long it is before it goes on.
+PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
+PACE_BELOW = 2048  # Ready messages below which they go on.
 SAMPLES = 64  # Looks at each ring, for each part that a queue is to be cut into.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
 
 OVERFLOW_DROP_HEAD = 0
 OVERFLOW_REJECT = 1
 OVERFLOW_REJECT_DEAD_LETTER = 2
+OVERFLOW_RING_STRICT = 3  # Drop the oldest, but refuse what comes while somebody holds a message.
+OVERFLOW_SELF_DESTRUCT = 4  # Delete the queue.
+OVERFLOW_TO_DISK = 5  # Have the disk only hold what is too much.
 
 
 class Consumer:
@@ -234,6 +239,9 @@ class Queue:
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
         self.backoff: Any = None  # A Backoff, where what comes back waits; see model.retry.
         self.waiters: Any = None  # Paced publishers.
+        self.pace_above = PACE_ABOVE  # Ready messages above which publishers are paced;
+        self.stopped = False  # now they are, by flow control, until its guard lets them go on.
+        self.guard: Any = None  # A Guard, if there are thresholds; see model.guard.
         self.on_deadline: Callable[[Queue, int], None] | None = None
         self.view: Any = None  # A View, once somebody looked; see model.view.
         self.lanes: Any = None  # {kind: Queue}: file and stream content, see model.lanes.
@@ -249,17 +257,30 @@ class Queue:
             return None
         return self.pick()
 
+    def takes_at_once(self) -> bool:
+        """Tell whether a consumer may have the next arrival at once."""
+        return self.taker() is not None
+
     def refuses(self, body_size: int) -> bool:
         """Tell whether the overflow policy turns the next message away."""
-        if not self.limited or self.overflow == OVERFLOW_DROP_HEAD:
+        if (
+            not self.limited
+            or self.overflow == OVERFLOW_DROP_HEAD
+            or self.overflow == OVERFLOW_TO_DISK
+        ):
             return False
+        if self.overflow == OVERFLOW_RING_STRICT:
+            held = self.unacked_count
+            if not held or self.max_length < 0:
+                return held > 0 and self.too_long(1, body_size)
+            return self.ready_count + held >= self.max_length or self.too_long(1, body_size)
         if self.max_length >= 0 and self.ready_count >= self.max_length:
             return True
         return self.max_length_bytes >= 0 and self.ready_bytes + body_size > self.max_length_bytes
 
     def offer(self, message: Message) -> int:
         """Take a message that was routed here; 1 when the overflow policy refused it, else 0."""
-        if self.limited and self.refuses(message.body_size) and self.taker() is None:
+        if self.limited and self.refuses(message.body_size) and not self.takes_at_once():
             self.turn_away(message)
             return 1
         self.published += 1
@@ -275,7 +296,7 @@ class Queue:
         if message.deadline_ms:
             self.watch(message)
         if self.limited:
-            self.shorten()
+            self.keep_limits(message)
         if self.selective:
             self.drain()
         return 0
@@ -284,7 +305,12 @@ class Queue:
         """Let go of an arrival that the overflow policy refuses."""
         if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
             self.dead_letter(message, "maxlen")
-        if message.position:
+        elif self.overflow == OVERFLOW_SELF_DESTRUCT and not self.deleted:
+            log.warning("queue %r: it is full, and deleted, as its policy has it", self.name)
+            self.vhost.destruct(self)
+        if message.position and self.deleted:
+            self.store.forget(self.id, message.position)
+        elif message.position:
             self.store.settle(self.id, message.seq, message.position)
 
     def admit(self, message: Message, promised: bool = False) -> None:
@@ -293,7 +319,7 @@ class Queue:
         With ``promised`` there was room for it then, and it is not turned away now.
         """
         refused = self.limited and not promised and self.refuses(message.body_size)
-        if refused and self.taker() is None:
+        if refused and not self.takes_at_once():
             self.turn_away(message)
             return
         self.published += 1
@@ -426,12 +452,29 @@ class Queue:
             return min(self.max_priority, priority - self.priority_base)
         return 1 if priority >= DEFAULT_HIGH_PRIORITY else 0
 
+    def keep_limits(self, message: Message | None) -> None:
+        """Do what the limits ask for after ``message`` came, or with None after some came back."""
+        if self.overflow == OVERFLOW_TO_DISK:
+            if message is not None and message.consumer is None and self.too_long(0, 0):
+                self.page_out(message)
+        elif (
+            message is not None
+            or self.overflow == OVERFLOW_DROP_HEAD
+            or self.overflow == OVERFLOW_RING_STRICT
+        ):
+            self.shorten()
+        if self.guard is not None:
+            self.guard.look()
+
+    def too_long(self, more: int, octets: int) -> bool:
+        """Tell whether the limits do not allow so many more ready messages and octets."""
+        if self.max_length >= 0 and self.ready_count + more > self.max_length:
+            return True
+        return self.max_length_bytes >= 0 and self.ready_bytes + octets > self.max_length_bytes
+
     def shorten(self) -> None:
         """Drop from the head what exceeds the length limits (x-overflow drop-head)."""
-        while self.ready_count and (
-            (self.max_length >= 0 and self.ready_count > self.max_length)
-            or (self.max_length_bytes >= 0 and self.ready_bytes > self.max_length_bytes)
-        ):
+        while self.ready_count and self.too_long(0, 0):
             message = self.next_ready()
             if message is None:
                 return
@@ -611,8 +654,8 @@ class Queue:
                     if message is None:
                         break
                     self.hand(consumer, message)
-        if self.limited and self.overflow == OVERFLOW_DROP_HEAD:
-            self.shorten()  # What came back may be more than there is room for.
+        if self.limited:
+            self.keep_limits(None)  # What came back may be more than there is room for.
         if self.waiters is not None:
             self.release_waiters()
         if self.browsers is not None:
@@ -1380,7 +1423,11 @@ class Queue:
 
     def release_waiters(self) -> None:
         """Let paced publishers read again when the queue is short enough."""
-        if self.waiters is not None and (self.ready_count < 2048 or self.active is None):
+        if self.stopped and not self.deleted:
+            return
+        if self.waiters is not None and (
+            self.ready_count < PACE_BELOW or self.active is None or self.guard is not None
+        ):
             waiters = self.waiters
             self.waiters = None
             for publisher in waiters:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.model import deadletter, super_stream
+from headrace.model import deadletter, kinds, super_stream
 from headrace.model.agenda import Agenda
 from headrace.model.arguments import (
     QUEUE_ARGUMENTS,
@@ -23,6 +23,7 @@ from headrace.model.arguments import (
     check_queue_arguments,
     queue_type,
 )
+from headrace.model.attentive import AttentiveQueue
 from headrace.model.binding import EXCHANGE, QUEUE, Binding, Destination
 from headrace.model.branch import Branches
 from headrace.model.configure import (
@@ -414,6 +415,7 @@ class VirtualHost:
         if default_type != "classic" and plain and "x-queue-type" not in arguments:
             arguments = {**arguments, "x-queue-type": default_type}
         check_queue_arguments(arguments, self._queue(name))
+        kinds.check(arguments, self._queue(name))
         if queue_type(arguments) != "classic":
             self._check_lasting(name, durable, exclusive, auto_delete)
             self._check_stream(name, arguments)
@@ -534,6 +536,11 @@ class VirtualHost:
     def remove_hidden(self, queue: Queue) -> None:
         """Delete what :meth:`make_hidden` made."""
         self._remove_queue(queue)
+
+    def destruct(self, queue: Queue) -> None:
+        """A queue goes because its own policy has it so."""
+        if self.queues.get(queue.name) is queue:
+            self._remove_queue(queue)
 
     def queue_unused(self, queue: Queue) -> None:
         """The last consumer of an auto-delete queue has gone."""
@@ -990,7 +997,7 @@ class VirtualHost:
 
     def _make_queue(self, name: str, **properties: Any) -> Queue:
         arguments = properties["arguments"]
-        make: StreamMaker = Queue
+        make: StreamMaker = kinds.kind_of(arguments) if arguments else Queue
         if queue_type(arguments) == "stream" and self.make_stream is not None:
             make = self.make_stream
         elif name == DELAYED:
@@ -998,6 +1005,8 @@ class VirtualHost:
         elif arguments.get(DEDUPLICATION):
             make = DeduplicatingQueue
         queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
+        if isinstance(queue, AttentiveQueue):
+            queue.shape(arguments)
         self.configure(queue)
         queue.on_deadline = self._deadline_hook
         queue.observed = self._observed()

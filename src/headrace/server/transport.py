@@ -14,7 +14,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.model.queue import Queue
+    from headrace.model.queue import Consumer, Queue
     from headrace.model.tally import Tally
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
@@ -208,7 +208,9 @@ class Transport:
         if connection.pace is not None:
             queue = connection.pace
             connection.pace = None
-            if self.unpaced_reads:
+            if queue.stopped and not self.consumes_from(queue):
+                self.start_pacing(queue)
+            elif self.unpaced_reads:
                 self.unpaced_reads -= 1
             elif queue.ready_count > 8192:
                 self.start_pacing(queue)
@@ -278,7 +280,17 @@ class Transport:
         self.pause_reading()
         self.pace_queue = queue
         queue.add_waiter(self)
-        self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
+        if not queue.stopped:
+            self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
+
+    def consumes_from(self, queue: Queue) -> bool:
+        """Tell whether this connection must be heard for its queue to get shorter."""
+        consumer: Consumer
+        number = self.connection.number
+        for consumer in queue.consumers or ():
+            if consumer.publisher == number:
+                return True
+        return False
 
     def stop_pacing(self) -> None:
         """Wait for the queue no longer; it must not remember who is gone."""

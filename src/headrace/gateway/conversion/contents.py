@@ -105,6 +105,16 @@ class Contents:
             return self._transfer.as_basic(message)
         return self._basic.joined(message)
 
+    def header(self, message: Message, name: str) -> Any:
+        """Return the value of a header of a message in memory; None when it has none."""
+        data = message.data
+        if data is None or name.encode() not in data:
+            return None
+        try:
+            return self.read(message).headers.get(name)
+        except UnreadableError:
+            return None
+
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the filter value that a message of class basic was published with."""
         return self._basic.filter_value(data, address_len)

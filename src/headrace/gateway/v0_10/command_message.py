@@ -107,6 +107,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     if arguments.get(BROWSE):
         queue = view_of(queue)
     subscription = Subscription(session, queue, destination, accept_mode, acquire_mode)
+    subscription.publisher = session.number
     subscription.number = session.command_id
     subscription.publisher = session.number
     subscription.exclusive = command.exclusive

@@ -14,7 +14,6 @@ from headrace.model.tally cimport Tally
 from headrace.protocol.session_0_10 cimport Session as ProtocolSession
 from headrace.wire.memory cimport cut, get32, same
 
-cdef long long PACE_ABOVE
 cdef Py_ssize_t ROUTES_MAX
 cdef unsigned int SERIAL_MASK
 cdef int ACCEPT

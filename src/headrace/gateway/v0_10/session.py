@@ -48,7 +48,6 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.ranges import SequenceSet
 
-PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 ROUTES_MAX = 1024  # Remembered routes of one session; all are forgotten when it is full.
 PERSISTENT_MODE = 2
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
@@ -342,7 +341,9 @@ class Session(Holder):
                 queue.give(consumer, message)
             else:
                 refused += queue.offer(message)
-            if queue.ready_count > PACE_ABOVE and queue.consumers is not None:
+            if queue.ready_count > queue.pace_above and (
+                queue.consumers is not None or queue.stopped
+            ):
                 self.connection.pace = queue
         self.position = position
         return refused
@@ -368,7 +369,7 @@ class Session(Holder):
         passage = route.passage
         if route.count and self.immediate:
             for queue in route.queues:
-                if queue.taker() is None:
+                if not queue.takes_at_once():
                     if self.publishing is not None:
                         self.vhost.publishers.refuse(self.publishing)
                     self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")

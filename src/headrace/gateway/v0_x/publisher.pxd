@@ -16,7 +16,6 @@ from headrace.wire.properties cimport BasicScan, scan_basic
 cdef enum:
     C_ANSWER_COMMIT = 0x8000000000000000  # A shift would be one of C int.
 
-cdef long long PACE_ABOVE
 cdef Py_ssize_t ROUTES_MAX
 cdef long long TX_OCTETS_MAX
 cdef int NO_ROUTE

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
 NO_NUMBERS = "a message with a publishing id cannot be part of a distributed transaction"
-PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.
 TX_OCTETS_MAX = 256 << 20  # What one transaction may hold before its commit.
 NO_ROUTE = 312
@@ -256,7 +255,9 @@ class Publisher(Peer):
                 queue.give(consumer, message)
             else:
                 refused += queue.offer(message)
-            if queue.ready_count > PACE_ABOVE and queue.consumers is not None:
+            if queue.ready_count > queue.pace_above and (
+                queue.consumers is not None or queue.stopped
+            ):
                 self.pace = queue
         return refused
 
@@ -454,7 +455,7 @@ class Publisher(Peer):
         bits = data[address_len]
         queues = route.queues
         if bits & 2:
-            queues = tuple([queue for queue in queues if queue.taker() is not None])
+            queues = tuple([queue for queue in queues if queue.takes_at_once()])
         if not queues:
             if bits:
                 publishers.refuse(number)
@@ -542,7 +543,7 @@ class Publisher(Peer):
     ) -> int:
         """A publish with mandatory or immediate set, or one that leads nowhere."""
         if route.count and bits & 2:
-            ready = tuple([queue for queue in route.queues if queue.taker() is not None])
+            ready = tuple([queue for queue in route.queues if queue.takes_at_once()])
             if not ready:
                 self.send_back(
                     channel, NO_CONSUMERS, "NO_CONSUMERS", d, args, address_len, header, end, parts
@@ -606,7 +607,7 @@ class Publisher(Peer):
                 channel, route, number, data, address_len, header, body_size, parts
             )
         if bits & 2:
-            ready = tuple([queue for queue in route.queues if queue.taker() is not None])
+            ready = tuple([queue for queue in route.queues if queue.takes_at_once()])
             if not ready:
                 return -1
             route = Route(route.key, ready, 0)
@@ -734,7 +735,7 @@ class Publisher(Peer):
         bits = data[address_len]
         queues = route.queues
         if bits & 2:
-            queues = tuple([queue for queue in queues if queue.taker() is not None])
+            queues = tuple([queue for queue in queues if queue.takes_at_once()])
         if queues:
             message = new_message(data, address_len, body_size)
             message.publisher = self.number

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the kinds of queue share: a virtual host, messages with headers, takers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.conversion.contents import Contents
+from headrace.model.agenda import Agenda
+from headrace.model.message import Message, new_message
+from headrace.model.ports import Store
+from headrace.model.queue import Consumer, Queue
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.connection_0_x import framed
+from headrace.spec.tables import V0_9_1
+
+
+class Host:
+    """A virtual host in memory, and its clock."""
+
+    def __init__(self) -> None:
+        self.tally = Tally(now_ms=1_000_000)
+        self.agenda = Agenda()
+        self.vhost = VirtualHost(
+            "/", store=Store(), tally=self.tally, agenda=self.agenda, contents=Contents()
+        )
+
+    def queue(self, name: str = "q", **arguments: Any) -> Queue:
+        return self.vhost.declare_queue(name, arguments=arguments)
+
+    def pass_time(self, ms: int) -> None:
+        self.tally.now_ms += ms
+        self.agenda.run(self.tally.now_ms)
+
+    def turn(self) -> None:
+        """What the event loop does at the end of a turn."""
+        waking = self.tally.waking
+        while waking:
+            waking.pop().drain()
+
+    def message(
+        self, body: str, headers: dict[str, Any] | None = None, priority: int = 0
+    ) -> Message:
+        message = new_message(content(body, headers or {}), 2, len(body))
+        message.seq = self.tally.next_seq
+        message.priority = priority
+        self.tally.next_seq += 1
+        return message
+
+    def offer(self, queue: Queue, body: str, priority: int = 0, **headers: Any) -> int:
+        return queue.offer(self.message(body, headers, priority))
+
+
+def content(body: str, headers: dict[str, Any]) -> bytes:
+    """Return the data of a message of class basic."""
+    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(headers=headers))
+    return b"\0\0\0\0" + framed(2, 0, header) + framed(3, 0, body.encode())
+
+
+def body_of(message: Message) -> str:
+    """Return the body that :func:`content` was given."""
+    data = message.data
+    assert data is not None
+    return data[len(data) - 1 - message.body_size : -1].decode()
+
+
+class Taker(Consumer):
+    """A consumer with a fixed room that keeps what it is given."""
+
+    def __init__(
+        self, queue: Queue, room: int = 1000, *, no_ack: bool = False, browses: bool = False
+    ) -> None:
+        super().__init__(queue, "taker", no_ack)
+        self.browses = browses
+        self.room = room
+        self.held: list[Message] = []
+        self.got: list[str] = []
+
+    def can(self) -> bool:
+        return self.room > 0
+
+    def deliver(self, message: Message) -> None:
+        self.room -= 1
+        self.got.append(body_of(message))
+        if not self.no_ack:
+            self.held.append(message)
+
+    def start(self) -> Taker:
+        self.queue.add_consumer(self)
+        self.queue.drain()
+        return self
+
+    def settle(self, body: str) -> None:
+        self._done(body, self.queue.settle)
+
+    def give_back(self, body: str) -> None:
+        self._done(body, self.queue.requeue)
+
+    def _done(self, body: str, how: Any) -> None:
+        message = next(m for m in self.held if body_of(m) == body)
+        self.held.remove(message)
+        self.room += 1
+        how(message)
+        self.queue.unpark(self)
+        self.queue.drain()
+
+
+def left(queue: Queue) -> list[str]:
+    """Take what is ready, in order."""
+    found = []
+    while (message := queue.take()) is not None:
+        found.append(body_of(message))
+        queue.leave(message)
+    return found
