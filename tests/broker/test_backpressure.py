@@ -260,3 +260,38 @@ def test_publishers_and_consumers_at_once_lose_nothing(served: Served) -> None:
         thread.join()
     assert set(seen.values()) == {count - 1}
     consumer.close()
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+def test_publishers_wait_while_a_queue_has_its_fill(small: Served, version: str) -> None:
+    """Flow control of one queue: nobody else waits, and nobody who empties the queue."""
+    url = f"{small.url}?version={version}"
+    arguments = {"qpid.flow_stop_count": 100, "qpid.flow_resume_count": 50}
+    with (
+        blocking.connect(url) as writing,
+        blocking.connect(url) as other,
+        writing.channel(confirm=False) as channel,
+        other.channel() as reading,
+    ):
+        reading.declare_queue("full", arguments=arguments)
+        reading.declare_queue("free")
+
+        def write() -> None:
+            for _ in range(40):
+                channel.publish_many([bytes(10_000)] * 10, "full")
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        counts: list[int] = []
+
+        def settled() -> bool:
+            counts.append(reading.declare_queue("full", passive=True).message_count)
+            return len(counts) > 20 and counts[-1] == counts[-20] >= 100
+
+        until(settled, "the queue grows no more")
+        assert counts[-1] < 400  # What was read at once, and no more of it.
+        reading.publish(b"x", "free")
+        got = 0
+        while got < 400:
+            got += reading.get("full", no_ack=True) is not None
+        thread.join()

@@ -52,9 +52,7 @@ def test_what_a_consumer_holds_is_left_alone_and_goes_when_it_comes_back_too_lat
     assert (queue.ready_count, queue.unacked_count) == (0, 1)
 
 
-def test_what_comes_back_when_the_newer_one_is_done_is_the_newest(
-    host: Host, queue: Queue
-) -> None:
+def test_what_comes_back_when_the_newer_one_is_done_is_the_newest(host: Host, queue: Queue) -> None:
     taker = Taker(queue).start()
     host.offer(queue, "a1", k="a")
     host.offer(queue, "a2", k="a")
@@ -156,9 +154,7 @@ def test_against_a_model(host: Host, queue: Queue) -> None:
             if random.random() < 0.5:
                 taker.settle(body)
             else:
-                newer = any(
-                    a > at and r[1] == key for a, r in [*ready.items(), *held.items()]
-                )
+                newer = any(a > at and r[1] == key for a, r in [*ready.items(), *held.items()])
                 taker.give_back(body)
                 if not newer:
                     ready = {a: r for a, r in ready.items() if r[1] != key}

@@ -177,6 +177,7 @@ class Guard:
         is at least as old as the first look that found its place taken.
         """
         queue = self.queue
+        again: int = now_ms + self.step
         if queue.guard is not self or queue.deleted:
             return 0
         marks = self.marks
@@ -194,7 +195,7 @@ class Guard:
         else:
             marks.clear()
             marks.append((queue.tally.next_seq, now_ms))
-        return now_ms + self.step
+        return again
 
     def alert(self, reason: str, value: int, limit: int) -> None:
         """Tell that something is too much, unless that was told just now."""

@@ -117,6 +117,8 @@ cdef class Queue:
     cdef Py_ssize_t turn
     cdef public int selective
     cdef public Consumer exclusive_consumer
+    cdef public bint lone
+    cdef public bint shown_only
     cdef public bint single
     cdef public bint observed
     cdef public Consumer chosen

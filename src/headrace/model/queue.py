@@ -234,6 +234,8 @@ class Queue:
         self.selective = 0  # Consumers that do not take every message.
         self.exclusive_consumer: Consumer | None = None
         self.observed = False  # The virtual host wants to see each delivery.
+        self.lone = False  # Every consumer is exclusive.
+        self.shown_only = False  # Nobody takes from it: every consumer browses.
         self.single = False  # Only one consumer at a time gets messages (x-single-active-consumer),
         self.chosen: Consumer | None = None  # and this is the one.
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
@@ -1336,7 +1338,7 @@ class Queue:
             self.consumers = []
             self.active = []
         self.consumers.append(consumer)
-        if consumer.exclusive:
+        if consumer.exclusive or self.lone:
             self.exclusive_consumer = consumer
         if consumer.selective:
             self.selective += 1

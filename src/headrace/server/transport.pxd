@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
 from headrace.model.tally cimport Tally
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
@@ -69,7 +69,6 @@ cdef class Transport:
     @cython.locals(rest=bytes)
     cpdef take_rest(self)
     cpdef start_pacing(self, Queue queue)
-    @cython.locals(consumer=Consumer)
     cpdef bint consumes_from(self, Queue queue) except -1
     @cython.locals(queue=Queue)
     cpdef stop_pacing(self)

@@ -14,7 +14,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
     from headrace.model.tally import Tally
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
@@ -285,12 +285,8 @@ class Transport:
 
     def consumes_from(self, queue: Queue) -> bool:
         """Tell whether this connection must be heard for its queue to get shorter."""
-        consumer: Consumer
-        number = self.connection.number
-        for consumer in queue.consumers or ():
-            if consumer.publisher == number:
-                return True
-        return False
+        publishers = [consumer.publisher for consumer in queue.consumers or ()]
+        return self.connection.number in publishers
 
     def stop_pacing(self) -> None:
         """Wait for the queue no longer; it must not remember who is gone."""
