@@ -372,6 +372,8 @@ class Context:
         control_stream.end_channel(channel)
         control_basic.end_channel(connection, channel)
         control_message_0_9.end_channel(channel)
+        if connection.vhost is not None:
+            connection.vhost.session_ended(channel)
 
     def end_connection(self, connection: Any) -> None:
         """A connection is over: its exclusive queues go."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.model import deadletter, kinds, super_stream
+from headrace.model import deadletter, kinds, lifetime, super_stream
 from headrace.model.agenda import Agenda
 from headrace.model.arguments import (
     QUEUE_ARGUMENTS,
@@ -172,6 +172,7 @@ class VirtualHost:
         self.rules: Rules = NO_RULES
         self.declared_by: dict[Queue, str] = {}  # Users.
         self.queues_of: dict[str, int] = {}  # How many queues each user declared.
+        self.lives = lifetime.Lives(self)
         self.branches = Branches(self)
         self.sinks = Sinks(self)
         self.facts = Facts(store)
@@ -216,8 +217,10 @@ class VirtualHost:
                 durable=True,
                 auto_delete=q.auto_delete,
                 arguments=dict(q.arguments) or NO_ARGUMENTS,
+                exclusive_owner=lifetime.kept_owner(q.arguments),
             )
             self._add_queue(queue, q.user)
+            self.lives.restore(queue)
             if isinstance(queue, Lease):
                 self.leases.adopt(queue)
             elif isinstance(queue, DelayedQueue):
@@ -365,7 +368,8 @@ class VirtualHost:
             raise NotFound(f"no {self._queue(name)}")
         if queue.is_hidden and not queue.is_stream:
             raise AccessRefused(f"{self._queue(name)} is the broker's own")
-        if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
+        holder = queue.exclusive_owner
+        if holder is not None and holder is not owner and not lifetime.admits(holder, owner):
             raise self._locked(name)
         return queue
 
@@ -383,8 +387,12 @@ class VirtualHost:
         kept: bool = False,
         sticky: bool = False,
         user: str = "",
+        session: object = None,
     ) -> Queue:
         """Return the queue, made unless it is there. An empty name gets a new one.
+
+        ``owner`` is the connection that asks, or the session where sessions own queues; ``session``
+        is the channel of a connection.
 
         ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue: the
         next who asks for it may own it. With ``sticky`` a queue that is there stays as it is,
@@ -420,8 +428,11 @@ class VirtualHost:
             self._check_lasting(name, durable, exclusive, auto_delete)
             self._check_stream(name, arguments)
         self._check_room(name)
+        plan = lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
+        holder, arguments = plan.owner(owner, session, arguments)
+        auto_delete = plan.auto_delete
         queue_id = 0
-        lasting = durable and (kept or not exclusive)
+        lasting = durable and (kept or not exclusive) and not plan.life.scope
         if lasting:
             record = QueueRecord(0, name, auto_delete, arguments, user)
             queue_id = self.definitions.save_queue(self.name, record)
@@ -430,11 +441,17 @@ class VirtualHost:
             id=queue_id,
             durable=lasting,
             auto_delete=auto_delete,
-            exclusive_owner=owner if exclusive else None,
+            exclusive_owner=holder,
             arguments=arguments,
         )
         self._add_queue(queue, user)
-        if exclusive:
+        self.lives.begin(queue, plan, owner, session)
+        if plan.life.scope and durable:
+            self._durable_exclusive.add(queue)
+        if plan.limited:
+            self._owned.setdefault(lifetime.key_of(holder), {})[queue] = None
+            self._kept.add(queue)
+        elif exclusive:
             self._owned.setdefault(owner, {})[queue] = None
             if kept:
                 self._kept.add(queue)
@@ -453,7 +470,8 @@ class VirtualHost:
         Raises:
             ResourceLocked: another owns it or consumes from it.
         """
-        if queue.exclusive_owner is owner:
+        holder = queue.exclusive_owner
+        if holder is owner or (holder is not None and lifetime.admits(holder, owner)):
             return
         if queue.exclusive_owner is not None or queue.consumer_count():
             raise self._locked(queue.name)
@@ -546,7 +564,7 @@ class VirtualHost:
         """The last consumer of an auto-delete queue has gone."""
         if LINGER in queue.arguments and queue.expires_ms >= 0:
             return  # It goes once it was unused for that long.
-        if self.queues.get(queue.name) is queue:
+        if self.queues.get(queue.name) is queue and not self.lives.stays(queue):
             self._remove_queue(queue)
 
     def connection_closed(self, owner: object) -> None:
@@ -558,6 +576,13 @@ class VirtualHost:
                 self._kept.discard(queue)
                 queue.exclusive_owner = None
             elif self.queues.get(queue.name) is queue:
+                self._remove_queue(queue)
+        self.session_ended(owner)
+
+    def session_ended(self, owner: object) -> None:
+        """A connection, a session or a channel is gone: so are the queues that live with it."""
+        for queue in self.lives.end(owner):
+            if self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
 
     def consumer_added(self, consumer: Consumer) -> None:
@@ -956,8 +981,10 @@ class VirtualHost:
     ) -> None:
         """Refuse to declare a queue that is there with other properties."""
         what = self._queue(queue.name)
-        if queue.exclusive_owner is not (owner if exclusive else None):
+        plan = lifetime.Plan(arguments, exclusive, auto_delete, what)
+        if not plan.is_same_owner(queue.exclusive_owner, owner):
             raise self._locked(queue.name)
+        auto_delete = plan.auto_delete
         was_durable = queue.durable or queue in self._durable_exclusive
         assert_same_field(was_durable, durable, "durable", what)
         assert_same_field(queue.auto_delete, auto_delete, "auto_delete", what)
@@ -1212,11 +1239,13 @@ class VirtualHost:
                 self.queues_of[user] = left
         del self.queues[queue.name]
         self.count_alternate(queue.alternate_exchange, -1)
-        owned = self._owned.get(queue.exclusive_owner)
+        holder = lifetime.key_of(queue.exclusive_owner)
+        owned = self._owned.get(holder)
         if owned is not None:
             owned.pop(queue, None)
             if not owned:
-                del self._owned[queue.exclusive_owner]
+                del self._owned[holder]
+        self.lives.forget(queue)
         self._durable_exclusive.discard(queue)
         self._kept.discard(queue)
         sources = self._untie_destination(queue)

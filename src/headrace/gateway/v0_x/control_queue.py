@@ -69,6 +69,7 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         owner=connection,
         sticky=connection.early,
         user=connection.user.name,
+        session=channel,
     )
     channel.last_queue = queue.name
     if method.no_wait:
