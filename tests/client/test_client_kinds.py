@@ -157,3 +157,21 @@ def test_kinds_are_the_same_after_a_kill(tmp_path: Path) -> None:
             held = channel.get("groups"), channel.get("groups")
             assert [delivery and delivery.body for delivery in held] == [b"b1", b"a1"]
             assert channel.get("groups") is None
+
+
+@every
+@pytest.mark.parametrize("argument", ["qpid.browse-only", "qpid.ensure_nondestructive_consumers"])
+def test_a_queue_for_browsing_keeps_what_its_consumers_see(
+    headrace_broker: LocalBroker, version: str, name: Callable[..., str], argument: str
+) -> None:
+    queue = name()
+    with (
+        blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
+        connection.channel() as channel,
+    ):
+        channel.declare_queue(queue, arguments={argument: True})
+        channel.publish_many([b"1", b"2"], queue)
+        for _ in range(2):
+            with channel.consume(queue, prefetch=10) as consumer:
+                assert [consumer.receive(10).body for _ in range(2)] == [b"1", b"2"]
+        assert channel.declare_queue(queue, passive=True).message_count == 2

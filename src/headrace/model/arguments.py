@@ -251,6 +251,8 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-qpid-fairshare": _count,
     **{f"qpid.fairshare-{level}": _count for level in range(LEVELS_MAX)},
     "holdOnPublishEnabled": _switch,
+    "qpid.browse-only": _switch,
+    "qpid.ensure_nondestructive_consumers": _switch,
     "qpid.lifetime_policy": _string,
     "qpid.lifetime-policy": _string,
     "qpid.exclusivity_policy": _string,

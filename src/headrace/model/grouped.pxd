@@ -73,6 +73,8 @@ cdef class GroupedQueue(OrderedQueue):
     @cython.locals(passed=list, group=Group, own=Group, consumer=Consumer, heap=list,
                    message=Message, verdict=cython.int)
     cdef hand_out(self)
+    @cython.locals(consumer=Consumer)
+    cdef close_all(self)
     @cython.locals(message=Message)
     cdef Message take_of(self, Group group)
     @cython.locals(consumer=Consumer)

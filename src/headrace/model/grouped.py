@@ -316,6 +316,8 @@ class GroupedQueue(OrderedQueue):
         self.waking = False
         if self.active is not None:
             self.hand_out()
+            if self.closing and not self.ready_count:
+                self.close_all()
         if self.limited:
             self.keep_limits(None)
         if self.waiters is not None:
@@ -346,7 +348,7 @@ class GroupedQueue(OrderedQueue):
             if message is None:
                 continue
             if consumer.selective:
-                verdict = consumer.accepts(message)
+                verdict = self.judge(consumer, message)
                 if verdict != 1:
                     if verdict == 2:
                         consumer.parked = True
@@ -367,6 +369,14 @@ class GroupedQueue(OrderedQueue):
             OrderedQueue.put_back(self, message)
         if self.shells > SHELLS_MIN and self.shells > self.ready_count:
             self.sweep()
+
+    def close_all(self) -> None:
+        """End the consumers that wanted what there was."""
+        consumer: Consumer
+        for consumer in list(self.consumers):
+            if consumer.auto_close:
+                self.remove_consumer(consumer)
+                consumer.ended()
 
     def take_of(self, group: Group) -> Message | None:
         """Take the first message of a group; None when it is dead."""

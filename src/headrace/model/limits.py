@@ -23,6 +23,7 @@ OVERFLOWS = {
     "flow-control": 0,
     "none": 0,
 }
+SHOWN_ONLY = ("qpid.browse-only", "qpid.ensure_nondestructive_consumers")
 UNLIMITED = ("flow-control", "none")  # Of these publishers are stopped (model.guard), or nobody is.
 
 
@@ -43,6 +44,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     if levels:  # Of the ten priorities the lowest ones share the first level.
         queue.max_priority = max(levels - 1, 1)
         queue.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255
+    queue.shown_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
     queue.single = arguments.get("x-single-active-consumer", False)
     queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
     queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")

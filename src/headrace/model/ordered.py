@@ -88,7 +88,7 @@ class OrderedQueue(AttentiveQueue):
         self.ready_count += 1
         self.ready_bytes += message.body_size
         self.line_up(message)
-        if self.browsers is not None:
+        if self.browsers is not None or self.seekers is not None:
             self.look_back(entry)
 
     def shorten(self) -> None:

@@ -1207,6 +1207,8 @@ class Queue:
         """Take a ready message from wherever it stands; False when another was faster."""
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
             return False
+        if self.shown_only:
+            return False
         if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
             return False
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:

@@ -95,7 +95,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         )
     try:
         choice = Choice(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
-        if choice.browses and not arguments.get(BROWSE):
+        if (choice.browses or queue.shown_only) and not arguments.get(BROWSE):
             acquire_mode = 1
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
@@ -107,7 +107,6 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     if arguments.get(BROWSE):
         queue = view_of(queue)
     subscription = Subscription(session, queue, destination, accept_mode, acquire_mode)
-    subscription.publisher = session.number
     subscription.number = session.command_id
     subscription.publisher = session.number
     subscription.exclusive = command.exclusive

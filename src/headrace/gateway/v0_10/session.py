@@ -439,7 +439,9 @@ class Session(Holder):
             message, route.queues, self.persistent, number=self.publishing, source=self.source()
         )
         for queue in route.queues:
-            if queue.ready_count > PACE_ABOVE and queue.consumers is not None:
+            if queue.ready_count > queue.pace_above and (
+                queue.consumers is not None or queue.stopped
+            ):
                 self.connection.pace = queue
         return refused
 

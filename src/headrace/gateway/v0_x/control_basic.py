@@ -151,7 +151,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
             connection.vhost, queue, arguments, connection.context.ack_timeout_ms
         )
     choice = Choice(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
-    if arguments.get(BROWSE) or choice.browses:
+    if arguments.get(BROWSE) or choice.browses or queue.shown_only:
         queue = view_of(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
@@ -246,6 +246,10 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
     if queue.exclusive_consumer is not None:
         raise AccessRefused(
             f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
+        )
+    if queue.shown_only:
+        raise AccessRefused(
+            f"queue '{queue.name}' in vhost '{connection.vhost.name}' is for browsing only"
         )
     if queue.is_stream:
         raise AmqpError(

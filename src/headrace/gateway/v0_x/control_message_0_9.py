@@ -122,7 +122,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     check_exclusive(queue, asked=method.exclusive)
     refuse_stream(queue, method)
     choice = Choice(method.filter, f"queue '{queue.name}' in vhost '{connection.vhost.name}'")
-    if method.filter.get(BROWSE) or choice.browses:
+    if method.filter.get(BROWSE) or choice.browses or queue.shown_only:
         queue = view_of(queue)
     consumer = MessageConsumer(side, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive

@@ -430,7 +430,9 @@ class Publisher(Peer):
             message, queues, self.mode == 2, number=number, source=source, inside=inside
         )
         for queue in queues:
-            if queue.ready_count > PACE_ABOVE and queue.consumers is not None:
+            if queue.ready_count > queue.pace_above and (
+                queue.consumers is not None or queue.stopped
+            ):
                 self.pace = queue
         return refused
 
