@@ -186,6 +186,7 @@ def test_against_a_model(host: Host, queue: Queue) -> None:
         ({"qpid.fairshare": 3}, ("qpid.fairshare", "qpid.priorities")),
         ({"qpid.shared_msg_group": 1}, ("qpid.shared_msg_group", "qpid.group_header_key")),
         ({KEY: "k", "x-queue-type": "stream"}, (KEY, "stream")),
+        ({KEY: "k", "x-message-deduplication": True}, (KEY, "x-message-deduplication")),
         ({KEY: ""}, (KEY,)),
         ({KEY: 5}, (KEY,)),
         ({"qpid.priorities": 11}, ("qpid.priorities",)),

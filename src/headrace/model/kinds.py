@@ -32,6 +32,7 @@ SORT = "qpid.queue_sort_key"
 GROUP = "qpid.group_header_key"
 PRIORITIES = ("qpid.priorities", "x-max-priority")
 HOLD = "holdOnPublishEnabled"
+DEDUPLICATION = "x-message-deduplication"  # Queues that take each id once are a kind as well.
 SHARES = ("qpid.fairshare", "x-qpid-fairshare", *(f"qpid.fairshare-{n}" for n in range(10)))
 
 _FAMILIES = (LAST_VALUE, (SORT,), (GROUP,), PRIORITIES)
@@ -67,6 +68,10 @@ def check(arguments: Mapping[str, Any], what: str) -> None:
     hold = wants(arguments, (HOLD,))
     if hold and wants(arguments, LAST_VALUE):
         raise _contradiction(hold, wants(arguments, LAST_VALUE), what)
+    once = wants(arguments, (DEDUPLICATION,))
+    wanted += [name for name in (hold, wants(arguments, SHARES)) if name]
+    if once and kind_of(arguments) is not Queue and wanted:
+        raise _contradiction(once, wanted[0], what)
     guard.check(arguments, what)
     for name, needed in _NEEDS:
         if name in arguments and not wants(arguments, needed):
