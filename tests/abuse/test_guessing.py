@@ -130,6 +130,9 @@ def test_connections_of_an_address_have_a_rate() -> None:
     taken = [door.refusal("6.6.6.6") for _ in range(21)]
     assert taken == [""] * 20 + ["connection_rate_per_address is reached"]
     assert door.refusal("1.2.3.4") == ""
+    door.limit(8192, 0, 2.0)  # As a reload does.
+    assert door.refusal("1.2.3.4") == "handshakes_per_address_max is reached"
+    door.limit(8192, 10, 2.0)
     clock.now += 1.0
     assert [door.refusal("6.6.6.6") for _ in range(3)] == ["", "", taken[-1]]
 

@@ -65,7 +65,7 @@ def test_offsets_are_given_by_stream() -> None:
         ({"uri": "amqps://b?verify=verify_peer", "tlsVerify": "false"}, "'tlsVerify' contradicts"),
         ({"tlsCa": "ca.pem"}, "option 'uri': TLS parameters need an amqps:// URL"),
         ({"uri": "amqps://b", "tlsKey": "key.pem"}, "option 'tlsKey' needs option 'tlsCert'"),
-        ({"saslMechanism": "GUESS"}, "must be 'PLAIN', 'AMQPLAIN', 'EXTERNAL' or 'ANONYMOUS'"),
+        ({"saslMechanism": "GUESS"}, "must be 'PLAIN', 'AMQPLAIN', 'SCRAM-SHA-256', 'EXTERNAL', "),
         ({"protocolVersion": "1.0"}, "must be '0-8', '0-9', '0-9-1' or '0-10'; got '1.0'"),
         ({"reconnectTimeout": "5"}, "'reconnectTimeout' must be a time with its unit"),
         ({"uri": "http://broker"}, "option 'uri': .*amqp://"),

@@ -22,13 +22,19 @@ class Gate:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """A ``rate_per_address`` of 0 is no limit; else so many a second, averaged over ten."""
-        self._waiting_max = waiting_max
-        self._per_address_max = waiting_per_address_max
-        self._rate = rate_per_address
+        self.limit(waiting_max, waiting_per_address_max, rate_per_address)
         self._clock = clock
         self._waiting: dict[int, str] = {}  # Addresses by the numbers of their connections.
         self._by_address: dict[str, int] = {}
         self._allowances: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def limit(
+        self, waiting_max: int, waiting_per_address_max: int, rate_per_address: float
+    ) -> None:
+        """Set the limits anew, for those who come."""
+        self._waiting_max = waiting_max
+        self._per_address_max = waiting_per_address_max
+        self._rate = rate_per_address
 
     def refusal(self, host: str) -> str:
         """Why a connection from there is not taken; empty when it is. It counts for the rate."""

@@ -50,6 +50,16 @@ def set_listeners(broker: Broker, settings: Settings) -> None:
         listener.handshake_s = settings.handshake_s
 
 
+def set_gate(broker: Broker, settings: Settings) -> None:
+    """Limits of those who have not logged in."""
+    if broker.entrance is not None:
+        broker.entrance.gate.limit(
+            settings.handshakes_max,
+            settings.handshakes_per_address_max,
+            settings.connection_rate_per_address,
+        )
+
+
 def set_context(broker: Broker, settings: Settings) -> None:
     """What new connections are offered, and hear of other hosts."""
     context = broker.context
@@ -96,6 +106,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_memory: ("memory_max",),
     set_disk: ("disk_free_min",),
     set_listeners: ("connections_max", "handshake_s"),
+    set_gate: ("handshakes_max", "handshakes_per_address_max", "connection_rate_per_address"),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
     set_offers: ("known_hosts", "redirect"),
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s"),

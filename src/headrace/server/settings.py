@@ -363,6 +363,7 @@ RELOADABLE = frozenset(
     (
         *("log_level", "log_format", "log_file", "memory_max", "disk_free_min", "connections_max"),
         *("handshake_s", "heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
+        *("handshakes_max", "handshakes_per_address_max", "connection_rate_per_address"),
         *("known_hosts", "redirect", "group_owner_timeout_s", "group_pin_size_max", "staged_s"),
         *("session_timeout_s", "sessions_detached_max"),
         *("unknown_arguments", "default_queue_type"),

@@ -122,7 +122,10 @@ CONNECTION: Final = Section(
         ),
         Option(
             name="saslMechanism",
-            kind=kinds.choice("PLAIN", "AMQPLAIN", "EXTERNAL", "ANONYMOUS"),
+            kind=kinds.choice(
+                *("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"),
+                *("XOAUTH2", "OAUTHBEARER"),
+            ),
             doc="how to log in",
             default="the best that both know; `EXTERNAL` with a certificate",
         ),
