@@ -6,9 +6,14 @@ from random import Random
 import pytest
 from kinds import Host, Taker, body_of, left
 
+from headrace.gateway.conversion.contents import Contents
 from headrace.model.errors import InvalidArgument
 from headrace.model.last_value import LastValueQueue
+from headrace.model.lease import Lease
+from headrace.model.lease_log import LeaseLog
+from headrace.model.ports import Store
 from headrace.model.queue import Queue
+from headrace.model.vhost import VirtualHost
 
 KEY = "qpid.last_value_queue_key"
 
@@ -118,6 +123,28 @@ def test_what_expired_or_was_purged_is_no_key_any_more(host: Host) -> None:
     assert isinstance(queue, LastValueQueue)
     assert not queue.alike
     assert not queue.keys
+
+
+def test_what_a_lease_gives_back_too_late_is_gone(host: Host) -> None:
+    vhost = VirtualHost(
+        "/",
+        store=Store(),
+        tally=host.tally,
+        contents=Contents(),
+        make_stream=lambda name, **options: Lease(name, LeaseLog(), **options),
+    )
+    queue = vhost.declare_queue("q", durable=True, arguments={KEY: "k"})
+    host.offer(queue, "a1", k="a")
+    host.offer(queue, "b1", k="b")
+    lease = vhost.leases.claim(queue, "g", "o", 0)
+    for _ in vhost.leases.take(lease, lease.log.next_offset, messages=9, octets=1 << 20):
+        pass
+    assert queue.ready_count == 0
+    host.offer(queue, "a2", k="a")
+    host.tally.memory_max = 0
+    for _ in vhost.leases.release(lease):
+        pass
+    assert sorted(left(queue)) == ["a2", "b1"]
 
 
 def test_many_updates_of_few_keys_leave_no_shells_behind(host: Host, queue: Queue) -> None:

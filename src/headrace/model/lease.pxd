@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.lease_log cimport packed, unpacked
-from headrace.model.message cimport C_KIND_MASK, C_PERSISTENT, C_REDELIVERED, Message
+from headrace.model.message cimport C_GONE, C_KIND_MASK, C_PERSISTENT, C_REDELIVERED, Message
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Queue
 from headrace.model.stream cimport Stream, StreamLog

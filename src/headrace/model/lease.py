@@ -27,6 +27,7 @@ from headrace.model import deadletter
 
 if not cython.compiled:
     from headrace.model.lease_log import packed, unpacked
+    from headrace.model.message import GONE as C_GONE
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import REDELIVERED as C_REDELIVERED
@@ -154,6 +155,8 @@ class Lease(Stream):
                     message.flags &= ~C_PERSISTENT
             self.tally.memory_used += source.weight(message)
             source.put_back(message)
+            if message.flags & C_GONE:
+                continue  # A newer one of its key had come.
             if message.deadline_ms:
                 source.watch(message)
             if self.tally.memory_used > self.tally.memory_max:
