@@ -68,3 +68,22 @@ def test_one_binding_gets_each_message(rig: Rig, version: str, kind: str) -> Non
     found = counts(rig)
     assert sum(found.values()) == 60
     assert all(8 < found[name] < 32 for name in "abc")
+
+
+@every_version
+@pytest.mark.parametrize("transacted", [False, True])
+def test_further_routing_keys_are_followed_and_blind_ones_hidden(
+    rig: Rig, version: str, transacted: bool
+) -> None:
+    speaker = SPEAKERS[version](rig)
+    for name in "abcd":
+        speaker.declare(name)
+    if transacted:
+        speaker.select()
+    speaker.publish(Said(b"1", routing_key="a", headers={"CC": ["b", "a"], "BCC": ["c"], "n": 1}))
+    if transacted:
+        speaker.commit()
+    assert counts(rig) == {"a": 1, "b": 1, "c": 1, "d": 0}
+    speaker.consume("c")
+    (said,) = speaker.received()
+    assert said.headers == {"CC": ["b", "a"], "n": 1}

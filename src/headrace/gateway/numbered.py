@@ -53,15 +53,8 @@ def take_number_0_10(segment: bytes) -> tuple[bytes, Number | None]:
     Raises:
         ExecutionError: it is malformed, or has an id that makes no sense.
     """
-    at = 0
-    while at + 6 <= len(segment):
-        stop = at + 4 + get32(segment, at)
-        if get16(segment, at + 4) == _MESSAGE_PROPERTIES and stop <= len(segment):
-            start = _headers_at(segment, at + 6, stop)
-            if start:
-                return _take_from_map(segment, at, start, stop)
-        at = stop
-    return segment, None
+    struct, start, stop = find_headers(segment)
+    return _take_from_map(segment, struct, start, stop) if start else (segment, None)
 
 
 def _headers_at(d: bytes, at: int, end: int) -> int:
@@ -91,15 +84,39 @@ def _take_from_map(d: bytes, struct: int, start: int, stop: int) -> tuple[bytes,
         number = number_of(headers.get(NAME_KEY), headers[ID_KEY])
     except PreconditionFailed as error:
         raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
+    return without_entry(d, struct, start, stop, ID_KEY.encode()), number
+
+
+def without_entry(d: bytes, struct: int, start: int, stop: int, key: bytes) -> bytes:
+    """Return a header segment without an entry of the map at ``start``.
+
+    The map is the last field of the struct at ``struct``, which ends at ``stop``.
+    """
     kept = []
     at = start + 8
     while at < stop:
         value = at + 1 + d[at] + 1
         following = value + value_size(d, d[value - 1], value, stop)
-        if d[at + 1 : value - 1] != ID_KEY.encode():
+        if d[at + 1 : value - 1] != key:
             kept.append(d[at:following])
         at = following
     entries = b"".join(kept)
     table = (4 + len(entries)).to_bytes(4, "big") + len(kept).to_bytes(4, "big") + entries
     fields = d[struct + 4 : start] + table
-    return d[:struct] + len(fields).to_bytes(4, "big") + fields + d[stop:], number
+    return d[:struct] + len(fields).to_bytes(4, "big") + fields + d[stop:]
+
+
+def find_headers(segment: bytes) -> tuple[int, int, int]:
+    """Return struct, start and end of the application headers of a segment; zeros without them.
+
+    Raises:
+        ExecutionError: it is malformed.
+    """
+    at = 0
+    while at + 6 <= len(segment):
+        stop = at + 4 + get32(segment, at)
+        if get16(segment, at + 4) == _MESSAGE_PROPERTIES and stop <= len(segment):
+            start = _headers_at(segment, at + 6, stop)
+            return (at, start, stop) if start else (0, 0, 0)
+        at = stop
+    return 0, 0, 0

@@ -32,12 +32,13 @@ if not cython.compiled:
 from headrace.gateway.delays import ENTRY as DELAY_ENTRY
 from headrace.gateway.delays import delayed
 from headrace.gateway.numbered import ID_ENTRY, take_number_0_10
+from headrace.gateway.v0_10.copies import BCC_ENTRY, CC_ENTRY, take_copies
 from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.subscription import serial_distance
 from headrace.gateway.v0_10.transfer_header import TransferHeaders
 from headrace.model.delayed import delay_of
 from headrace.model.errors import ModelError, NotFound, PreconditionFailed
-from headrace.model.passage import Source
+from headrace.model.passage import Source, merged
 from headrace.protocol.codec_0_10 import (
     MessageAccept,
     MessageCancel,
@@ -179,11 +180,13 @@ class Session(Holder):
         self.route = None
         transfer: Any = decode_command(b"\x04\x01" + args)[1]
         read = TransferHeader()
+        bare = header
+        copies: tuple[bytes, ...] = ()
+        if (CC_ENTRY in header or BCC_ENTRY in header) and DELAY_ENTRY not in header:
+            bare, copies = take_copies(header)
         if ID_ENTRY in header:
-            bare, read.publishing = take_number_0_10(header)
-            read.read(bare)
-        else:
-            read.read(header)
+            bare, read.publishing = take_number_0_10(bare)
+        read.read(bare)
         self.fragment = None
         if not (read.first and read.last):
             self.fragment = read
@@ -226,10 +229,25 @@ class Session(Holder):
             self.ttl_ms = -1  # It counts from then on.
             self.deadline_ms = now_ms + delay_ms
             route = delayed(self.vhost, route)
-        if self.fragment is not None or delay_ms:
+        if copies:
+            route = self.route_copies(route, exchange, copies, read.rest)
+        if self.fragment is not None or delay_ms or copies:
             self.until_ms = 0
             self.route = None
         return route
+
+    def route_copies(
+        self, route: Route, exchange: bytes, copies: tuple[bytes, ...], rest: bytes
+    ) -> Route:
+        """Return the route of a message with further routing keys; it is not remembered."""
+        start = bytes((len(exchange),)) + exchange
+        queues = dict.fromkeys(route.queues)
+        passages = [route.passage]
+        for key in copies:
+            other = self.find_route(start + bytes((len(key),)) + key, exchange, key, rest)
+            queues.update(dict.fromkeys(other.queues))
+            passages.append(other.passage)
+        return Route(route.key, tuple(queues), route.generation, merged(passages))
 
     def delay_in(self, rest: bytes) -> int:
         """Return the delay that a header segment asks for, in milliseconds; 0 when it does not."""

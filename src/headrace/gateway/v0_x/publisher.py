@@ -587,14 +587,22 @@ class Publisher(Peer):
             data, number = take_number(data, header)
             size = get32(data, header + 3)
         delay_ms = delay_in(data, header) if self.delays else 0
-        route = self.find_route(data[:address_len], data, header + 7, size)
+        copies = None
+        if self.copied and not delay_ms:
+            data, copies = take_copies(data, header)
+            payload = data[header + 7 : header + 7 + get32(data, header + 3)]
+            route = route_copies(self, data[:address_len], copies, payload)
+        else:
+            route = self.find_route(data[:address_len], data, header + 7, size)
         if not route.serves:
             self.publishes = True
         bits = data[address_len]
         if channel.tx:
+            self.copies = copies
             self.publishing = number
             self.delay_ms = delay_ms
             self.publish_later(channel, data, 0, len(data), address_len, header, body_size, parts)
+            self.copies = None
             self.publishing = None
             self.delay_ms = 0
             return 0
