@@ -12,10 +12,11 @@ from headrace.protocol.codec_0_x import (
     Content,
     MessageConsume,
     MessageOk,
+    MessageQos,
     MessageTransfer,
 )
 from headrace.spec.tables import V0_9
-from serving import Served
+from serving import Served, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,4 +70,31 @@ def test_what_does_not_fit_memory_goes_to_disk_and_is_not_lost(kept: Served, mod
     for _ in bodies:
         talk.heard(MessageOk)
     assert got(talk, name, len(bodies)) == bodies
+    talk.close()
+
+
+@pytest.mark.parametrize("look", [{}, {"x-filter-no-consume": True}, {"x-browse": True}])
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_the_filter_of_a_consumer_may_be_a_selector(
+    kept: Served, look: dict[str, bool], no_ack: bool
+) -> None:
+    talk = Talk(kept.host, kept.port, V0_9)
+    name = f"filter-{no_ack}-{len(look)}-{''.join(look)}"
+    talk.declare(name)
+    for number in range(6):
+        headers = {"n": number}
+        body = Content(b"%d" % number)
+        talk.call(
+            MessageTransfer(routing_key=name, application_headers=headers, body=body), MessageOk
+        )
+    talk.call(MessageQos(prefetch_count=10), MessageOk)
+    chosen = {"x-filter-jms-selector": "n % 2 = 1", **look}
+    consume = MessageConsume(queue=name, destination="c", no_ack=no_ack, filter=chosen)
+    talk.call(consume, MessageOk)
+    found = [talk.heard(MessageTransfer).body.data for _ in range(3)]
+    assert found == [b"1", b"3", b"5"]
+    talk.close()
+    talk = Talk(kept.host, kept.port, V0_9)
+    left = 3 if no_ack and not look else 6
+    until(lambda: talk.declare(name, passive=True).message_count == left, f"{left} are there")
     talk.close()
