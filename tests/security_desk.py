@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from headrace.gateway.passwords import make_account
+from headrace.store.users import UserDirectory
+
+if TYPE_CHECKING:
+    from headrace.model.users import Permission
 
 RESOURCE = "headrace"
 
@@ -132,6 +139,16 @@ class Issuer:
         return made
 
 
+def administer(data: Path, *users: tuple[str, str, Permission]) -> None:
+    """Give a data directory users with passwords and permissions, as the commands would."""
+    with contextlib.closing(UserDirectory(data)) as directory:
+        known = directory.snapshot().accounts
+        for name, password, permission in users:
+            if name not in known:
+                directory.add_user(make_account(name, password))
+            directory.set_permission(name, "/", permission)
+
+
 EVERYTHING = ("read:*/*", "write:*/*", "configure:*/*")
 
-__all__ = ["EVERYTHING", "RESOURCE", "Certificates", "Issuer"]
+__all__ = ["EVERYTHING", "RESOURCE", "Certificates", "Issuer", "administer"]

@@ -17,6 +17,7 @@ from raw_client import Raw, method_frame
 from headrace.client import ClientError, ConnectFailed, ConnectionClosed
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import AccessRefused, Closed, NotFound, ResourceLocked
+from headrace.model.users import Permission, TopicPermission
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeDeclare,
@@ -37,8 +38,9 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.codec_0_x import QueueDeclare as QueueDeclare0X
 from headrace.protocol.codec_0_x import QueueDeclareOk as QueueDeclareOk0X
 from headrace.spec.tables import V0_10
+from headrace.store.users import UserDirectory
 from headrace.wire.frame import FRAME_HEADER, encode_frame
-from security_desk import Certificates
+from security_desk import Certificates, administer
 from serving import Served, until
 
 if TYPE_CHECKING:
@@ -53,10 +55,11 @@ REFUSED = (AccessRefused, Closed)
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A broker where ada may use what is hers, and the topics under her name."""
     broker = Served(tmp_path_factory.mktemp("rights")).start()
-    broker.administer("user", "add", "ada", "--password", "secret")
-    broker.administer("permission", "topic", "set", "ada", "amq.topic", "^ada[.]", "^ada[.]")
     mine = "^mine|^amq[.](topic|default|gen)|^amq[.]rabbitmq"
-    broker.administer("permission", "set", "ada", "^mine|^amq.gen", mine, mine)
+    administer(broker.home / "data", ("ada", "secret", Permission("^mine|^amq.gen", mine, mine)))
+    with contextlib.closing(UserDirectory(broker.home / "data")) as directory:
+        keys = TopicPermission("^ada[.]", "^ada[.]")
+        directory.set_topic_permission("ada", "/", "amq.topic", keys)
     with connect(broker.url) as guest, guest.channel() as channel:
         for name in ("theirs", "mine"):
             channel.declare_queue(name)
@@ -240,8 +243,8 @@ def listen(connection: Connection, name: str) -> None:
 
 def test_who_loses_a_right_keeps_no_consumer(served: Served) -> None:
     """CVE-2026-57218: what was begun with a right ends with it, in every version."""
-    served.administer("user", "add", "eve", "--password", "secret")
-    served.administer("permission", "set", "eve", ".*", ".*", ".*")
+    data = served.home / "data"
+    administer(data, ("eve", "secret", Permission(".*", ".*", ".*")))
 
     def log_in(version: str) -> Connection | None:
         url = f"amqp://eve:secret@{served.host}:{served.port}/%2F?version={version}"
@@ -264,7 +267,7 @@ def test_who_loses_a_right_keeps_no_consumer(served: Served) -> None:
                 channel = connection.channel()
                 channel.declare_queue(name)
                 takers[name] = channel.consume(name)
-        served.administer("permission", "set", "eve", ".*", ".*", "^nothing$")
+        administer(data, ("eve", "secret", Permission(".*", ".*", "^nothing$")))
         for name, taker in takers.items():
             with pytest.raises(REFUSED, match=f"read access to queue '{name}'"):
                 taker.receive(20)

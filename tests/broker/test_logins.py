@@ -24,9 +24,10 @@ from headrace.client import (
 )
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import AccessRefused, ClientError, Closed
+from headrace.model.users import Permission
 from headrace.protocol.codec_0_10 import ExchangeBind, QueueDeclare
 from headrace.spec.tables import V0_10
-from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
+from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer, administer
 from serving import Served, until
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def served(
         *("--login-delay-s", "0"),
     )
     broker.start()
-    broker.administer("user", "add", "ada", "--password", "sécret")
-    broker.administer("permission", "set", "ada", ".*", ".*", ".*")
+    administer(home / "data", ("ada", "sécret", Permission(".*", ".*", ".*")))
     broker.administer("permission", "topic", "set", "ada", "amq.topic", "^{username}[.]", "^news")
     until(lambda: knows_ada(broker), "the broker knows ada")
     yield broker
