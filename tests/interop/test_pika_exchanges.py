@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pika
@@ -81,6 +82,8 @@ def test_history_numbers_and_ids_survive_a_kill(child: ChildBroker) -> None:
                 BasicProperties(delivery_mode=2, headers={"x-deduplication-header": number}),
             )
         child.kill()
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            connection.close()
         child.start()
         connection = pika.BlockingConnection(pika.URLParameters(child.url))
         channel = connection.channel()
