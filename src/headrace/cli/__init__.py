@@ -25,6 +25,7 @@ COMMANDS = {
     "limits": ("headrace.cli.policies", "limits"),
     "list": ("headrace.cli.lists", "list_kind"),
     "logs": ("headrace.cli.service", "logs"),
+    "migrate": ("headrace.cli.migrate", "migrate"),
     "operator-policy": ("headrace.cli.policies", "operator_policy"),
     "messages": ("headrace.cli.moving", "messages"),
     "peek": ("headrace.cli.moving", "peek"),

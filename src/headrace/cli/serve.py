@@ -14,6 +14,7 @@ import click
 
 from headrace.server.logs import LogError, Logs
 from headrace.server.process import (
+    collect_rarely,
     raise_open_files,
     return_large_blocks,
     settle_garbage_collector,
@@ -64,6 +65,7 @@ def serve(config: Path | None, **flags: object) -> None:
         raise click.ClickException(str(error)) from None
     raise_open_files()
     return_large_blocks()
+    collect_rarely()
     asyncio.run(run(settings, read_settings, logs))
 
 

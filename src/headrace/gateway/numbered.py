@@ -2,7 +2,8 @@
 """The number that a publisher gave a message: taken out of its headers.
 
 ``x-publisher-name`` stays, ``x-publishing-id`` goes: a consumer that publishes what it got, headers
-and all, does not pass for the first publisher, whose ids were all taken.
+and all, does not pass for the first publisher, whose ids were all taken. Of names that begin with
+``amq.headrace.``, those of our own tools, nothing stays.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headrace.wire.table import decode_table
 from headrace.wire.types_0_10 import check_map, decode_map, value_size
 
 NAME_KEY = "x-publisher-name"
+OWN_NAMES = b"amq.headrace."
 ID_KEY = "x-publishing-id"
 ID_ENTRY = bytes((len(ID_KEY),)) + ID_KEY.encode()
 _FRAME_HEAD = 7
@@ -43,6 +45,8 @@ def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
         return data, None
     number = number_of(headers.get(NAME_KEY), headers[ID_KEY])
     payload = without_header_entry(payload, ID_KEY.encode())
+    if number[0].startswith(OWN_NAMES):
+        payload = without_header_entry(payload, NAME_KEY.encode())
     size = len(payload).to_bytes(4, "big")
     return data[: header + 3] + size + payload + data[end:], number
 

@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 
 M_MMAP_THRESHOLD = -3  # Of malloc.h.
 LARGE_BLOCK = 1 << 20  # Octets.
+COLLECT_RARELY = (50_000, 20, 50)  # Thresholds of the three generations.
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -37,14 +38,29 @@ def return_large_blocks() -> None:
         log.debug("mallopt is not there: %s", error)
 
 
-def settle_garbage_collector() -> None:
-    """Leave what lives as long as the process out of every collection, and collect rarely.
+def collect_rarely() -> None:
+    """Have the garbage collector look rarely, also while all that was kept is taken up.
 
     Messages are not tracked, so what comes and goes is connections, channels and their like.
     """
+    gc.set_threshold(*COLLECT_RARELY)
+
+
+def settle_garbage_collector() -> None:
+    """Leave what lives as long as the process out of every collection, and collect rarely."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    collect_rarely()
+
+
+def keep_what_lives() -> None:
+    """Leave what is there now out of every collection, too, in a process that was settled.
+
+    Whoever makes a hundred thousand queues at once calls it now and then, so that no collection
+    looks at all of them. What is garbage with cycles at this moment stays.
+    """
+    if gc.get_threshold() == COLLECT_RARELY:
+        gc.freeze()
 
 
 def memory_available() -> int:

@@ -504,8 +504,8 @@ class Publisher(Peer):
             )
 
     def check_user_id(self, user_id: str) -> None:
-        """A message may only claim to come from the user who sends it."""
-        if user_id != self.user.name:
+        """A message may only claim to come from the user who sends it, unless that may pose."""
+        if user_id != self.user.name and "impersonator" not in self.user.tags:
             raise AmqpError(
                 ReplyCode.PRECONDITION_FAILED,
                 f"user_id property set to '{user_id}' but authenticated user was "

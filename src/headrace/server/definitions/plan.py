@@ -11,7 +11,7 @@ then nothing of it is taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.gateway.access import check_permission, check_topic_permission
@@ -130,6 +130,14 @@ class Plan:
         except NoEquivalent as error:
             name, text = str(error.args[0]), str(error.args[1])
         return Finding(section, element.path, name, outcome, text)
+
+    def release(self) -> Iterator[None]:
+        """Forget all, in steps: to let go of a million things at once takes its time, too."""
+        for things in (self._paths, self._new_queues, self.queues, self.bindings):
+            pop = things.popitem if isinstance(things, dict) else things.pop
+            while things:
+                pop()
+                yield None
 
     # --- Users, virtual hosts, permissions -----------------------------------------------------
 

@@ -14,6 +14,7 @@ from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, Documen
 from headrace.server.definitions.export import export
 from headrace.server.definitions.plan import DIFFERENT, MADE, NO_EQUIVALENT, Plan
 from headrace.server.definitions.target import Running
+from headrace.server.process import keep_what_lives
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,6 +77,8 @@ async def import_definitions(call: Call) -> Answered:
         except ResourceError as error:
             text = f"{error.text}; {made} steps were made before: import again to go on"
             call.refuse("resource", text)
+    async for _ in sliced(call, plan.release()):
+        pass
     for finding in report.lines:
         await call.tell(finding._asdict())
     return {
@@ -107,6 +110,7 @@ async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
         yield step
         if time.monotonic() >= until:
             Running(call.broker).commit()
+            keep_what_lives()
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
     Running(call.broker).commit()
