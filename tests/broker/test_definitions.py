@@ -6,6 +6,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +23,10 @@ from headrace.server.definitions.document import (
     DocumentError,
     read_document,
 )
+from headrace.server.management import socket as management
 from headrace.store.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
+from serving import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -498,6 +503,75 @@ def test_hostile_files_change_nothing(data: Path, file: Path, broker: LocalBroke
         file.write_bytes(octets)
         assert wanted in refused("definitions", "import", "--data", data, file)
     assert given(data) == before
+
+
+def talk(data: Path, *lines: bytes) -> dict[str, Any]:
+    """Send lines to the management socket as they are; return the first answer."""
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(20)
+        with management.short_address(data / "management.sock") as address:
+            end.connect(address)
+        end.sendall(b"".join(line + b"\n" for line in lines))
+        end.shutdown(socket.SHUT_WR)
+        with end.makefile("rb") as answers:
+            found: dict[str, Any] = json.loads(answers.readline())
+            return found
+
+
+TWO_LINES = (
+    b'{"section": "queues", "first": 0, "values": [{"name": "q", "vhost": "/"}]}\n'
+    b'{"section": "users", "first": 0, "values": [{"name": "u"}]}'
+)
+LINES: list[tuple[bytes, str]] = [
+    (b'{"section": "color", "first": 0, "values": []}', "a line has a section and values"),
+    (b'{"section": "queues", "first": 0, "values": {}}', "a line has a section and values"),
+    (b'{"section": "queues", "values": []}', "a line has the index of its first value"),
+    (b'{"section": "queues", "first": true, "values": []}', "the index of its first value"),
+    (b'{"section": "queues", "first": 7, "values": [8]}', "$.queues[7]: an object is needed"),
+    (b'{"section": "queues", "first": 0, "values": ' + b"[" * 90_000, "a line is a JSON object"),
+    (
+        TWO_LINES,
+        "$.users[0]: the sections are not in order",
+    ),
+]
+
+
+def test_lines_that_no_command_of_ours_sends(data: Path, broker: LocalBroker) -> None:
+    before = given(data)
+    for line, wanted in LINES:
+        answer = talk(data, b'{"do": "import definitions"}', line, b'{"end": true}')
+        assert wanted in answer["error"]
+    assert "done" in talk(data, b'{"do": "import definitions"}', b'{"end": true}')
+    assert given(data) == before
+
+
+def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
+    """What was made is there, whole, and the rest is made at the second time."""
+    many = range(3000)
+    value = {
+        "exchanges": [{"name": "x", "vhost": "/", "type": "direct"}],
+        "queues": [{"name": f"q{n}", "vhost": "/"} for n in many],
+        "bindings": [
+            {"source": "x", "vhost": "/", "destination": f"q{n}", "routing_key": f"{n}"}
+            for n in many
+        ],
+    }
+    write(file, value)
+    child = ChildBroker(data).start()
+    words = ["definitions", "import", "--data", str(data), str(file)]
+    client = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli", *words], stderr=subprocess.PIPE
+    )
+    until(lambda: b"q1000" in (data / "definitions.db-wal").read_bytes(), "some are made")
+    child.kill()
+    client.communicate()
+    child.start()
+    counts = taken(data, file)["counts"]
+    assert counts["queues"].get("there", 0) + counts["queues"].get("made", 0) == len(many)
+    assert counts["queues"]["there"] > 0
+    child.restart()
+    assert taken(data, file)["counts"]["bindings"] == {"there": len(many)}
+    child.stop()
 
 
 def test_size_is_bounded() -> None:
