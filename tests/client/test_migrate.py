@@ -147,12 +147,19 @@ def test_interrupted_it_goes_on(
     assert bodies(new, name) == [b"%d" % n for n in range(1000)]
 
 
+@pytest.mark.parametrize("alike", [False, True])
 def test_when_in_doubt_nothing_is_lost(
-    old: LocalBroker, new: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: LocalBroker,
+    new: LocalBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    alike: bool,
 ) -> None:
     """Somebody published to the old queue meanwhile: the counts prove nothing."""
-    declare("doubt", old, new)
-    fill(old, "doubt", [f"{n}" for n in range(400)])
+    name = f"doubt {alike}"
+    texts = ["same" if alike else f"{n}" for n in range(450)]
+    declare(name, old, new)
+    fill(old, name, texts[:400])
     whole = migration.publish
 
     async def cut(*words: Any) -> None:
@@ -161,12 +168,12 @@ def test_when_in_doubt_nothing_is_lost(
 
     with monkeypatch.context() as patch:
         patch.setattr(migration, "publish", cut)
-        assert migrate(old, new, tmp_path, "--queue", "doubt").exit_code == 1
-    fill(old, "doubt", [f"{n}" for n in range(400, 450)])
-    told = moved(old, new, tmp_path, "--queue", "doubt")
+        assert migrate(old, new, tmp_path, "--queue", name).exit_code == 1
+    fill(old, name, texts[400:])
+    told = moved(old, new, tmp_path, "--queue", name)
     assert told["repeated"] == 250
-    found = bodies(new, "doubt")
-    assert list(dict.fromkeys(found)) == [b"%d" % n for n in range(450)]
+    found = bodies(new, name)
+    assert list(dict.fromkeys(found)) == list(dict.fromkeys(text.encode() for text in texts))
     assert len(found) == 700
 
 

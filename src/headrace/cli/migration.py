@@ -225,7 +225,7 @@ class _Drain:
 
         How many those are follows from the counts when nobody else uses the old queue. They are
         sent under their old ids when all of them were delivered before and have the digests that
-        were noted; else under new ones.
+        were noted, no two the same; else under new ones.
         """
         taken = self.next - self._start.base
         tail = taken - (self._start.source_first - count)
@@ -241,6 +241,7 @@ class _Drain:
             return
         messages = [self._copied(one) for one in found]
         same = [digest_of(one) for one in messages] == known
+        same = same and len(set(known)) == len(known)  # Equal ones may not be those that were sent.
         if same and all(one.redelivered for one in found):
             numbered = list(zip(range(self.next - tail, self.next), messages, strict=True))
             self._moved.suppressed = tail
