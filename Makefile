@@ -71,6 +71,7 @@ lint: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
 	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py --check
 	@PYTHONPATH=src $(BIN)/python tools/gen_spark_options.py --check
+	@$(BIN)/python tools/compatibility.py --check
 	@echo "== conformance"
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py --check
 
