@@ -107,6 +107,24 @@ def test_retention_by_size_drops_whole_segments_and_reuses_no_offset() -> None:
     assert host.append(b"next") == 3000
 
 
+def test_the_size_of_segments_can_change() -> None:
+    host = Host(FaultyDisk(), segment_size=1 << 20)
+    for _ in range(200):
+        host.append(b"x" * 1000)
+    assert len(host.log.segments) == 1
+    host.log.limit_segments(64 << 10)
+    for _ in range(200):
+        host.append(b"x" * 1000)
+    small = len(host.log.segments)
+    assert small > 3
+    host.log.limit_segments(0)  # What is usual again.
+    for _ in range(200):
+        host.append(b"x" * 1000)
+    assert len(host.log.segments) == small
+    host.sync()
+    assert len(host.read_all(octets_max=1 << 20)) == 600
+
+
 def test_retention_by_age_ends_segments_in_time() -> None:
     host = Host(FaultyDisk(), max_age_ms=1000)
     for number in range(100):

@@ -80,6 +80,9 @@ class StreamLog:
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
 
+    def limit_segments(self, octets: int) -> None:
+        """Begin files of at most this size from now on; 0 is what is usual. Memory has none."""
+
     def trim(self, now_ms: int) -> None:
         """Drop the oldest messages beyond the retention limits, many at a time."""
         gone = 0
@@ -277,6 +280,7 @@ class Stream(Queue):
         log = self.log
         octets_max = arguments.get("x-max-length-bytes", -1)
         age_max_ms = age_ms(arguments.get("x-max-age", "")) or -1
+        log.limit_segments(arguments.get("x-stream-max-segment-size-bytes", 0))
         if octets_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
             log.limit(octets_max, age_max_ms)
             before = log.held

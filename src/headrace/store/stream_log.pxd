@@ -21,6 +21,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public object disk
     cdef public u64 segment_size
     cdef public u64 segment_size_max
+    cdef u64 segment_size_usual
     cdef public u64 secret
     cdef public Py_ssize_t tail
     cdef public u64 seed

@@ -160,6 +160,7 @@ class DiskStreamLog(StreamLog):
         self.directory = directory
         self.journal = journal
         self.disk = journal.disk
+        self.segment_size_usual = segment_size
         self.segment_size_max = segment_size
         self.size_segments()
         self.secret = 0
@@ -304,6 +305,11 @@ class DiskStreamLog(StreamLog):
         self.octets += HEADER
         self.indexed = 0
         self.mark_group(goes_on)
+
+    def limit_segments(self, octets: int) -> None:
+        """See :class:`StreamLog`."""
+        self.segment_size_max = octets or self.segment_size_usual
+        self.size_segments()
 
     def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
         StreamLog.limit(self, max_length_bytes, max_age_ms)
