@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.client.errors import ClientError, ConnectionLost, UsageError, fresh
 from headrace.client.message import Message, decode_properties
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver
-from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
     from headrace.client.channel import Channel
@@ -155,12 +153,8 @@ class Requests:
                 if not isinstance(self._connection.server_properties.get("headrace_id"), str):
                     where = self._connection.address
                     raise UsageError(f"{where} is no Headrace that serves requests")
-                source = _REPLY_TO
-                if self._connection.version is V0_10:
-                    source = f"headrace.answers.{uuid.uuid4().hex}"
-                    await channel.declare_queue(source, exclusive=True, auto_delete=True)
-                answers = _Answers(channel, source)
-                request = BasicConsume(queue=source, consumer_tag=_TAG, no_ack=True)
+                answers = _Answers(channel, _REPLY_TO)
+                request = BasicConsume(queue=_REPLY_TO, consumer_tag=_TAG, no_ack=True)
                 await channel.attach(_TAG, answers, [request])
             except BaseException:
                 await channel.close()

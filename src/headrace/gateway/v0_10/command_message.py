@@ -13,7 +13,9 @@ from headrace.gateway.outcome import (
     SETTLE_REQUEUE,
 )
 from headrace.gateway.v0_10.fault import fault, translate
+from headrace.gateway.v0_10.reply_to import make_queue
 from headrace.gateway.v0_10.subscription import Subscription, serial_distance
+from headrace.gateway.v0_x.reply_to import REPLY_TO
 from headrace.model.errors import ModelError
 from headrace.model.selecting import Choice
 from headrace.model.view import ARGUMENT as BROWSE
@@ -46,13 +48,16 @@ PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
 def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: object) -> None:
     """Start a subscription; its credit is zero."""
     destination = command.destination or ""
-    try:
-        queue = session.queue_of(command.queue)
-        session.check_access("read", "queue", queue.access_name)
-    except ModelError as error:
-        raise translate(error, command, "queue") from None
     accept_mode = command.accept_mode or 0
     acquire_mode = command.acquire_mode or 0
+    try:
+        if command.queue == REPLY_TO:
+            queue = make_queue(session, accept_mode == 0)
+        else:
+            queue = session.queue_of(command.queue)
+            session.check_access("read", "queue", queue.access_name)
+    except ModelError as error:
+        raise translate(error, command, "queue") from None
     if accept_mode > 1:
         raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such accept-mode", command, "accept_mode")
     if acquire_mode > 1:

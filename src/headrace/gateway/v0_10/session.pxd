@@ -35,6 +35,7 @@ cdef class Session(Holder):
     cdef public ConfirmLine line
     cdef public bint over
     cdef public dict consumers
+    cdef public Queue reply_queue
     cdef public object files
     cdef public object packets
     cdef public list on_end

@@ -34,6 +34,8 @@ from headrace.gateway.delays import delayed
 from headrace.gateway.numbered import ID_ENTRY, take_number_0_10
 from headrace.gateway.v0_10.copies import BCC_ENTRY, CC_ENTRY, take_copies
 from headrace.gateway.v0_10.fault import translate
+from headrace.gateway.v0_10.reply_to import ENTRY as REPLY_ENTRY
+from headrace.gateway.v0_10.reply_to import name_answers
 from headrace.gateway.v0_10.subscription import serial_distance
 from headrace.gateway.v0_10.transfer_header import TransferHeaders
 from headrace.model.delayed import delay_of
@@ -86,6 +88,7 @@ class Session(Holder):
         self.line = gateway.line
         self.over = False  # All that it held was given back.
         self.consumers: Any = None  # Those of files and packets, by tag.
+        self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
         self.files: Any = None  # A FileDesk, once used,
         self.packets: Any = None  # and a PacketDesk.
         self.on_end: list[Callable[[], None]] = []
@@ -186,6 +189,8 @@ class Session(Holder):
             bare, copies = take_copies(header)
         if ID_ENTRY in header:
             bare, read.publishing = take_number_0_10(bare)
+        if REPLY_ENTRY in header:
+            bare = name_answers(self, bare)
         read.read(bare)
         self.fragment = None
         if not (read.first and read.last):
