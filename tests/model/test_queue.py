@@ -34,8 +34,13 @@ class Letters:
         self.name = "/"
         self.dead: list[tuple[bytes | None, str]] = []
 
-    def dead_letter(self, message: Message, queue: Queue, reason: str) -> None:
+    @property
+    def letters(self) -> "Letters":
+        return self
+
+    def dead_letter(self, message: Message, queue: Queue, reason: str) -> bool:
         self.dead.append((message.data, reason))
+        return True
 
     def consumer_added(self, consumer: Consumer) -> None:
         pass

@@ -386,8 +386,7 @@ class GroupedQueue(OrderedQueue):
         self.shells += 1
         self.trim(self.ring)
         if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
-            self.dead_letter(message, "expired")
-            self.leave(message)
+            self.die(message, "expired")
             return None
         if message.flags & C_PAGED and not self.bring(message):
             return None

@@ -125,7 +125,9 @@ class Lease(Stream):
             joined: bytes = contents.joined(message)
         except deadletter.UnreadableError as error:
             log.warning("queue %r: a message is not leased: %s", self.source.name, error)
-            self.vhost.dead_letter(message, self.source, deadletter.UNCONVERTIBLE, str(error))
+            self.vhost.letters.dead_letter(
+                message, self.source, deadletter.UNCONVERTIBLE, str(error)
+            )
             return None
         if message.flags & C_KIND_MASK:
             return bytes(message.data + parts)

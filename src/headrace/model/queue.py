@@ -836,14 +836,14 @@ class Queue:
         if self.delivery_limit >= 0:
             tell_count(self, message)
         if self.backoff is not None and self.backoff.failed and not self.deleted:
-            self.vhost.put_off(self, message)
+            self.vhost.letters.put_off(self, message)
         else:
             self.come_back(message)
 
     def release(self, message: Message) -> None:
         """A consumer gives a message back that it has not tried: it returns to its place."""
         if self.backoff is not None and self.backoff.returned and not self.deleted:
-            self.vhost.put_off(self, message)
+            self.vhost.letters.put_off(self, message)
         else:
             self.come_back(message)
 
@@ -900,7 +900,7 @@ class Queue:
             self.unacked_count -= 1
             message.consumer = None
         if self.vhost is not None and not self.deleted:
-            self.vhost.dead_letter(message, self, "unconvertible", text)
+            self.vhost.letters.dead_letter(message, self, "unconvertible", text)
         self.leave(message)
 
     def die(self, message: Message, reason: str) -> None:
@@ -909,7 +909,7 @@ class Queue:
             self.leave(message)
         elif not message.flags & C_GONE:
             self.held_count += 1
-            message.consumer = self.vhost.keep_letter(self, message, reason)
+            message.consumer = self.vhost.letters.keep(self, message, reason)
 
     def retry_letter(self, message: Message, reason: str) -> bool:
         """Try to deliver a dead letter that was kept; tell whether it is gone."""
@@ -929,7 +929,7 @@ class Queue:
             return True
         if message.flags & C_PAGED and not self.bring(message):
             return True
-        arrived: bool = self.vhost.dead_letter(message, self, reason)
+        arrived: bool = self.vhost.letters.dead_letter(message, self, reason)
         return arrived or not self.insists
 
     def leave(self, message: Message) -> None:

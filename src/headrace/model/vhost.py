@@ -77,20 +77,18 @@ from headrace.model.groups import Groups
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
+from headrace.model.letters import Letters
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.passage import Passage
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
 from headrace.model.queue import Consumer, Queue
-from headrace.model.retry import Waiting
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
-from headrace.model.selecting import Headed
 from headrace.model.staged import Sinks
 from headrace.model.stamps import SENT_TIME, Stamps
 from headrace.model.stream import Stream
 from headrace.model.trace import FACT as TRACED
 from headrace.model.trace import TRACE, Tracer, Who
-from headrace.model.undelivered import Undelivered, will_refuse
 from headrace.model.understood import DEAD_LETTERS, dead_letter_queue, judge_exchange, understand
 from headrace.model.watch import KEPT, Watch, is_watched, kept_arguments
 
@@ -167,7 +165,6 @@ class VirtualHost:
         self._durable_exclusive: set[Queue] = set()  # Declared durable, which changes nothing.
         self._letters: deque[tuple[Queue, Message]] = deque()
         self._delivering = False
-        self._cycles: set[tuple[str, str]] = set()  # Reported ones.
         self._deadline_hook = self._on_deadline
         self.rules: Rules = NO_RULES
         self.declared_by: dict[Queue, str] = {}  # Users.
@@ -178,8 +175,7 @@ class VirtualHost:
         self.facts = Facts(store)
         self.leases = Leases(self)
         self.delayed = Delayed(self)
-        self.undelivered: dict[Queue, Undelivered] = {}
-        self.retries: dict[Queue, Waiting] = {}
+        self.letters = Letters(self)
         self.groups = Groups(self.facts)
         self.gaps = Gaps(self.facts)
         #: Called with each connection or session that is gone, and the time.
@@ -712,99 +708,7 @@ class VirtualHost:
                     pending.append(exchange)
         return cacheable
 
-    # --- Dead letters -------------------------------------------------------------------------
-
-    def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
-        """Send a message that died in a queue to where that queue's dead letters go.
-
-        ``detail`` says why a message could not be converted. False when it is to arrive somewhere,
-        and could some time later.
-        """
-        if self.contents is None:
-            return True
-        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
-            self._reroute(message, queue, queue.alternate_exchange, self.contents)
-            return True
-        name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
-        if name is None and reason == deadletter.UNCONVERTIBLE:
-            name = queue.alternate_exchange
-        if name is None or reason == deadletter.ORPHANED:
-            return True
-        exchange = self.exchanges.get(name)
-        if exchange is None:
-            return not queue.insists
-        try:
-            return self._dead_letter(message, queue, reason, exchange, key, self.contents, detail)
-        except deadletter.UnreadableError as error:
-            log.warning("vhost %r: a dead letter of %r is dropped: %s", self.name, queue, error)
-            return True
-
-    @staticmethod
-    def _goes_elsewhere(queue: Queue, reason: str) -> bool:
-        """Tell whether a message takes the way of the alternate exchange (0-10/queue.declare)."""
-        if reason == deadletter.DELIVERY_LIMIT:
-            return queue.dead_letter_exchange is None
-        return reason in (deadletter.REJECTED, deadletter.ORPHANED)
-
-    def _reroute(
-        self, message: Message, queue: Queue, alternate: str, contents: deadletter.Contents
-    ) -> None:
-        """Give a message, as it is, to the alternate exchange, and no further when that fails."""
-        exchange = self.exchanges.get(alternate)
-        if exchange is None:
-            return
-        try:
-            content = contents.read(message)
-        except deadletter.UnreadableError as error:
-            log.warning("vhost %r: a message of %r is dropped: %s", self.name, queue, error)
-            return
-        found: dict[Queue, None] = {}
-        watches: dict[Watch, None] = {}
-        headers = Headed(content.headers, message, contents)
-        self.follow(exchange, content.routing_key, headers, found, 0, watches)
-        found.pop(queue, None)
-        self.send(message.copy(), found, watches, content.headers, content.persistent)
-
-    def _dead_letter(
-        self,
-        message: Message,
-        queue: Queue,
-        reason: str,
-        exchange: Exchange,
-        key: str | None,
-        contents: deadletter.Contents,
-        detail: str,
-    ) -> bool:
-        content = contents.read(message)
-        headers = deadletter.with_death(
-            content,
-            queue.name,
-            reason,
-            self.tally.now_ms,
-            rerouted=key is not None,
-            detail=detail,
-        )
-        if key is None:
-            keys = [content.routing_key, *deadletter.copies(content.headers)]
-        else:
-            keys = [key]
-        found: dict[Queue, None] = {}
-        watches: dict[Watch, None] = {}
-        for routing_key in keys:
-            said = Headed(headers, message, contents)
-            self.follow(exchange, routing_key, said, found, watches=watches)
-        refused = any(will_refuse(target, message.body_size) for target in found)
-        if queue.insists and (refused or not (found or watches)):
-            return False
-        if reason != deadletter.REJECTED:
-            for target in list(found):
-                if deadletter.is_cycle(target.name, headers):
-                    del found[target]
-                    self._report_cycle(queue.name, target.name)
-        if found or watches:
-            letter = contents.rewrite(message, exchange.name, keys[0], headers)
-            self.send(letter, found, watches, headers, content.persistent)
-        return True
+    # --- What the broker publishes --------------------------------------------------------------
 
     def send(
         self,
@@ -847,22 +751,6 @@ class VirtualHost:
         if found:
             self.deliver(message, found, persistent)
 
-    def keep_letter(self, queue: Queue, message: Message, reason: str) -> Consumer:
-        """Keep a dead letter that could not be delivered; return who holds it."""
-        kept = self.undelivered.get(queue)
-        if kept is None:
-            kept = self.undelivered[queue] = Undelivered(queue, self.agenda)
-        kept.add(message, reason)
-        return kept
-
-    def put_off(self, queue: Queue, message: Message) -> None:
-        """Let a message that a consumer gave back wait for its next try."""
-        waiting = self.retries.get(queue)
-        if waiting is None:
-            waiting = self.retries[queue] = Waiting(queue, self.agenda)
-        message.consumer = waiting
-        waiting.add(message, queue.backoff.delay_ms(message.deliveries))
-
     def deliver(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
         """Give a message to queues: what the broker itself publishes."""
         tally = self.tally
@@ -903,22 +791,11 @@ class VirtualHost:
             message.data = self.contents.joined(message)
         except deadletter.UnreadableError as error:
             log.warning("stream %r: a message is not kept: %s", stream.name, error)
-            self.dead_letter(message, stream, deadletter.UNCONVERTIBLE, str(error))
+            self.letters.dead_letter(message, stream, deadletter.UNCONVERTIBLE, str(error))
             return False
         message.parts = None
         message.flags &= ~(LARGE | KIND_MASK)
         return True
-
-    def _report_cycle(self, dead_in: str, queue: str) -> None:
-        if (dead_in, queue) not in self._cycles and len(self._cycles) < 1024:
-            self._cycles.add((dead_in, queue))
-            log.warning(
-                "vhost %r: a dead letter of queue %r came back to queue %r and is dropped; this "
-                "circle is not reported again",
-                self.name,
-                dead_in,
-                queue,
-            )
 
     # --- Time ---------------------------------------------------------------------------------
 
@@ -1263,12 +1140,7 @@ class VirtualHost:
             self.groups.forget(queue)
             self.gaps.forget(queue)
         count = queue.destroy()
-        kept = self.undelivered.pop(queue, None)
-        if kept is not None:
-            kept.forget()
-        waiting = self.retries.pop(queue, None)
-        if waiting is not None:
-            waiting.forget()
+        self.letters.queue_gone(queue)
         if queue.durable and not queue.is_hidden:
             self.leases.queue_gone(queue)
         if self.events.heard and not queue.is_hidden:

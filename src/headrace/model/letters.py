@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where messages go that die in a queue, and where those wait that are to be tried again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.model import deadletter
+from headrace.model.retry import Waiting
+from headrace.model.selecting import Headed
+from headrace.model.undelivered import Undelivered, will_refuse
+
+if TYPE_CHECKING:
+    from headrace.model.exchange import Exchange
+    from headrace.model.message import Message
+    from headrace.model.queue import Consumer, Queue
+    from headrace.model.vhost import VirtualHost
+    from headrace.model.watch import Watch
+
+log = logging.getLogger(__name__)
+
+CYCLES_MAX = 1024  # Circles of dead letters that are remembered as reported.
+
+
+class Letters:
+    """The dead letters of one virtual host."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self._cycles: set[tuple[str, str]] = set()  # Reported ones.
+        self._undelivered: dict[Queue, Undelivered] = {}
+        self._retries: dict[Queue, Waiting] = {}
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A queue is deleted, and what waits for it with it."""
+        kept = self._undelivered.pop(queue, None)
+        if kept is not None:
+            kept.forget()
+        waiting = self._retries.pop(queue, None)
+        if waiting is not None:
+            waiting.forget()
+
+    def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
+        """Send a message that died in a queue to where that queue's dead letters go.
+
+        ``detail`` says why a message could not be converted. False when it is to arrive somewhere,
+        and could some time later.
+        """
+        if self.vhost.contents is None:
+            return True
+        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
+            self._reroute(message, queue, queue.alternate_exchange, self.vhost.contents)
+            return True
+        name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
+        if name is None and reason == deadletter.UNCONVERTIBLE:
+            name = queue.alternate_exchange
+        if name is None or reason == deadletter.ORPHANED:
+            return True
+        exchange = self.vhost.exchanges.get(name)
+        if exchange is None:
+            return not queue.insists
+        try:
+            return self._dead_letter(
+                message, queue, reason, exchange, key, self.vhost.contents, detail
+            )
+        except deadletter.UnreadableError as error:
+            log.warning(
+                "vhost %r: a dead letter of %r is dropped: %s", self.vhost.name, queue, error
+            )
+            return True
+
+    @staticmethod
+    def _goes_elsewhere(queue: Queue, reason: str) -> bool:
+        """Tell whether a message takes the way of the alternate exchange (0-10/queue.declare)."""
+        if reason == deadletter.DELIVERY_LIMIT:
+            return queue.dead_letter_exchange is None
+        return reason in (deadletter.REJECTED, deadletter.ORPHANED)
+
+    def _reroute(
+        self, message: Message, queue: Queue, alternate: str, contents: deadletter.Contents
+    ) -> None:
+        """Give a message, as it is, to the alternate exchange, and no further when that fails."""
+        exchange = self.vhost.exchanges.get(alternate)
+        if exchange is None:
+            return
+        try:
+            content = contents.read(message)
+        except deadletter.UnreadableError as error:
+            log.warning("vhost %r: a message of %r is dropped: %s", self.vhost.name, queue, error)
+            return
+        found: dict[Queue, None] = {}
+        watches: dict[Watch, None] = {}
+        headers = Headed(content.headers, message, contents)
+        self.vhost.follow(exchange, content.routing_key, headers, found, 0, watches)
+        found.pop(queue, None)
+        self.vhost.send(message.copy(), found, watches, content.headers, content.persistent)
+
+    def _dead_letter(
+        self,
+        message: Message,
+        queue: Queue,
+        reason: str,
+        exchange: Exchange,
+        key: str | None,
+        contents: deadletter.Contents,
+        detail: str,
+    ) -> bool:
+        content = contents.read(message)
+        headers = deadletter.with_death(
+            content,
+            queue.name,
+            reason,
+            self.vhost.tally.now_ms,
+            rerouted=key is not None,
+            detail=detail,
+        )
+        if key is None:
+            keys = [content.routing_key, *deadletter.copies(content.headers)]
+        else:
+            keys = [key]
+        found: dict[Queue, None] = {}
+        watches: dict[Watch, None] = {}
+        for routing_key in keys:
+            said = Headed(headers, message, contents)
+            self.vhost.follow(exchange, routing_key, said, found, watches=watches)
+        refused = any(will_refuse(target, message.body_size) for target in found)
+        if queue.insists and (refused or not (found or watches)):
+            return False
+        if reason != deadletter.REJECTED:
+            for target in list(found):
+                if deadletter.is_cycle(target.name, headers):
+                    del found[target]
+                    self._report_cycle(queue.name, target.name)
+        if found or watches:
+            letter = contents.rewrite(message, exchange.name, keys[0], headers)
+            self.vhost.send(letter, found, watches, headers, content.persistent)
+        return True
+
+    def keep(self, queue: Queue, message: Message, reason: str) -> Consumer:
+        """Keep a dead letter that could not be delivered; return who holds it."""
+        kept = self._undelivered.get(queue)
+        if kept is None:
+            kept = self._undelivered[queue] = Undelivered(queue, self.vhost.agenda)
+        kept.add(message, reason)
+        return kept
+
+    def put_off(self, queue: Queue, message: Message) -> None:
+        """Let a message that a consumer gave back wait for its next try."""
+        waiting = self._retries.get(queue)
+        if waiting is None:
+            waiting = self._retries[queue] = Waiting(queue, self.vhost.agenda)
+        message.consumer = waiting
+        waiting.add(message, queue.backoff.delay_ms(message.deliveries))
+
+    def _report_cycle(self, dead_in: str, queue: str) -> None:
+        if (dead_in, queue) not in self._cycles and len(self._cycles) < CYCLES_MAX:
+            self._cycles.add((dead_in, queue))
+            log.warning(
+                "vhost %r: a dead letter of queue %r came back to queue %r and is dropped; this "
+                "circle is not reported again",
+                self.vhost.name,
+                dead_in,
+                queue,
+            )
