@@ -43,6 +43,7 @@ class Everybody(Rights):
 
 class User:
     name = "guest"
+    tags: tuple[str, ...] = ()
     source = ""
     expires_s = None
 

@@ -74,6 +74,7 @@ class User:
     name = "guest"
     source = ""
     expires_s = None
+    tags: tuple[str, ...] = ()
 
     def may_open(self, vhost: str) -> bool:
         return True
