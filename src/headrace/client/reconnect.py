@@ -27,6 +27,8 @@ from headrace.wire.table import encode_table
 
 BindingKey = tuple[str, str, str, str, bytes]
 
+_CHANCE = random.Random()  # noqa: S311 - of our own: a program may have seeded the other one.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
@@ -44,7 +46,7 @@ class Reconnect:
         delay_s = self.delay_s
         count = 0
         while self.attempts is None or count < self.attempts:
-            yield delay_s * random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311
+            yield delay_s * _CHANCE.uniform(1 - self.jitter, 1 + self.jitter)
             delay_s = min(self.delay_max_s, delay_s * self.factor)
             count += 1
 
