@@ -22,7 +22,9 @@ TESTS ?= tests
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 # These run in both builds; what they pass through runs with them.
-BOTH := $(wildcard tests/unit tests/protocol tests/broker)
+BOTH := $(wildcard tests/unit tests/protocol tests/model) $(wildcard \
+	tests/broker/test_serve.py tests/broker/test_basic_class.py tests/broker/test_durability.py \
+	tests/broker/test_message_class.py tests/broker/test_0_10_message.py)
 
 venv: $(STAMP)
 

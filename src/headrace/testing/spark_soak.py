@@ -8,6 +8,7 @@ stream must have every number that was confirmed in the first, once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -125,8 +126,10 @@ class SparkSoak:
                         self._wait_until_it_moves(publisher)
                     self._keep_running()
                     time.sleep(self.random.uniform(*PAUSE_S))
-                    chosen = victims[round_ % len(victims)] if victims else None
-                    self._kill(chosen or self.random.choice(self.victims))
+                    if victims:
+                        self._kill_surely(victims[round_ % len(victims)])
+                    else:
+                        self._kill(self.random.choice(self.victims))
                 publisher.stopping.set()
                 publisher.join()
                 count = self._end()
@@ -216,7 +219,17 @@ class SparkSoak:
         path = self.home / "spark.log"
         return path.read_text(errors="replace")[-4000:] if path.exists() else ""
 
-    def _kill(self, victim: str) -> None:
+    def _kill_surely(self, victim: str) -> None:
+        """Kill one, waiting for one to be there."""
+        deadline = time.monotonic() + MOVES_S
+        while not self._kill(victim):
+            if time.monotonic() > deadline:
+                raise SoakError(f"there was no {victim} for {MOVES_S:g} s\n{self.log()}")
+            self._keep_running()
+            time.sleep(0.1)
+
+    def _kill(self, victim: str) -> bool:
+        """Kill one; tell whether there was one."""
         self.say(f"killing {victim}")
         killed = True
         if victim == "driver":
@@ -232,6 +245,7 @@ class SparkSoak:
             self.kills[victim] += 1
         else:
             self.say(f"there is no {victim} just now")
+        return killed
 
     def _kill_driver(self) -> None:
         """The driver with all that it started on this machine."""
@@ -260,18 +274,22 @@ class SparkSoak:
         if self._child is None:
             return False
         try:
-            found = [
-                process
-                for process in psutil.Process(self._child.pid).children(recursive=True)
-                if wanted(" ".join(process.cmdline()))
-            ]
-            parents = {process.pid for process in found}
-            forked = [process for process in found if process.ppid() in parents]
-            if found:
-                self.random.choice(forked or found).kill()
-            return bool(found)
+            children = psutil.Process(self._child.pid).children(recursive=True)
         except psutil.Error:
             return False  # It ended by itself just now.
+        found: dict[int, tuple[psutil.Process, int]] = {}
+        for process in children:
+            with contextlib.suppress(psutil.Error):  # Tasks come and go.
+                if wanted(" ".join(process.cmdline())):
+                    found[process.pid] = process, process.ppid()
+        forked = [process for process, parent in found.values() if parent in found]
+        if not found:
+            return False
+        try:
+            self.random.choice(forked or [process for process, _ in found.values()]).kill()
+        except psutil.Error:
+            return False
+        return True
 
 
 @click.command("soak-spark")
