@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import os
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.context import Context
-from headrace.gateway.conversion.contents import Contents
-from headrace.model.definitions import NoDefinitions, QueueRecord
 from headrace.model.delayed import NAME, NEAR_MS
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicProperties,
@@ -27,67 +22,33 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from headrace.store.journal import Journal
-from mortal import Dead, MortalDisk
-from rig import Client, Everybody, Rig, let_in
+from mortal import Dead, DurableRig, MortalDisk
 
 if TYPE_CHECKING:
-    from headrace.testing.disk import FaultyDisk
+    from headrace.model.message import Message
+    from headrace.model.queue import Queue
+    from rig import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 IDS = {"q": 1, NAME: 2}
 START_MS = 1_700_000_000_000
 
 
-class Ids(NoDefinitions):
-    """Gives each queue the id that it had."""
+class WaitingRig(DurableRig):
+    """Knows which messages wait, and which have arrived."""
 
-    def save_queue(self, vhost: str, queue: QueueRecord) -> int:
-        return IDS[queue.name]
+    ids = IDS
 
-
-class DurableRig(Rig):
-    """A broker on a disk, without sockets."""
-
-    def __init__(self, disk: FaultyDisk, random: Random, now_ms: int) -> None:
-        self.random = random
-        self.tally = Tally(now_ms=now_ms)
-        self.store: Any = Journal(
-            "/journal", disk=disk, segment_size=8 << 10, free_min=0, threaded=False
-        )
-        self.vhost = VirtualHost(
-            "/",
-            store=self.store,
-            tally=self.tally,
-            contents=Contents(),
-            definitions=Ids(),
-        )
-        self.agenda = self.vhost.agenda
-        by_id = {1: self.vhost.declare_queue("q", durable=True), 2: self.vhost.delayed.queue()}
+    def declare(self) -> dict[int, Queue]:
         self.arrived: list[int] = []
         self.waiting: list[int] = []
-        for queue_id, message, arrived_ms in self.store.recover():
-            self.store.load(message)
-            number = int.from_bytes(message.data[-9:-1], "big")
-            (self.arrived if queue_id == 1 else self.waiting).append(number)
-            self.store.page_out(message)
-            by_id[queue_id].restore(message, arrived_ms)
-        self.tally.next_seq = max(self.tally.next_seq, self.store.last_seq + 1)
-        self.context = Context(
-            access=Everybody(),
-            vhosts={"/": self.vhost},
-            stores={"/": self.store},
-            tally=self.tally,
-            authenticate=let_in,
-        )
-        self.number = 0
+        return {1: self.vhost.declare_queue("q", durable=True), 2: self.vhost.delayed.queue()}
 
-    def turn(self) -> None:
-        Rig.turn(self)
-        while self.store.writer.jobs and self.random.random() < 0.8:
-            self.store.writer.step()
-            self.store.woken()
-        self.context.line("/").advance()
+    def recovered(self, queue_id: int, message: Message) -> None:
+        assert message.data is not None
+        number = int.from_bytes(message.data[-9:-1], "big")
+        (self.arrived if queue_id == 1 else self.waiting).append(number)
+        self.store.page_out(message)
 
 
 class Run:
@@ -101,10 +62,10 @@ class Run:
         self.confirmed: set[int] = set()
         self.moved = 0  # Messages that arrived.
 
-    def live(self, *, die: bool = True) -> DurableRig:
+    def live(self, *, die: bool = True) -> WaitingRig:
         """Publish, and let time pass, until the disk kills the broker."""
         self.disk.fuse = 1 << 60
-        rig = DurableRig(self.disk, self.random, self.now_ms)
+        rig = WaitingRig(self.disk, self.random, self.now_ms)
         self.check(rig)
         try:
             client = rig.client()
@@ -146,7 +107,7 @@ class Run:
                 if method.delivery_tag == tag:
                     return
 
-    def check(self, rig: DurableRig) -> None:
+    def check(self, rig: WaitingRig) -> None:
         """Each message is in one place, once; what was confirmed is somewhere."""
         places = rig.arrived + rig.waiting
         assert len(places) == len(set(places)), "a message is there twice"
@@ -160,6 +121,6 @@ def test_a_delayed_message_is_in_one_place_whatever_is_cut(seed: int) -> None:
     for _ in range(10):
         run.live()
     rig = run.live(die=False)
-    run.check(DurableRig(run.disk, run.random, run.now_ms))
+    run.check(WaitingRig(run.disk, run.random, run.now_ms))
     assert run.moved, "nothing was due"
     assert rig.vhost.delayed is not None

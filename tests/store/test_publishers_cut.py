@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.gateway.context import Context
-from headrace.gateway.conversion.contents import Contents
-from headrace.model.definitions import NoDefinitions, QueueRecord
 from headrace.model.stream import Stream
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicProperties,
@@ -33,73 +28,37 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from headrace.store.journal import Journal
 from headrace.store.stream_log import DiskStreamLog
-from mortal import Dead, MortalDisk
-from rig import Client, Everybody, Rig, let_in
+from mortal import Dead, DurableRig, MortalDisk
 
 if TYPE_CHECKING:
-    from headrace.testing.disk import FaultyDisk
+    from headrace.model.message import Message
+    from headrace.model.queue import Queue
+    from rig import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
+START_MS = 1_700_000_000_000
 IDS = {"q": 1, "s": 2}
 STREAM = {"x-queue-type": "stream"}
 
 
-class Ids(NoDefinitions):
-    """Gives each queue the id that it had."""
+class StreamRig(DurableRig):
+    """Knows which messages are in the queue, and which in the stream."""
 
-    def save_queue(self, vhost: str, queue: QueueRecord) -> int:
-        return IDS[queue.name]
+    ids = IDS
 
-
-class DurableRig(Rig):
-    """A broker on a disk, without sockets."""
-
-    def __init__(self, disk: FaultyDisk, random: Random) -> None:
-        self.random = random
-        self.tally = Tally(now_ms=1_700_000_000_000)
-        self.store: Any = Journal(
-            "/journal", disk=disk, segment_size=8 << 10, free_min=0, threaded=False
-        )
-
-        def make(name: str, **options: Any) -> Stream:
-            log = DiskStreamLog("/streams/2", self.store, segment_size=64 << 10)
-            return Stream(name, log, **options)
-
-        self.vhost = VirtualHost(
-            "/",
-            store=self.store,
-            tally=self.tally,
-            contents=Contents(),
-            make_stream=make,
-            definitions=Ids(),
-        )
-        self.agenda = self.vhost.agenda
-        queue = self.vhost.declare_queue("q", durable=True)
-        self.stream: Any = self.vhost.declare_queue("s", durable=True, arguments=STREAM)
+    def declare(self) -> dict[int, Queue]:
         self.found: list[int] = []
-        for _, message, arrived_ms in self.store.recover():
-            self.store.load(message)
-            self.found.append(int.from_bytes(message.data[-9:-1], "big"))
-            queue.restore(message, arrived_ms)
-        self.vhost.facts.restore()
-        self.tally.next_seq = max(self.tally.next_seq, self.store.last_seq + 1)
-        self.context = Context(
-            access=Everybody(),
-            vhosts={"/": self.vhost},
-            stores={"/": self.store},
-            tally=self.tally,
-            authenticate=let_in,
-        )
-        self.number = 0
+        self.stream: Any = self.vhost.declare_queue("s", durable=True, arguments=STREAM)
+        return {1: self.vhost.declare_queue("q", durable=True)}
 
-    def turn(self) -> None:
-        Rig.turn(self)
-        while self.store.writer.jobs and self.random.random() < 0.8:
-            self.store.writer.step()
-            self.store.woken()
-        self.context.line("/").advance()
+    def recovered(self, queue_id: int, message: Message) -> None:
+        assert message.data is not None
+        self.found.append(int.from_bytes(message.data[-9:-1], "big"))
+
+    def make_stream(self, name: str, **options: Any) -> Stream:
+        log = DiskStreamLog("/streams/2", self.store, segment_size=64 << 10)
+        return Stream(name, log, **options)
 
     def in_stream(self) -> list[int]:
         log = self.stream.log
@@ -126,7 +85,7 @@ class Run:
     def live(self, *, die: bool = True) -> None:
         """Publish until the disk kills the broker, then look what is there."""
         self.disk.fuse = 1 << 60
-        rig = DurableRig(self.disk, self.random)
+        rig = StreamRig(self.disk, self.random, START_MS)
         self.check(rig)
         transactions = self.random.random() < 0.4
         try:
@@ -179,7 +138,7 @@ class Run:
                     self.confirmed |= set(pending)
                     return []
 
-    def check(self, rig: DurableRig) -> None:
+    def check(self, rig: StreamRig) -> None:
         """Each message is where it belongs, once, if it was confirmed; nowhere twice."""
         places = {"q": rig.found, "s": rig.in_stream()}
         for place, numbers in places.items():
