@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import deadletter
 from headrace.model.errors import PreconditionFailed
+from headrace.model.later import Later
 from headrace.model.message import PAGED, REDELIVERED, Message, new_message
 from headrace.model.queue import Queue
 from headrace.model.selecting import Headed
@@ -68,7 +69,7 @@ class DelayedQueue(Queue):
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
         self.is_hidden = True
-        self._near: list[tuple[int, int, Message]] = []  # A heap of (due, seq, message).
+        self._near = Later()
         self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
         self._starts: list[int] = []  # and a heap of the buckets.
 
@@ -104,13 +105,12 @@ class DelayedQueue(Queue):
         One transaction of the store, so that each of them is either here or where it belongs.
         """
         self._unpack(now_ms)
-        if self._near and self._near[0][0] <= now_ms:
+        if 0 < self._near.next_ms <= now_ms:
             self.store.begin()
             try:
                 for _ in range(DUE_MAX):
-                    if not self._near or self._near[0][0] > now_ms:
-                        break
-                    self._route(heappop(self._near)[2])
+                    for message in self._near.take(now_ms, 1):  # What fails takes none with it.
+                        self._route(message)
             finally:
                 self.store.commit()
         return self._next_ms()
@@ -140,7 +140,7 @@ class DelayedQueue(Queue):
             self._pack(message)
         else:
             self.tally.memory_used += _weight(message)
-            heappush(self._near, (due, message.seq, message))
+            self._near.add(due, message)
         if self.on_deadline is not None:
             self.on_deadline(self, self._next_ms())
 
@@ -171,25 +171,25 @@ class DelayedQueue(Queue):
             for row in PACKED.iter_unpack(packed[:size]):
                 message = _unpacked(row)
                 self.tally.memory_used += PAGED_WEIGHT - PACKED.size
-                heappush(self._near, (message.deadline_ms, message.seq, message))
+                self._near.add(message.deadline_ms, message)
             del packed[:size]
             if not packed:
                 del self._far[heappop(self._starts)]
 
     def _drain(self) -> list[Message]:
         """Take out all that waits, as objects."""
-        messages = [message for _, _, message in self._near]
+        messages = self._near.take_all()
         for packed in self._far.values():
             for row in PACKED.iter_unpack(packed):
                 messages.append(_unpacked(row))
                 self.tally.memory_used += PAGED_WEIGHT - PACKED.size
-        self._near, self._far, self._starts = [], {}, []
+        self._far, self._starts = {}, []
         self.ready_count = 0
         self.ready_bytes = 0
         return messages
 
     def _next_ms(self) -> int:
-        due = self._near[0][0] if self._near else 0
+        due = self._near.next_ms
         if self._starts:
             unpack = max(self._starts[0] * BUCKET_MS - NEAR_MS, 1)
             due = min(due, unpack) if due else unpack

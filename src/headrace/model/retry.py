@@ -8,9 +8,9 @@ How long it waits is not kept over a restart of the broker: then it is ready at 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.model.later import Later
 from headrace.model.queue import Consumer, Queue
 
 if TYPE_CHECKING:
@@ -64,31 +64,24 @@ class Waiting(Consumer):
 
     def __init__(self, queue: Queue, agenda: Agenda) -> None:
         super().__init__(queue, "", False)
-        self._heap: list[tuple[int, int, Message]] = []
+        self._later = Later()
         self._agenda = agenda
-
-    def __len__(self) -> int:
-        return len(self._heap)
 
     def add(self, message: Message, delay_ms: int) -> None:
         """Let a message wait."""
         due = self.queue.tally.now_ms + delay_ms
-        heappush(self._heap, (due, message.seq, message))
-        if self._heap[0][2] is message:
-            self._agenda.put(self, due, self.ripen)
+        self._later.add(due, message)
+        self._agenda.put(self, due, self.ripen)  # Unless it is due earlier already.
 
     def ripen(self, now_ms: int) -> int:
         """Return what is due to the queue; return when to call again, 0 when nothing waits."""
         queue = self.queue
-        budget = DUE_MAX
-        while self._heap and self._heap[0][0] <= now_ms and budget:
-            budget -= 1
-            queue.come_back(heappop(self._heap)[2])
+        for message in self._later.take(now_ms, DUE_MAX):
+            queue.come_back(message)
         queue.drain()
-        return self._heap[0][0] if self._heap else 0
+        return self._later.next_ms
 
     def forget(self) -> None:
         """The queue is gone, and what waits with it."""
-        heap, self._heap = self._heap, []
-        for _, _, message in heap:
+        for message in self._later.take_all():
             self.queue.come_back(message)
