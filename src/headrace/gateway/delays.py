@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway.conversion.headers import header_at, table_in
 from headrace.gateway.route import Route
 from headrace.model.delayed import HEADER, delay_of
-from headrace.wire.memory import get32
-from headrace.wire.properties import HEADERS, property_range
-from headrace.wire.table import decode_table
 
 ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # What a message with the header contains.
-_FRAME_HEAD = 7
 
 
 def delay_in(data: bytes, header: int) -> int:
@@ -24,10 +21,7 @@ def delay_in(data: bytes, header: int) -> int:
     Raises:
         PreconditionFailed: it makes no sense.
     """
-    start = header + _FRAME_HEAD
-    payload = data[start : start + get32(data, header + 3)]
-    at, stop = property_range(payload, HEADERS)
-    return delay_of(decode_table(payload, at)[0]) if at < stop else 0
+    return delay_of(table_in(header_at(data, header)[0]))
 
 
 def delayed(vhost: Any, route: Route) -> Route:

@@ -8,21 +8,20 @@ and all, does not pass for the first publisher, whose ids were all taken. Of nam
 
 from __future__ import annotations
 
+from headrace.gateway.conversion.headers import header_at, table_in
 from headrace.gateway.v0_10.transfer_header import malformed
 from headrace.model.errors import PreconditionFailed
 from headrace.model.publishers import Number, number_of
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.memory import get16, get32
-from headrace.wire.properties import HEADERS, property_range, without_header_entry
-from headrace.wire.table import decode_table
+from headrace.wire.properties import without_header_entry
 from headrace.wire.types_0_10 import check_map, decode_map, value_size
 
 NAME_KEY = "x-publisher-name"
 OWN_NAMES = b"amq.headrace."
 ID_KEY = "x-publishing-id"
 ID_ENTRY = bytes((len(ID_KEY),)) + ID_KEY.encode()
-_FRAME_HEAD = 7
 _MESSAGE_PROPERTIES = 0x0403
 _APPLICATION_HEADERS = 0x0100  # The last field of message-properties.
 
@@ -36,11 +35,8 @@ def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
     Raises:
         PreconditionFailed: it has an id that makes no sense.
     """
-    start = header + _FRAME_HEAD
-    end = start + get32(data, header + 3)
-    payload = data[start:end]
-    at, stop = property_range(payload, HEADERS)
-    headers = decode_table(payload, at)[0] if at < stop else {}
+    payload, end = header_at(data, header)
+    headers = table_in(payload)
     if ID_KEY not in headers:
         return data, None
     number = number_of(headers.get(NAME_KEY), headers[ID_KEY])

@@ -63,9 +63,7 @@ class BasicContents:
         if kind >= KIND_FILE:  # They never expire by themselves; files are all persistent.
             headers = other_properties(payload).headers or {}
             return Content(exchange, routing_key, headers, None, kind == KIND_FILE)
-        start, end = property_range(payload, HEADERS)
-        if start < end:
-            headers = decode_table(payload, start)[0]
+        headers = table_in(payload)
         start, end = property_range(payload, EXPIRATION)
         expiration = payload[start + 1 : end].decode() if start < end else None
         start, end = property_range(payload, DELIVERY_MODE)
@@ -163,12 +161,27 @@ def address_of(message: Message) -> tuple[str, str]:
     return data[1:size].decode(), data[size + 1 : message.address_len].decode()
 
 
+def table_in(payload: bytes) -> dict[str, Any]:
+    """Return the headers that a content header of class basic says; none are empty.
+
+    Raises:
+        MalformedError: they cannot be read.
+    """
+    start, end = property_range(payload, HEADERS)
+    return decode_table(payload, start)[0] if start < end else {}
+
+
+def header_at(data: bytes, header: int) -> tuple[bytes, int]:
+    """Return the payload of the header frame at ``header``, and where it ends."""
+    start = header + _FRAME_HEAD
+    end = start + get32(data, header + 3)
+    return data[start:end], end
+
+
 def header_of(message: Message) -> bytes:
     """Return the payload of the header frame of a message in memory."""
     data = message.data
     assert data is not None, "the message is paged out"
-    at = message.address_len + 2
-    start = at + _FRAME_HEAD
-    payload: bytes = data[start : start + get32(data, at + 3)]
+    payload, _ = header_at(data, message.address_len + 2)
     assert len(payload) >= PROPERTIES_AT
     return payload

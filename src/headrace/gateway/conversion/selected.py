@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.headers import address_of, header_of, table_in
 from headrace.gateway.conversion.neutral import text_of_octets, text_of_reply_to
 from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert, Entry, text_of_uuid
@@ -21,8 +21,6 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
-from headrace.wire.properties import HEADERS, property_range
-from headrace.wire.table import decode_table
 
 PERSISTENT_MODE = 2
 DEFAULT_PRIORITY = 4  # Of JMS: what a message has that says nothing.
@@ -62,9 +60,7 @@ class Selected:
         if kind:
             return self.properties.headers or {}
         try:
-            payload = header_of(message)
-            start, end = property_range(payload, HEADERS)
-            return decode_table(payload, start)[0] if start < end else {}
+            return table_in(header_of(message))
         except MalformedError:
             return {}
 

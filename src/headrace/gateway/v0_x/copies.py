@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway.conversion.headers import header_at, table_in
 from headrace.gateway.route import Route
 from headrace.model.arguments import type_name
 from headrace.model.deadletter import ROUTING_KEYS_MAX
 from headrace.model.errors import PreconditionFailed
 from headrace.model.passage import merged
-from headrace.wire.memory import get32
-from headrace.wire.properties import HEADERS, property_range, without_header_entry
-from headrace.wire.table import decode_table
-
-_FRAME_HEAD = 7
+from headrace.wire.properties import without_header_entry
 
 
 def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
@@ -27,11 +24,8 @@ def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
     ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at
     ``header``.
     """
-    start = header + _FRAME_HEAD
-    end = start + get32(data, header + 3)
-    payload = data[start:end]
-    at, stop = property_range(payload, HEADERS)
-    headers = decode_table(payload, at)[0] if at < stop else {}
+    payload, end = header_at(data, header)
+    headers = table_in(payload)
     keys: list[str] = []
     for name in ("CC", "BCC"):
         listed = headers.get(name, [])
