@@ -16,4 +16,3 @@ cdef class Route:
 
 @cython.locals(queue=Queue)
 cpdef bint will_last(tuple queues, bint persistent) except -1
-cpdef bint will_refuse(Queue queue, unsigned int body_size) except -1

@@ -49,8 +49,3 @@ def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:
     for queue in queues:
         lasts = lasts or queue.is_stream or (persistent and queue.durable)
     return lasts
-
-
-def will_refuse(queue: Queue, body_size: int) -> bool:
-    """Tell whether an overflow policy turns a message away."""
-    return queue.limited and queue.refuses(body_size) and not queue.takes_at_once()

@@ -256,7 +256,7 @@ class GroupedQueue(OrderedQueue):
         if self.later is not None and self.postpone(message, self.tally.now_ms):
             self.published += 1
             return 0
-        if self.limited and self.refuses(message.body_size) and not self.takes_at_once():
+        if self.limited and self.will_refuse(message.body_size):
             self.turn_away(message)
             return 1
         self.published += 1

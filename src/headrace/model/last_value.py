@@ -75,7 +75,7 @@ class LastValueQueue(AttentiveQueue):
 
     def has_room(self, message: Message) -> bool:
         """Tell whether the limits let a message in, less the one that it replaces."""
-        if not self.limited or not self.refuses(message.body_size) or self.takes_at_once():
+        if not self.will_refuse(message.body_size):
             return True
         older = self.newest(self.key_of(message))
         if older is None or not self.is_ready(older):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.model import deadletter
 from headrace.model.retry import Waiting
 from headrace.model.selecting import Headed
-from headrace.model.undelivered import Undelivered, will_refuse
+from headrace.model.undelivered import Undelivered
 
 if TYPE_CHECKING:
     from headrace.model.exchange import Exchange
@@ -124,7 +124,7 @@ class Letters:
         for routing_key in keys:
             said = Headed(headers, message, contents)
             self.vhost.follow(exchange, routing_key, said, found, watches=watches)
-        refused = any(will_refuse(target, message.body_size) for target in found)
+        refused = any(target.will_refuse(message.body_size) for target in found)
         if queue.insists and (refused or not (found or watches)):
             return False
         if reason != deadletter.REJECTED:

@@ -97,7 +97,7 @@ class Passage:
         if not inside:
             if lasting and vhost.store.full:
                 return self._refuse(number)
-            refusing = [queue for queue in queues if refuses(queue, message.body_size)]
+            refusing = [queue for queue in queues if queue.will_refuse(message.body_size)]
             if refusing and (number is not None or self.remembers()):
                 vhost.deliver(message.copy(), refusing, False)
                 return self._refuse(number)
@@ -170,11 +170,6 @@ class Passage:
         if number is not None:
             self.vhost.publishers.refuse(number)
         return 1
-
-
-def refuses(queue: Queue, body_size: int) -> bool:
-    """Tell whether an overflow policy turns a message away."""
-    return queue.limited and queue.refuses(body_size) and queue.taker() is None
 
 
 def merged(passages: Sequence[Passage | None]) -> Passage | None:

@@ -134,12 +134,12 @@ cdef class Queue:
 
     cpdef Consumer taker(self)
     cpdef bint takes_at_once(self) except -1
+    cpdef bint will_refuse(self, unsigned int body_size) except -1
     @cython.locals(held=cython.longlong)
     cpdef bint refuses(self, unsigned int body_size) except -1
     @cython.locals(consumer=Consumer)
     cpdef int offer(self, Message message) except -1
     cdef turn_away(self, Message message)
-    @cython.locals(refused=cython.bint)
     cpdef admit(self, Message message, bint promised=*)
     @cython.locals(ring=Ring, last=Message)
     cdef bint is_newest(self, Message message) except -1

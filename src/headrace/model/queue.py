@@ -280,9 +280,13 @@ class Queue:
             return True
         return self.max_length_bytes >= 0 and self.ready_bytes + body_size > self.max_length_bytes
 
+    def will_refuse(self, body_size: int) -> bool:
+        """Tell whether the next message is turned away: no room, and nobody takes it at once."""
+        return self.limited and self.refuses(body_size) and not self.takes_at_once()
+
     def offer(self, message: Message) -> int:
         """Take a message that was routed here; 1 when the overflow policy refused it, else 0."""
-        if self.limited and self.refuses(message.body_size) and not self.takes_at_once():
+        if self.limited and self.will_refuse(message.body_size):
             self.turn_away(message)
             return 1
         self.published += 1
@@ -320,8 +324,7 @@ class Queue:
 
         With ``promised`` there was room for it then, and it is not turned away now.
         """
-        refused = self.limited and not promised and self.refuses(message.body_size)
-        if refused and not self.takes_at_once():
+        if not promised and self.will_refuse(message.body_size):
             self.turn_away(message)
             return
         self.published += 1

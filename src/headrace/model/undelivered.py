@@ -69,8 +69,3 @@ class Undelivered(Consumer):
         for message, _ in letters:
             self.queue.held_count -= 1
             self.queue.leave(message)
-
-
-def will_refuse(queue: Queue, body_size: int) -> bool:
-    """Tell whether an overflow policy turns a message away."""
-    return queue.limited and queue.refuses(body_size) and queue.taker() is None

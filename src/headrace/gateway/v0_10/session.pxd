@@ -2,7 +2,7 @@
 import cython
 
 from headrace.gateway.confirm cimport ConfirmLine
-from headrace.gateway.route cimport Route, will_last, will_refuse
+from headrace.gateway.route cimport Route, will_last
 from headrace.gateway.v0_10.subscription cimport Holder, Subscription, serial_distance
 from headrace.gateway.v0_10.transfer_header cimport TransferHeader
 from headrace.model.message cimport (

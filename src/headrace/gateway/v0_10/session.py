@@ -17,7 +17,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.route import Route, will_last, will_refuse
+    from headrace.gateway.route import Route, will_last
     from headrace.gateway.v0_10.subscription import Holder, Subscription
     from headrace.gateway.v0_10.transfer_header import TransferHeader
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
@@ -488,7 +488,7 @@ class Session(Holder):
         publishers = self.vhost.publishers
         if not publishers.knows(number):
             lasting = will_last(route.queues, self.persistent)
-            refusing = tuple([queue for queue in route.queues if will_refuse(queue, body_size)])
+            refusing = tuple([queue for queue in route.queues if queue.will_refuse(body_size)])
             if refusing:
                 route = Route(route.key, refusing, 0)
                 self.spread(route, body, 0, len(body), parts, body_size)

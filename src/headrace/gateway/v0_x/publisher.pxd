@@ -3,7 +3,7 @@ import cython
 
 from headrace.gateway.v0_x.channel cimport Channel
 from headrace.gateway.peer cimport Peer
-from headrace.gateway.route cimport Route, will_last, will_refuse
+from headrace.gateway.route cimport Route, will_last
 from headrace.model.message cimport C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Consumer, Queue

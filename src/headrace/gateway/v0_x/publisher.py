@@ -14,7 +14,7 @@ import cython
 if not cython.compiled:
     from headrace.gateway.outcome import ANSWER_COMMIT as C_ANSWER_COMMIT
     from headrace.gateway.peer import Peer
-    from headrace.gateway.route import Route, will_last, will_refuse
+    from headrace.gateway.route import Route, will_last
     from headrace.gateway.v0_x.channel import Channel
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PERSISTENT as C_PERSISTENT
@@ -468,7 +468,7 @@ class Publisher(Peer):
         if lasting and self.store.full:
             publishers.refuse(number)
             return 1
-        refusing = tuple([queue for queue in queues if will_refuse(queue, body_size)])
+        refusing = tuple([queue for queue in queues if queue.will_refuse(body_size)])
         if refusing:
             publishers.refuse(number)
             route = Route(route.key, refusing, 0)
