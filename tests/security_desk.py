@@ -28,13 +28,16 @@ RESOURCE = "headrace"
 class Certificates:
     """An authority, and what it signed, in files."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, parent: Certificates | None = None) -> None:
+        """With a parent, an authority that another has signed."""
         self.home = home
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Test authority")])
+        called = "Test authority" if parent is None else "Lesser authority"
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
         self._now = dt.datetime.now(dt.UTC)
-        built = self._build(self.name, self._key, ca=True)
-        self.certificate = built.sign(self._key, hashes.SHA256())
+        signer = self if parent is None else parent
+        built = signer._build(self.name, self._key, ca=True)
+        self.certificate = built.sign(signer._key, hashes.SHA256())
         self.ca = self._write("ca.pem", self.certificate)
         self.revoke()
 

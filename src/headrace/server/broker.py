@@ -41,6 +41,7 @@ from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.process import memory_available
 from headrace.server.reload import reload
+from headrace.server.revocation import CHECK_S, Revocation
 from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
@@ -102,6 +103,7 @@ class Broker:
         self.entrance: Entrance | None = None
         self.audit: Audit = SILENT
         self.management: ManagementSocket | None = None
+        self.revocation: Revocation | None = None
 
     # --- Start --------------------------------------------------------------------------------
 
@@ -144,6 +146,8 @@ class Broker:
             asyncio.create_task(self.every(ALARM_S, self.look_for_room)),
             asyncio.create_task(self.every(USERS_S, self.look_for_users)),
         ]
+        if self.revocation is not None:
+            self.chores.append(asyncio.create_task(self.every(CHECK_S, self.revocation.look)))
         self.started_ms = clock_ms()
         if self.logs is not None:
             self.logs.facts = self.facts_of
@@ -359,6 +363,13 @@ class Broker:
             self.addresses["amqps"] = self.listen_on(
                 settings.host, settings.tls_port, tls, introduction
             )
+            self.revocation = Revocation(
+                lambda: self.settings,
+                self.transports,
+                audit=self.audit,
+                read_again=self.reload_certificates,
+                turn=self.turn,
+            )
 
     def introduction(self, product: str, version: str) -> dict[str, Any]:
         """What a port says about the broker."""
@@ -445,8 +456,8 @@ class Broker:
     def reload_certificates(self) -> bool:
         """Read certificates, authorities and revocations again; tell whether there is TLS at all.
 
-        New connections use them; those that are there stay as they are. When a file cannot be used
-        nothing changes.
+        New connections use them, and those that are there end when their certificate is revoked.
+        When a file cannot be used nothing changes.
 
         Raises:
             TlsError: saying which file, and why.
@@ -457,9 +468,11 @@ class Broker:
         for listener in self.listeners:
             if listener.tls is not None:
                 listener.tls = tls
+        if self.revocation is not None:
+            self.revocation.check()
         log.info("certificates were read again")
         if self.audit.active:
-            self.audit.tell("certificates.reloaded", user="operator")
+            self.audit.tell("certificates.reloaded")
         return True
 
     def reopen_audit_log(self) -> None:

@@ -157,11 +157,18 @@ class Listener:
         self.transports.add(transport)
 
     async def encrypt(self, sock: socket.socket, transport: TlsTransport) -> None:
-        """Do the TLS handshake."""
+        """Do the TLS handshake.
+
+        Raises nothing: who does not come through it is dropped, as is who began it before the
+        certificates were read again, for it does not know what was revoked meanwhile.
+        """
+        tls = self.tls
         try:
             await self.reactor.loop.connect_accepted_socket(
-                lambda: transport, sock, ssl=self.tls, ssl_handshake_timeout=self.handshake_s
+                lambda: transport, sock, ssl=tls, ssl_handshake_timeout=self.handshake_s
             )
+            if tls is not self.tls:
+                transport.lost()
         except (OSError, asyncio.CancelledError) as error:
             log.info("TLS handshake failed: %s", error)
             transport.lost()

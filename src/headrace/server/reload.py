@@ -86,6 +86,10 @@ def set_offers(broker: Broker, settings: Settings) -> None:
     broker.context.offers = broker.offers()
 
 
+def set_nothing(broker: Broker, settings: Settings) -> None:
+    """What is looked up each time."""
+
+
 def set_groups(broker: Broker, settings: Settings) -> None:
     """Readers of streams, and staged batches."""
     for vhost in broker.vhosts.values():
@@ -112,6 +116,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s"),
     set_rules: ("unknown_arguments", "default_queue_type"),
     set_sessions: ("session_timeout_s", "sessions_detached_max"),
+    set_nothing: ("certificate_expiry_closes",),
 }
 CERTIFICATES = ("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names")
 assert {*CERTIFICATES, *(name for names in APPLY.values() for name in names)} == RELOADABLE

@@ -78,6 +78,9 @@ class Settings:
     tls_crl: Path | None = setting(
         None, "Certificates of clients that are revoked, PEM: a list of every authority in tls_ca."
     )
+    certificate_expiry_closes: bool = setting(
+        False, "Close connections when the certificate that their client showed expires."
+    )
     data: Path = setting(Path("headrace-data"), "Directory that keeps messages and definitions.")
     memory: bool = setting(False, "Keep everything in memory and nothing beyond the process.")
 
@@ -368,6 +371,7 @@ RELOADABLE = frozenset(
         *("session_timeout_s", "sessions_detached_max"),
         *("unknown_arguments", "default_queue_type"),
         *("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names"),
+        "certificate_expiry_closes",
     )
 )
 

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which certificates a revocation list names: as much of DER as that takes.
+
+OpenSSL verifies certificates and lists when a client comes; what it says of a connection that is
+open nobody can ask it. So issuer and serial number are read here, of certificates that it has
+verified and of a list that it has loaded (RFC 5280: a serial number is unique of its issuer).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+LIST_OCTETS_MAX = 256 << 20  # Of a file of revocation lists.
+NAME_PARTS_MAX = 64  # Of an issuer.
+
+SEQUENCE, INTEGER = 0x30, 0x02
+UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
+VERSION = 0xA0
+ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
+_PEM = re.compile(rb"-----BEGIN (?:X509 )?CRL-----(.*?)-----END (?:X509 )?CRL-----", re.DOTALL)
+_DER = 2  # What `_ssl` calls the encoding of a certificate that has none around it.
+
+Name = tuple[tuple[bytes, str | bytes], ...]
+
+
+class DerError(ValueError):
+    """Octets that are not what they should be."""
+
+
+class Issued(NamedTuple):
+    """What tells a certificate from all others."""
+
+    issuer: Name
+    serial: int
+
+
+class Element(NamedTuple):
+    """One element: its tag, where its content begins, and where it ends."""
+
+    tag: int
+    begin: int
+    end: int
+
+
+def element(octets: bytes, at: int, within: int) -> Element:
+    """Read the head of an element at ``at``, which ends before ``within``.
+
+    Raises:
+        DerError: there is none.
+    """
+    if at + 2 > within:
+        raise DerError("an element is cut off")
+    length = octets[at + 1]
+    begin = at + 2
+    if length & 0x80:
+        size = length & 0x7F
+        if not 1 <= size <= 4 or begin + size > within:
+            raise DerError("an element has no length")
+        length = int.from_bytes(octets[begin : begin + size], "big")
+        begin += size
+    if begin + length > within:
+        raise DerError("an element is longer than what it is in")
+    return Element(octets[at], begin, begin + length)
+
+
+def elements(octets: bytes, of: Element) -> Iterator[Element]:
+    """Give the elements in an element.
+
+    Raises:
+        DerError: it holds something else.
+    """
+    at = of.begin
+    while at < of.end:
+        found = element(octets, at, of.end)
+        yield found
+        at = found.end
+
+
+def expect(octets: bytes, at: int, within: int, tag: int) -> Element:
+    """Read the head of an element with a tag.
+
+    Raises:
+        DerError: there is another.
+    """
+    found = element(octets, at, within)
+    if found.tag != tag:
+        raise DerError(f"an element with the tag {found.tag:#x} in place of {tag:#x}")
+    return found
+
+
+def name_of(octets: bytes, of: Element) -> Name:
+    """Read a distinguished name so that those that mean the same are equal.
+
+    Raises:
+        DerError: it is none.
+    """
+    parts: list[tuple[bytes, str | bytes]] = []
+    for group in elements(octets, of):
+        pairs = []
+        for pair in elements(octets, group):
+            kind = element(octets, pair.begin, pair.end)
+            value = element(octets, kind.end, pair.end)
+            pairs.append((octets[kind.begin : kind.end], text_of(octets, value)))
+        parts += sorted(pairs, key=lambda pair: pair[0])
+        if len(parts) > NAME_PARTS_MAX:
+            raise DerError(f"a name has more than {NAME_PARTS_MAX} parts")
+    return tuple(parts)
+
+
+def text_of(octets: bytes, value: Element) -> str | bytes:
+    """A text without regard to case, spaces and encoding; of other kinds the octets."""
+    content = octets[value.begin : value.end]
+    encoding = ENCODINGS.get(value.tag)
+    if encoding is None:
+        return content
+    try:
+        return " ".join(content.decode(encoding).casefold().split())
+    except UnicodeDecodeError:
+        return content
+
+
+def issued(certificate: bytes) -> Issued:
+    """Read issuer and serial number of a certificate in DER.
+
+    Raises:
+        DerError: it is none.
+    """
+    whole = expect(certificate, 0, len(certificate), SEQUENCE)
+    inner = expect(certificate, whole.begin, whole.end, SEQUENCE)
+    at = inner.begin
+    first = element(certificate, at, inner.end)
+    if first.tag == VERSION:
+        at = first.end
+    serial = expect(certificate, at, inner.end, INTEGER)
+    algorithm = expect(certificate, serial.end, inner.end, SEQUENCE)
+    issuer = expect(certificate, algorithm.end, inner.end, SEQUENCE)
+    number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
+    return Issued(name_of(certificate, issuer), number)
+
+
+def revoked(lists: bytes, wanted: Collection[Issued]) -> set[Issued]:
+    """Return which of the certificates one of the lists (PEM) names.
+
+    Raises:
+        DerError: there is no list, or something else in the place of one.
+    """
+    found: set[Issued] = set()
+    blocks = _PEM.findall(lists)
+    if not blocks:
+        raise DerError("there is no revocation list")
+    by_issuer: dict[Name, set[int]] = {}
+    for each in wanted:
+        by_issuer.setdefault(each.issuer, set()).add(each.serial)
+    for block in blocks:
+        try:
+            octets = base64.b64decode(b"".join(block.split()), validate=True)
+        except binascii.Error as error:
+            raise DerError(f"a revocation list is no base64: {error}") from None
+        found |= _named(octets, by_issuer)
+    return found
+
+
+def _named(octets: bytes, by_issuer: dict[Name, set[int]]) -> set[Issued]:
+    """Return which serial numbers a list names, of those of its issuer."""
+    whole = expect(octets, 0, len(octets), SEQUENCE)
+    inner = expect(octets, whole.begin, whole.end, SEQUENCE)
+    at = inner.begin
+    first = element(octets, at, inner.end)
+    if first.tag == INTEGER:  # The version.
+        at = first.end
+    algorithm = expect(octets, at, inner.end, SEQUENCE)
+    issuer = expect(octets, algorithm.end, inner.end, SEQUENCE)
+    name = name_of(octets, issuer)
+    serials = by_issuer.get(name)
+    if not serials:
+        return set()
+    at = issuer.end
+    while at < inner.end:
+        part = element(octets, at, inner.end)
+        if part.tag == SEQUENCE:
+            return {Issued(name, each) for each in serials & _serials(octets, part)}
+        if part.tag not in (UTC_TIME, GENERALIZED_TIME):
+            break  # Extensions: nothing is revoked.
+        at = part.end
+    return set()
+
+
+def _serials(octets: bytes, of: Element) -> set[int]:
+    """The serial numbers in the entries of a list."""
+    found = set()
+    for entry in elements(octets, of):
+        serial = expect(octets, entry.begin, entry.end, INTEGER)
+        found.add(int.from_bytes(octets[serial.begin : serial.end], "big", signed=True))
+    return found
+
+
+def chain_of(ssl_object: Any) -> list[bytes]:
+    """Return the certificates that a client was verified by, in DER, its own first.
+
+    Of Pythons that cannot tell, its own alone.
+    """
+    own = ssl_object.getpeercert(True)
+    if not own:
+        return []
+    if hasattr(ssl_object, "get_verified_chain"):  # Python 3.13.
+        return list(ssl_object.get_verified_chain())
+    inner: Any = getattr(ssl_object, "_sslobj", None)
+    if not hasattr(inner, "get_verified_chain"):
+        return [own]
+    return [each.public_bytes(_DER) for each in inner.get_verified_chain()]

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates that are revoked, or expire, while their connections are open."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from test_management import as_json
+
+from headrace.client.blocking import Connection, connect
+from headrace.gateway.passwords import make_account
+from headrace.model.users import Permission
+from headrace.server import revocation
+from headrace.server.certificates import DerError, issued, revoked
+from headrace.store.users import UserDirectory
+from headrace.testing import LocalBroker
+from security_desk import Certificates
+from serving import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REVOKED = "the client's certificate was revoked"
+Certified = tuple[Path, Path, Any]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with two users."""
+    home = tmp_path_factory.mktemp("revoked") / "data"
+    with LocalBroker(home):
+        pass
+    with contextlib.closing(UserDirectory(home)) as directory:
+        for name in ("ada", "eve"):
+            directory.add_user(make_account(name, "secret"))
+            directory.set_permission(name, "/", Permission(".*", ".*", ".*"))
+    return home
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+@pytest.fixture
+def broker(
+    data: Path, tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalBroker]:
+    monkeypatch.setattr("headrace.server.broker.CHECK_S", 0.05)
+    cert, key, _ = certificates.issue("localhost", "localhost")
+    with LocalBroker(
+        data,
+        tls_port=0,
+        tls_cert=cert,
+        tls_key=key,
+        tls_ca=certificates.ca,
+        tls_crl=certificates.crl,
+        certificate_expiry_closes=True,
+        audit_log=tmp_path / "audit.log",
+    ) as started:
+        yield started
+
+
+def audited(home: Path, what: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (home / "audit.log").read_text().splitlines())
+    return [line for line in lines if line["what"] == what]
+
+
+class Caller:
+    """Our client with a certificate, and what it was told at its end."""
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        certificates: Certificates,
+        certified: Certified,
+        query: str = "auth_mechanism=EXTERNAL",
+    ) -> None:
+        port = broker.addresses["amqps"].rpartition(":")[2]
+        files = f"certfile={certified[0]}&keyfile={certified[1]}&cacertfile={certificates.ca}"
+        who = "eve:secret@" if "EXTERNAL" not in query else ""
+        self.told: list[Any] = []
+        self.connection: Connection = connect(
+            f"amqps://{who}localhost:{port}/%2F?{query}&{files}",
+            reconnect=None,
+            on_event=self.told.append,
+        )
+
+
+def pika_connection(
+    broker: LocalBroker, certificates: Certificates, certified: Certified
+) -> pika.BlockingConnection:
+    context = ssl.create_default_context(cafile=certificates.ca)
+    context.load_cert_chain(certified[0], certified[1])
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(
+            "localhost",
+            int(broker.addresses["amqps"].rpartition(":")[2]),
+            credentials=pika.credentials.ExternalCredentials(),
+            ssl_options=pika.SSLOptions(context, "localhost"),
+        )
+    )
+
+
+def test_who_is_revoked_is_closed_and_nobody_else(
+    broker: LocalBroker, certificates: Certificates, data: Path, tmp_path: Path
+) -> None:
+    """By EXTERNAL and by a password, in every version and with pika, when the file changes."""
+    good, bad = certificates.issue("ada"), certificates.issue("eve")
+    queries = [f"auth_mechanism=EXTERNAL&version={each}" for each in ("0-8", "0-9", "0-9-1")]
+    queries += ["auth_mechanism=EXTERNAL&version=0-10", "auth_mechanism=PLAIN"]
+    with contextlib.ExitStack() as stack:
+        callers = [Caller(broker, certificates, bad, query) for query in queries]
+        friend = Caller(broker, certificates, good)
+        for one in (*callers, friend):
+            stack.enter_context(one.connection)
+        stranger = pika_connection(broker, certificates, bad)
+        clear = stack.enter_context(connect(broker.url, reconnect=None))
+        certificates.revoke(certificates.issue("another")[2])  # Of nobody who is here.
+        until(lambda: len(audited(tmp_path, "certificates.reloaded")) == 1, "it was read")
+        certificates.revoke(bad[2])
+        until(lambda: all(one.told for one in callers), "the end of all of them")
+        for one in callers:
+            assert "320" in str(one.told[0]), one.told
+            assert REVOKED in str(one.told[0])
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+            stranger.process_data_events(time_limit=10)
+        assert caught.value.reply_code == 320
+        assert caught.value.reply_text == f"CONNECTION_FORCED - {REVOKED}"
+        for kept in (friend.connection, clear):
+            with kept.channel() as channel:
+                channel.declare_queue("", durable=False, exclusive=True)
+        assert {row["user"] for row in as_json("list", "connections", "--data", data)} == {
+            "ada",
+            "guest",
+        }
+        lines = until(lambda: _six(tmp_path), "the audit log says so")
+        assert {line["who"] for line in lines} == {"eve"}
+        assert {line["serial"] for line in lines} == {f"{bad[2].serial_number:x}"}
+        assert all(not line["allowed"] and line["from"] for line in lines)
+
+
+def _six(home: Path) -> list[dict[str, Any]]:
+    lines = audited(home, "certificate.revoked")
+    return lines if len(lines) == 6 else []
+
+
+def test_an_authority_that_is_revoked_takes_its_certificates_along(
+    broker: LocalBroker, certificates: Certificates, tmp_path: Path
+) -> None:
+    home = tmp_path / "lesser"
+    home.mkdir()
+    lesser = Certificates(home, certificates)
+    path, key, certificate = lesser.issue("eve")
+    path.write_bytes(path.read_bytes() + lesser.ca.read_bytes())
+
+    def publish() -> None:
+        certificates.crl.write_bytes(certificates.crl.read_bytes() + lesser.crl.read_bytes())
+
+    publish()
+    until(lambda: audited(tmp_path, "certificates.reloaded"), "the list of both")
+    caller = Caller(broker, certificates, (path, key, certificate))
+    with caller.connection:
+        certificates.revoke(lesser.certificate)
+        publish()
+        until(lambda: caller.told, "its end")
+    assert f"an authority of {REVOKED}" in str(caller.told[0])
+
+
+def test_a_list_that_cannot_be_used_closes_nobody(
+    broker: LocalBroker,
+    certificates: Certificates,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caller = Caller(broker, certificates, certificates.issue("ada"))
+    with caller.connection:
+        certificates.crl.write_bytes(b"rubbish")
+        until(lambda: "is not used: cannot use" in caplog.text, "the log says so")
+        certificates.crl.unlink()
+        Caller(broker, certificates, certificates.issue("ada")).connection.close()
+        with caller.connection.channel() as channel:
+            channel.declare_queue("", durable=False, exclusive=True)
+    assert not audited(tmp_path, "certificates.reloaded")
+    assert not caller.told
+
+
+def test_a_certificate_that_expires_ends_its_connection(
+    broker: LocalBroker,
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caller = Caller(broker, certificates, certificates.issue("ada"))
+    with caller.connection, connect(broker.url, reconnect=None) as clear:
+        now_ms = revocation.clock_ms()
+        monkeypatch.setattr(revocation, "clock_ms", lambda: now_ms + 86_400_001)
+        until(lambda: caller.told, "its end")
+        assert clear.is_ready
+    assert "320" in str(caller.told[0])
+    assert "the client's certificate has expired" in str(caller.told[0])
+    (line,) = until(lambda: audited(tmp_path, "certificate.expired"), "the audit log says so")
+    assert (line["who"], line["allowed"]) == ("ada", False)
+
+
+def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificates) -> None:
+    good = certificates.issue("ada")[2]
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    octets = good.public_bytes(Encoding.DER)
+    found = issued(octets)
+    assert found.serial == good.serial_number
+    for cut in range(0, len(octets) - 1, 7):
+        with pytest.raises(DerError):
+            issued(octets[:cut])
+    for lists in (b"", b"rubbish", b"-----BEGIN X509 CRL-----\n!\n-----END X509 CRL-----"):
+        with pytest.raises(DerError):
+            revoked(lists, [found])
+    assert revoked(certificates.crl.read_bytes(), [found]) == set()
+    other = found._replace(issuer=((b"x", "another"),))
+    assert revoked(certificates.revoke(good).read_bytes(), [found, other]) == {found}
