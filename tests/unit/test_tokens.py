@@ -20,11 +20,20 @@ from cryptography.hazmat.primitives import serialization
 
 from headrace.gateway.access import Access, User
 from headrace.gateway.oauth.keys import KEYS_MAX, Keys, NoKey, read_set
-from headrace.gateway.oauth.scopes import ScopeError, Scopes, read_scopes
+from headrace.gateway.oauth.scopes import (
+    ALIASES_MAX,
+    ScopeError,
+    Scopes,
+    at_path,
+    read_aliases,
+    read_scopes,
+)
 from headrace.gateway.oauth.tokens import TokenRules, Tokens
 from headrace.gateway.sasl.port import LoginRefused, Peer
 from headrace.gateway.throttle import Throttle
-from headrace.server.jwks import SIZE_MAX, loader
+from headrace.server.entrance import EntranceError, make_tokens
+from headrace.server.jwks import SIZE_MAX, discoverer, loader
+from headrace.server.settings import Settings
 from headrace.store.users import UserDirectory
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
 
@@ -45,7 +54,7 @@ def tokens_of(*issuers: Issuer, **rules: Any) -> Tokens:
         return json.dumps({"keys": [one.jwk() for one in issuers]}).encode()
 
     access = Access(UserDirectory(), throttle=Throttle(delay_s=0.0), wall_clock=lambda: NOW)
-    given = {"resource_server_id": RESOURCE, "scope_prefix": f"{RESOURCE}.", "issuer": ISSUER}
+    given = {"resource_server_ids": (RESOURCE,), "issuer": ISSUER}
     return Tokens(access, Keys(load), TokenRules(**{**given, **rules}), clock=lambda: NOW)
 
 
@@ -101,9 +110,9 @@ def test_a_good_token_of_one_key_needs_no_key_id(issuer: Issuer) -> None:
         {"name": "a" * 300},
         {"scope": 7},
         {"scope": [1]},
-        {"scope": "x " * 300},
+        {"scope": " ".join(f"{RESOURCE}.read:*/{n}" for n in range(300))},
     ],
-    ids=str,
+    ids=lambda claims: str(claims)[:50],
 )
 def test_a_token_of_another_time_audience_or_issuer_is_refused(
     issuer: Issuer, claims: dict[str, Any]
@@ -215,13 +224,162 @@ def test_the_third_part_of_a_scope_is_about_topics() -> None:
 
 def test_scopes_are_bounded_and_linear() -> None:
     with pytest.raises(ScopeError, match="more than 256"):
-        Scopes(["x"] * 257, "")
+        Scopes([f"read:*/{n}" for n in range(257)], "")
+    Scopes([f"openid-{n}" for n in range(1000)] + ["read:*/*"] * 300, "")
     began = time.process_time()
     scopes = Scopes(["read:" + "a*" * 200 + "/b", "read:" + "*" * 900 + "/b"], "")
     assert not scopes.allowed("a" * 255, "read", "c")
     assert time.process_time() - began < 1.0
-    assert read_scopes(["a b", "c"]) == ["a", "b", "c"]
-    assert read_scopes(None) == []
+    assert read_scopes({"scope": ["a b", "c"]}, ["scope"], "h") == ["a", "b", "c"]
+    assert read_scopes({"scope": None}, ["scope", "roles"], "h") == []
+    deep: Any = "x"
+    for _ in range(50):
+        deep = [{"a": deep}]
+    assert list(at_path(deep, ".".join(["a"] * 50))) == ["x"]
+
+
+# --- Tokens of others, as they come -------------------------------------------------------------
+
+ALIASES = {
+    "Queue.Admin": ("tag:administrator", "configure:*/*"),
+    "reader": (f"{RESOURCE}.read:*/*",),
+}
+
+
+@pytest.mark.parametrize(
+    ("claims", "paths"),
+    [
+        ({"roles": ["Queue.Admin", "reader"]}, "roles"),  # Entra ID: roles of an application.
+        ({"scp": "openid Queue.Admin reader"}, "scope scp"),  # And what a user consented to.
+        ({"realm_access": {"roles": ["Queue.Admin", "reader"]}}, "realm_access.roles"),  # Keycloak
+        (
+            {"resource_access": {"a.b": {"roles": ["Queue.Admin"]}, "x": {"roles": ["reader"]}}},
+            "resource_access.a.b.roles resource_access.x.roles",
+        ),
+        (
+            {"authorization": {"permissions": [{"scopes": ["Queue.Admin"]}, {"scopes": "reader"}]}},
+            "authorization.permissions.scopes",
+        ),
+        (
+            {"https://a.example/roles": ["Queue.Admin", "reader"]},
+            "https://a.example/roles",
+        ),  # Auth0
+        ({"permissions": ["Queue.Admin", "reader"]}, "permissions"),
+        (
+            {"extra": {RESOURCE: ["tag:administrator", "configure:*/*", "read:*/*"], "b": "z"}},
+            "extra",
+        ),
+    ],
+)
+def test_roles_and_scopes_are_found_where_others_put_them(
+    issuer: Issuer, claims: dict[str, Any], paths: str
+) -> None:
+    tokens = tokens_of(issuer, scope_claims=tuple(paths.split()), aliases=ALIASES)
+    user = check(tokens, make(issuer, **{"scope": None, **claims}))
+    assert user.tags == ("administrator",)
+    assert user.grants is not None
+    assert user.grants.allowed("/", "configure", "q")
+    assert user.grants.allowed("/", "read", "q")
+    assert not user.grants.allowed("/", "write", "q")
+    unaware = check(tokens_of(issuer), make(issuer, **{"scope": None, **claims}))
+    assert not unaware.tags
+    assert not unaware.may_open("/")
+
+
+def test_an_alias_is_a_whole_scope_and_leads_to_no_other(issuer: Issuer) -> None:
+    tokens = tokens_of(issuer, aliases={**ALIASES, "a": ("reader",)})
+    for scope in ("Queue.Admin2", "queue.admin", f"{RESOURCE}.reader", "a", "Queue"):
+        assert not check(tokens, make(issuer, scope=scope)).may_open("/")
+
+
+def test_the_name_is_found_where_others_put_it(issuer: Issuer) -> None:
+    claims = ("preferred_username", "user.name", "sub")
+    tokens = tokens_of(issuer, username_claims=claims)
+    assert check(tokens, make(issuer, preferred_username="ann")).name == "ann"
+    assert check(tokens, make(issuer, user={"name": "bea"})).name == "bea"
+    assert check(tokens, make(issuer, preferred_username=["x"], user=7)).name == "tess"
+
+
+def test_prefixes_and_audiences_are_as_they_are_set(issuer: Issuer) -> None:
+    both = tokens_of(issuer, resource_server_ids=("prod", "dev"))
+    user = check(both, make(issuer, aud=["dev", "x"], scope="dev.read:*/d prod.read:*/p"))
+    assert user.grants is not None
+    assert user.grants.allowed("/", "read", "d")
+    assert not user.grants.allowed("/", "read", "p")
+    with pytest.raises(LoginRefused, match="several of us"):
+        check(both, make(issuer, aud=["dev", "prod"]))
+    with pytest.raises(LoginRefused):
+        check(both, make(issuer, aud=["devprod"]))
+    for prefix, scope in (("", "read:*/*"), ("api://h:", "api://h:read:*/*")):
+        bearer = check(tokens_of(issuer, scope_prefix=prefix), make(issuer, scope=scope))
+        assert bearer.may_open("/")
+    loose = tokens_of(issuer, verify_audience=False)
+    for aud in (None, "account", ["a", "b"]):
+        assert check(loose, make(issuer, *EVERYTHING, aud=aud)).may_open("/")
+    with pytest.raises(LoginRefused):  # It is signed by another all the same.
+        check(loose, make(Issuer(), *EVERYTHING, aud=None))
+
+
+def test_variables_stand_for_themselves_alone() -> None:
+    """What a token says of its bearer cannot become a pattern, nor another part of a scope."""
+    given = ["read:{vhost}/{sub}-*", "write:*/{vhost}", "configure:*/{missing}", "write:*/{n}x"]
+
+    def of(sub: str) -> Scopes:
+        return Scopes(given, "", claims={"sub": sub, "n": 7})
+
+    ada = of("ada")
+    assert ada.allowed("/", "read", "ada-1")
+    assert not ada.allowed("/", "read", "bob-1")
+    assert ada.allowed("lab", "write", "lab")
+    assert not ada.allowed("lab", "write", "/")
+    assert not ada.allowed("/", "configure", "missing")
+    assert not ada.allowed("/", "write", "7x")
+    for evil in ("*", "a/b", "%2A", ".*", "{vhost}", "\ud800", ""):
+        assert not of(evil).allowed("/", "read", "bob-1")
+    assert of("*").allowed("/", "read", "*-1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"oauth_scope_aliases": "admin"}, "is not alias=scope"),
+        ({"oauth_scope_aliases": "=read:*/*"}, "is not alias=scope"),
+        ({"oauth_scope_aliases": "a=read:*/*,"}, "is not alias=scope"),
+        ({"oauth_scope_aliases": "a=reed:*/*"}, "neither a permission nor a tag"),
+        ({"oauth_scope_aliases": "a=read:*"}, "neither a permission nor a tag"),
+        ({"oauth_scope_aliases": "a=tag:root"}, "neither a permission nor a tag"),
+        ({"oauth_scope_aliases": " ".join(f"a{n}=read:*/*" for n in range(2000))}, "aliases"),
+        ({"oauth_algorithms": "RS256 none"}, "must be signed"),
+        ({"oauth_algorithms": ""}, "must be signed"),
+        ({"oauth_algorithms": "RS255"}, "there is no RS255"),
+        ({"oauth_resource_server_id": ""}, "needs oauth_resource_server_id"),
+        ({"oauth_verify_audience": False}, "oauth_issuer must be set"),
+        ({"oauth_jwks": "", "oauth_issuer": "http://a"}, "setting oauth_issuer: "),
+    ],
+)
+def test_settings_that_would_let_in_too_many_or_nobody_are_refused(
+    changed: dict[str, Any], said: str
+) -> None:
+    given = {"oauth_jwks": "keys.json", "oauth_resource_server_id": RESOURCE}
+    with pytest.raises(EntranceError, match=said):
+        make_tokens(Settings(**{**given, **changed}), Access(UserDirectory()))
+
+
+def test_settings_become_rules() -> None:
+    settings = Settings(
+        oauth_issuer="https://a.example",
+        oauth_resource_server_id="prod dev",
+        oauth_scope_prefix="none",
+        oauth_scope_aliases="api%3A//h%3Dx=read:%2F/a%2Cb,tag:monitoring",
+    )
+    tokens = make_tokens(settings, Access(UserDirectory()))
+    assert tokens is not None
+    assert tokens._rules.scope_prefix == ""
+    assert tokens._rules.resource_server_ids == ("prod", "dev")
+    assert tokens._rules.aliases == {"api://h=x": ("read:%2F/a%2Cb", "tag:monitoring")}
+    assert make_tokens(Settings(), Access(UserDirectory())) is None
+    with pytest.raises(ScopeError, match="more than"):
+        read_aliases(" ".join(f"a{n}=b" for n in range(ALIASES_MAX + 1)))
 
 
 def test_keys_are_read_again_in_time_and_kept_when_that_fails(issuer: Issuer) -> None:
@@ -297,6 +455,7 @@ class Site(http.server.BaseHTTPRequestHandler):
             "/error": (500, b'{"keys": []}'),
             "/moved": (302, b""),
             "/large": (200, b"x" * (SIZE_MAX + 1)),
+            **self.issuers(),
         }[self.path]
         self.send_response(status)
         if status == 302:
@@ -304,6 +463,23 @@ class Site(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def issuers(self) -> dict[str, tuple[int, bytes]]:
+        """What issuers say of themselves, by path: one is good."""
+        server: Any = self.server
+        home = f"https://localhost:{server.server_port}"
+        told: dict[str, Any] = {
+            "good": {"issuer": f"{home}/good", "jwks_uri": f"{home}/keys"},
+            "other": {"issuer": f"{home}/good", "jwks_uri": f"{home}/keys"},
+            "clear": {"issuer": f"{home}/clear", "jwks_uri": "http://localhost/keys"},
+            "odd": {"issuer": f"{home}/odd", "jwks_uri": [7]},
+            "list": [1],
+            "gone": {"issuer": f"{home}/gone", "jwks_uri": f"{home}/error"},
+        }
+        return {
+            f"/{name}/.well-known/openid-configuration": (200, json.dumps(each).encode())
+            for name, each in told.items()
+        }
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -346,6 +522,28 @@ def test_keys_come_from_an_address_that_is_verified(site: tuple[str, Certificate
     port = address.rpartition(":")[2]
     with pytest.raises(ssl.SSLCertVerificationError):  # Another name than the certificate's.
         asyncio.run(fetch_from(f"https://127.0.0.1:{port}/keys", certificates.ca))
+
+
+def test_keys_are_found_where_their_issuer_says(site: tuple[str, Certificates]) -> None:
+    """As OpenID Connect has it; an issuer that is another, or names no https address, has none."""
+    address, certificates = site
+
+    def discover(name: str) -> bytes:
+        async def load() -> bytes:
+            return await discoverer(f"{address}/{name}", certificates.ca)()
+
+        return asyncio.run(load())
+
+    assert discover("good") == b'{"keys": []}'
+    for name, said in (
+        ("other", "says that it is"),
+        ("clear", "neither a file nor an https address"),
+        ("odd", "neither a file nor an https address"),
+        ("list", "does not say where its keys are"),
+        ("gone", "status 500"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            discover(name)
 
 
 async def fetch_from(address: str, ca: Path) -> bytes:

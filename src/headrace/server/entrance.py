@@ -17,7 +17,7 @@ from headrace.gateway.sasl.mechanisms import MechanismError, load
 from headrace.gateway.sasl.port import Desk, LoginRefused
 from headrace.gateway.throttle import Throttle
 from headrace.server.gate import Gate
-from headrace.server.jwks import loader
+from headrace.server.jwks import discoverer, loader
 from headrace.server.user_events import connection_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
+
+NO_PREFIX = "none"  # Of scopes.
+SHARED = ("HS256", "HS384", "HS512")  # Algorithms of keys that both sides know; only when asked.
 
 
 class EntranceError(Exception):
@@ -187,27 +190,46 @@ def make_tokens(settings: Settings, access: Access) -> Tokens | None:
     Raises:
         EntranceError: a setting cannot be used, or the library for tokens is missing.
     """
-    if not settings.oauth_jwks:
+    if not settings.oauth_jwks and not settings.oauth_issuer:
         return None
+    named = "oauth_jwks" if settings.oauth_jwks else "oauth_issuer"
     try:
         from headrace.gateway.oauth.keys import Keys
-        from headrace.gateway.oauth.tokens import TokenRules, Tokens
+        from headrace.gateway.oauth.scopes import ScopeError, check_aliases, read_aliases
+        from headrace.gateway.oauth.tokens import ALGORITHMS, TokenRules, Tokens
     except ImportError:
-        raise EntranceError("setting oauth_jwks needs headrace[oauth]") from None
-    resource = settings.oauth_resource_server_id
-    if not resource:
-        raise EntranceError("setting oauth_jwks needs oauth_resource_server_id")
+        raise EntranceError(f"setting {named} needs headrace[oauth]") from None
+    resources = tuple(settings.oauth_resource_server_id.split())
+    if not resources:
+        raise EntranceError(f"setting {named} needs oauth_resource_server_id")
+    if not settings.oauth_verify_audience and not settings.oauth_issuer:
+        raise EntranceError("setting oauth_verify_audience: without it, oauth_issuer must be set")
     try:
-        load_keys = loader(settings.oauth_jwks, settings.oauth_jwks_ca)
+        if settings.oauth_jwks:
+            load_keys = loader(settings.oauth_jwks, settings.oauth_jwks_ca)
+        else:
+            load_keys = discoverer(settings.oauth_issuer, settings.oauth_jwks_ca)
     except ValueError as error:
-        raise EntranceError(f"setting oauth_jwks: {error}") from None
+        raise EntranceError(f"setting {named}: {error}") from None
     algorithms = tuple(settings.oauth_algorithms.split())
     if not algorithms or "none" in (each.lower() for each in algorithms):
         raise EntranceError("setting oauth_algorithms: tokens must be signed")
-    prefix = settings.oauth_scope_prefix or f"{resource}."
+    unknown = sorted({*algorithms} - {*ALGORITHMS.split(), *SHARED})
+    if unknown:
+        raise EntranceError(f"setting oauth_algorithms: there is no {', '.join(unknown)}")
+    prefix = settings.oauth_scope_prefix
+    try:
+        aliases = read_aliases(settings.oauth_scope_aliases)
+        for resource in resources:
+            check_aliases(aliases, "" if prefix == NO_PREFIX else prefix or f"{resource}.")
+    except ScopeError as error:
+        raise EntranceError(f"setting oauth_scope_aliases: {error}") from None
     rules = TokenRules(
-        resource_server_id=resource,
-        scope_prefix=prefix,
+        resource_server_ids=resources,
+        verify_audience=settings.oauth_verify_audience,
+        scope_prefix="" if prefix == NO_PREFIX else prefix or None,
+        scope_claims=tuple(settings.oauth_scope_claims.split()),
+        aliases=aliases,
         issuer=settings.oauth_issuer,
         algorithms=algorithms,
         username_claims=tuple(settings.oauth_username_claims.split()),

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-SIZE_MAX = 256 << 10  # Octets of a set of keys.
+SIZE_MAX = 256 << 10  # Octets of a set of keys, or of what an issuer says of itself.
 TIMEOUT_S = 5.0
+DISCOVERY = "/.well-known/openid-configuration"
 
 
 def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
@@ -26,12 +29,53 @@ def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]
     if "://" not in source:
         path = Path(source)
         return lambda: asyncio.to_thread(_read, path)
-    parts = urlsplit(source)
+    place = place_of(source)
+    return lambda: asyncio.to_thread(_fetch, place, ca)
+
+
+def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
+    """Return what reads the set where an issuer says that it is (OpenID Connect Discovery).
+
+    Both requests are made as :func:`loader` does. What the issuer says must name it exactly as we
+    do, and an https address.
+
+    Raises:
+        ValueError: the issuer is no https address.
+    """
+    place = place_of(issuer.rstrip("/") + DISCOVERY)
+
+    def fetch() -> bytes:
+        try:
+            told = json.loads(_fetch(place, ca))
+            named, keys = told["issuer"], told["jwks_uri"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{place.host} does not say where its keys are: {error}") from None
+        if named != issuer:
+            raise ValueError(f"{place.host} says that it is {named!r}, not {issuer!r}")
+        return _fetch(place_of(str(keys)), ca)
+
+    return lambda: asyncio.to_thread(fetch)
+
+
+class Place(NamedTuple):
+    """Where something is to be had by https."""
+
+    host: str
+    port: int
+    path: str
+
+
+def place_of(address: str) -> Place:
+    """Read an https address.
+
+    Raises:
+        ValueError: it is another, or malformed.
+    """
+    parts = urlsplit(address)
     if parts.scheme != "https" or not parts.hostname or parts.username is not None:
-        raise ValueError(f"{source!r} is neither a file nor an https address")
-    host, port = parts.hostname, parts.port or 443
-    where = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return lambda: asyncio.to_thread(_fetch, host, port, where, ca)
+        raise ValueError(f"{address!r} is neither a file nor an https address")
+    query = f"?{parts.query}" if parts.query else ""
+    return Place(parts.hostname, parts.port or 443, (parts.path or "/") + query)
 
 
 def _read(path: Path) -> bytes:
@@ -39,7 +83,8 @@ def _read(path: Path) -> bytes:
         return _bounded(file.read(SIZE_MAX + 1))
 
 
-def _fetch(host: str, port: int, path: str, ca: Path | None) -> bytes:
+def _fetch(place: Place, ca: Path | None) -> bytes:
+    host, port, path = place
     context = ssl.create_default_context(cafile=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)

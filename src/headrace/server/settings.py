@@ -258,14 +258,33 @@ class Settings:
         choices=("dns", "email", "ip", "uri"),
     )
     oauth_jwks: str = setting(
-        "", "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: none."
+        "",
+        "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: where "
+        "oauth_issuer says, and without one no tokens are served.",
     )
     oauth_jwks_ca: Path | None = setting(
         None, "Certificate authorities for that address, PEM; none: those of the system."
     )
-    oauth_resource_server_id: str = setting("", "Whom tokens must be for: their `aud`.")
+    oauth_resource_server_id: str = setting(
+        "", "Whom tokens must be for: their `aud`; several are separated by spaces."
+    )
+    oauth_verify_audience: bool = setting(
+        True, "Take only tokens that are for this broker; without, oauth_issuer must be set."
+    )
     oauth_scope_prefix: str = setting(
-        "", "What scopes for this broker begin with; empty: the resource server id and a dot."
+        "",
+        "What scopes for this broker begin with; empty: the resource server id and a dot; `none`: "
+        "nothing.",
+    )
+    oauth_scope_claims: str = setting(
+        "scope authorization.permissions.scopes",
+        "Claims that hold scopes or roles; with dots between them, of claims in claims: "
+        "`scope roles realm_access.roles`.",
+    )
+    oauth_scope_aliases: str = setting(
+        "",
+        "What scopes or roles of others mean here: `role=scope,scope`, separated by spaces; what "
+        "has to be is percent-encoded.",
     )
     oauth_issuer: str = setting("", "Who must have made tokens: their `iss`; empty: anybody.")
     oauth_algorithms: str = setting(
@@ -273,7 +292,8 @@ class Settings:
         "How tokens may be signed.",
     )
     oauth_username_claims: str = setting(
-        "sub client_id", "Claims that may name the user; the first that does."
+        "sub client_id",
+        "Claims that may name the user, with dots as in oauth_scope_claims; the first that does.",
     )
     oauth_leeway_s: int = setting(
         0, "By how much clocks of others may differ.", unit="seconds", low=0, high=60

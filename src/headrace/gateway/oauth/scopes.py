@@ -3,70 +3,81 @@
 
 The form is that of RabbitMQ's: a prefix that names the broker, the permission, and patterns in
 which ``*`` is any text and everything else is percent-encoded. Without a routing key there is no
-restriction of topics.
+restriction of topics. ``{vhost}`` stands for the virtual host in question, ``{sub}`` for that
+claim of the token; both are taken literally, whatever is in them. An alias is a scope, or a role,
+of which an operator has said what it means.
 """
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import NamedTuple
-from urllib.parse import unquote
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from headrace.gateway.patterns import PatternError, Search, compile_search, quoted
 
-SCOPES_MAX = 256  # Of one token; a token with more is refused.
+SCOPES_MAX = 256  # Of one token that grant something; a token with more is refused.
 SCOPE_CHARACTERS_MAX = 1024
 VERDICTS_MAX = 4096  # Of one token; the least recently asked is forgotten.
+ALIASES_MAX = 1024
 PERMISSIONS = ("configure", "write", "read")
 TAG = "tag"
 TAGS = ("administrator", "management", "monitoring", "policymaker", "impersonator")
+VHOST = "vhost"
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+
+Aliases = Mapping[str, tuple[str, ...]]
+Part = Callable[[str, str], object]  # Of a virtual host and a text: whether the text matches.
 
 
 class ScopeError(ValueError):
-    """The scopes of a token cannot be used."""
+    """The scopes of a token, or aliases of them, cannot be used."""
 
 
 class Scope(NamedTuple):
     """One permission."""
 
     permission: str
-    vhost: Search
-    name: Search
-    routing_key: Search
+    parts: tuple[Part, Part, Part]  # Virtual host, name, routing key.
 
 
 class Scopes:
     """What the bearer of a token may do; see `headrace.gateway.access.Grants`."""
 
-    def __init__(self, scopes: Iterable[str], prefix: str) -> None:
+    def __init__(
+        self,
+        scopes: Iterable[str],
+        prefix: str,
+        *,
+        aliases: Aliases | None = None,
+        claims: Mapping[str, Any] | None = None,
+    ) -> None:
         """Scopes without the prefix are another's, and those that cannot be read grant nothing.
+
+        What an alias stands for needs no prefix; ``claims`` are what variables stand for.
 
         Raises:
             ScopeError: there are too many.
         """
-        texts = list(scopes)
-        if len(texts) > SCOPES_MAX:
-            raise ScopeError(f"a token with more than {SCOPES_MAX} scopes")
         self._scopes: list[Scope] = []
         self.tags: tuple[str, ...] = ()
         self._verdicts: OrderedDict[tuple[str, ...], bool] = OrderedDict()
-        for text in texts:
+        for text in dict.fromkeys(scopes):
             if text.startswith(prefix) and len(text) <= SCOPE_CHARACTERS_MAX:
-                self._add(text[len(prefix) :])
+                self._add(text[len(prefix) :], claims or {})
+            for meant in (aliases or {}).get(text, ()):
+                self._add(meant.removeprefix(prefix), claims or {})
 
-    def _add(self, text: str) -> None:
-        kind, colon, rest = text.partition(":")
-        if kind == TAG and rest in TAGS:
-            self.tags = (*self.tags, rest)
-        parts = rest.split("/")
-        if kind not in PERMISSIONS or not colon or not 2 <= len(parts) <= 3 or not all(parts):
-            return
-        try:
-            searches = [wildcard(part) for part in (*parts, "*")[:3]]
-        except (PatternError, UnicodeDecodeError):
-            return
-        self._scopes.append(Scope(kind, *searches))
+    def _add(self, text: str, claims: Mapping[str, Any]) -> None:
+        found = read_scope(text, claims)
+        if isinstance(found, str):
+            self.tags = (*self.tags, found)
+        elif found is not None:
+            self._scopes.append(found)
+        if len(self._scopes) + len(self.tags) > SCOPES_MAX:
+            raise ScopeError(f"a token with more than {SCOPES_MAX} scopes for us")
 
     def may_open(self, vhost: str) -> bool:
         """Tell whether there is any permission in the virtual host."""
@@ -97,11 +108,55 @@ def matches(scope: Scope, asked: tuple[str, ...]) -> bool:
     permission, *texts = asked
     if permission and scope.permission != permission:
         return False
-    searches = (scope.vhost, scope.name, scope.routing_key)
-    return all(search(text) is not None for search, text in zip(searches, texts, strict=False))
+    return all(part(texts[0], text) for part, text in zip(scope.parts, texts, strict=False))
 
 
-def wildcard(text: str) -> Search:
+def read_scope(text: str, claims: Mapping[str, Any]) -> Scope | str | None:
+    """Read a scope without its prefix: a permission, a tag, or nothing that we know."""
+    kind, colon, rest = text.partition(":")
+    if kind == TAG:
+        return rest if rest in TAGS else None
+    parts = rest.split("/")
+    if kind not in PERMISSIONS or not colon or not 2 <= len(parts) <= 3 or not all(parts):
+        return None
+    try:
+        first, second, third = [wildcard(part, claims) for part in (*parts, "*")[:3]]
+    except (PatternError, UnicodeError, ScopeError):
+        return None
+    return Scope(kind, (first, second, third))
+
+
+def wildcard(text: str, claims: Mapping[str, Any]) -> Part:
+    """Return what matches a whole text against a pattern with ``*`` and variables.
+
+    Raises:
+        PatternError, UnicodeDecodeError: it is none.
+        ScopeError: there is no text that a variable stands for.
+    """
+
+    def meant(found: re.Match[str]) -> str:
+        value = found[0] if found[1] == VHOST else claims.get(found[1])
+        if not isinstance(value, str):
+            raise ScopeError(f"the token has no text {found[1]!r}")
+        return value if found[1] == VHOST else quote(value, safe="")
+
+    pattern = _VARIABLE.sub(meant, text)
+    if f"{{{VHOST}}}" not in pattern:
+        search = compiled(pattern)
+        return lambda _, asked: search(asked) is not None
+
+    def of_vhost(vhost: str, asked: str) -> bool:
+        try:
+            search = compiled(pattern.replace(f"{{{VHOST}}}", quote(vhost, safe="")))
+        except (PatternError, UnicodeError):  # It is too long with this name.
+            return False
+        return search(asked) is not None
+
+    of_vhost("/", "")  # So that what is no pattern at all is found at once.
+    return of_vhost
+
+
+def compiled(text: str) -> Search:
     """Return what matches a whole text against a pattern with ``*``.
 
     Raises:
@@ -111,16 +166,84 @@ def wildcard(text: str) -> Search:
     return compile_search("(?s)^" + ".*".join(pieces) + r"\z")
 
 
-def read_scopes(claim: object) -> list[str]:
-    """Read the claim: a text with spaces, or a list of texts.
+def read_scopes(claims: Mapping[str, Any], paths: Iterable[str], audience: str) -> list[str]:
+    """Read the claims at the paths: texts with spaces, or lists of texts, or maps of them.
+
+    In a map those of ``audience`` are ours, and need no prefix.
 
     Raises:
-        ScopeError: it is neither.
+        ScopeError: one of them is something else.
     """
-    if claim is None:
+    values = [value for path in paths for value in at_path(claims, path)]
+    return [scope for value in values for scope in texts(value, audience)]
+
+
+def texts(value: object, audience: str) -> list[str]:
+    """Return the scopes in one claim.
+
+    Raises:
+        ScopeError: it is neither a text, nor a list of texts, nor a map.
+    """
+    if value is None:
         return []
-    if isinstance(claim, str):
-        return claim.split()
-    if isinstance(claim, list) and all(isinstance(each, str) for each in claim):
-        return [scope for each in claim for scope in each.split()]
-    raise ScopeError("the claim of scopes is neither a text nor a list of texts")
+    if isinstance(value, str):
+        return value.split()
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return [scope for each in value for scope in each.split()]
+    if isinstance(value, dict):
+        return [f"{audience}.{each}" for each in texts(value.get(audience), audience)]
+    raise ScopeError("a claim of scopes is neither a text nor a list of texts")
+
+
+def at_path(value: object, path: str) -> Iterator[object]:
+    """Give what is at a path such as ``realm_access.roles``, through maps and lists of maps.
+
+    Names with dots in them are found, too: the longest that is there counts.
+    """
+    if isinstance(value, list):
+        for each in value:
+            if isinstance(each, dict):
+                yield from at_path(each, path)
+        return
+    if not isinstance(value, dict):
+        return
+    names = path.split(".")
+    for count in range(len(names), 0, -1):
+        name = ".".join(names[:count])
+        if name in value:
+            if count == len(names):
+                yield value[name]
+            else:
+                yield from at_path(value[name], ".".join(names[count:]))
+            return
+
+
+def read_aliases(text: str) -> dict[str, tuple[str, ...]]:
+    """Read ``alias=scope,scope alias=scope``; spaces, commas and ``=`` are percent-encoded.
+
+    Raises:
+        ScopeError: it is something else, or an alias stands for what is no scope.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for part in text.split():
+        name, equals, meant = part.partition("=")
+        scopes = tuple(meant.split(","))
+        if not name or not equals or not all(scopes):
+            raise ScopeError(f"{part!r} is not alias=scope,scope")
+        found[unquote(name)] = scopes
+    if len(found) > ALIASES_MAX:
+        raise ScopeError(f"there are more than {ALIASES_MAX} aliases")
+    return found
+
+
+def check_aliases(aliases: Aliases, prefix: str) -> None:
+    """Refuse aliases that would grant nothing.
+
+    Raises:
+        ScopeError: naming one of them.
+    """
+    for name, scopes in aliases.items():
+        for scope in scopes:
+            said = _VARIABLE.sub("*", scope.removeprefix(prefix))
+            if read_scope(said, {}) is None:
+                raise ScopeError(f"alias {name!r}: {scope!r} is neither a permission nor a tag")

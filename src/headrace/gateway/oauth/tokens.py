@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jwt
 
 from headrace.gateway.access import User
 from headrace.gateway.oauth.keys import Keys, NoKey
-from headrace.gateway.oauth.scopes import ScopeError, Scopes, read_scopes
+from headrace.gateway.oauth.scopes import Aliases, ScopeError, Scopes, at_path, read_scopes
 from headrace.gateway.sasl.port import LoginRefused, Peer
 
 if TYPE_CHECKING:
@@ -27,8 +27,11 @@ SOURCE = "oauth"
 class TokenRules:
     """Which tokens are good."""
 
-    resource_server_id: str  # Whom a token must be for (``aud``).
-    scope_prefix: str  # What scopes for us begin with.
+    resource_server_ids: tuple[str, ...]  # For one of whom a token must be (``aud``).
+    verify_audience: bool = True  # If not, it may be for anybody.
+    scope_prefix: str | None = None  # What scopes for us begin with; None: that id and a dot.
+    scope_claims: tuple[str, ...] = ("scope",)  # Where scopes are: paths.
+    aliases: Aliases = field(default_factory=dict)  # What scopes of others mean here.
     issuer: str = ""  # Who must have made it (``iss``); empty: whoever has the key.
     algorithms: tuple[str, ...] = tuple(ALGORITHMS.split())
     username_claims: tuple[str, ...] = ("sub", "client_id")
@@ -68,7 +71,7 @@ class Tokens:
     async def _user(self, token: bytes, peer: Peer) -> User:
         try:
             claims = await self._claims(token.decode("ascii"))
-            scopes = Scopes(read_scopes(claims.get("scope")), self._rules.scope_prefix)
+            scopes = self._scopes(claims)
         except (NoKey, ScopeError) as error:
             raise LoginRefused(f"bearer token: {error}") from None
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
@@ -83,6 +86,18 @@ class Tokens:
             expires_s=claims["exp"] + self._rules.leeway_s,
         )
 
+    def _scopes(self, claims: dict[str, Any]) -> Scopes:
+        rules = self._rules
+        given = claims.get("aud")
+        audiences = given if isinstance(given, list) else [given]
+        ours = [each for each in rules.resource_server_ids if each in audiences]
+        if len(ours) > 1:
+            raise LoginRefused(f"bearer token: it is for several of us: {', '.join(ours)}")
+        audience = ours[0] if ours else rules.resource_server_ids[0]
+        prefix = f"{audience}." if rules.scope_prefix is None else rules.scope_prefix
+        found = read_scopes(claims, rules.scope_claims, audience)
+        return Scopes(found, prefix, aliases=rules.aliases, claims=claims)
+
     async def _claims(self, token: str) -> dict[str, Any]:
         header = jwt.get_unverified_header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
@@ -95,7 +110,12 @@ class Tokens:
             raise LoginRefused("bearer token: its key is for another algorithm")
         rules = self._rules
         options: Any = {
-            "require": ["exp", "aud", *(["iss"] if rules.issuer else [])],
+            "require": [
+                "exp",
+                *(["aud"] if rules.verify_audience else []),
+                *(["iss"] if rules.issuer else []),
+            ],
+            "verify_aud": rules.verify_audience,
             "verify_iat": False,
             "verify_exp": False,  # Below, and of whole numbers alone.
             "verify_nbf": False,
@@ -104,7 +124,7 @@ class Tokens:
             token,
             key.key,
             algorithms=[algorithm],
-            audience=rules.resource_server_id,
+            audience=rules.resource_server_ids if rules.verify_audience else None,
             issuer=rules.issuer or None,
             options=options,
         )
@@ -124,7 +144,7 @@ class Tokens:
 
     def _name(self, claims: dict[str, Any]) -> str:
         for claim in self._rules.username_claims:
-            name = claims.get(claim)
+            name = next(at_path(claims, claim), None)
             if isinstance(name, str) and name:
                 if len(name.encode()) > 255 or not name.isprintable():
                     raise LoginRefused(f"bearer token: {claim} is no user's name")
