@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ VHOSTS = {  # What is laid down in each.
         ("policy", "letters"): say("^lettered", dead_letter_exchange="", overflow="reject-publish"),
         ("policy", "guarded"): say("^guarded", max_length=5),
         ("operator_policy", "guard"): say("^guarded", max_length=1),
+        ("operator_policy", "bound"): say("^bound", max_length=3, overflow="reject-publish"),
         ("policy", "elsewhere"): say("^main", "exchanges", alternate_exchange="amq.fanout"),
     },
     "lax": {("vhost-metadata", "metadata"): {"unknown_arguments": "ignore"}},
@@ -112,6 +114,23 @@ def test_an_operator_policy_restricts_policy_and_arguments(speak: Speak, version
     channel.declare_queue(queue, arguments={"x-max-length": 3})
     fill(channel, queue)
     assert ready(channel, queue) == 1
+
+
+@every
+def test_an_operator_policy_says_how_its_length_is_kept(speak: Speak, version: str) -> None:
+    channel = speak()
+    own: dict[str, Any] = {"x-overflow": "drop-head"}
+    for queue in (f"bound-{version}", f"bound-not-{version}"):
+        channel.declare_queue(queue, arguments=own)
+        for number in range(5):
+            with contextlib.suppress(ClientError):  # Who confirms says that it was refused.
+                channel.publish(b"%d" % number, queue)
+        for number in range(3):
+            message = channel.get(queue)
+            assert message is not None
+            assert message.body == b"%d" % number
+        assert channel.get(queue) is None
+        own = {"x-overflow": "none"}
 
 
 @every

@@ -74,6 +74,30 @@ def test_operator_policies_restrict_policies_and_both_restrict_arguments() -> No
         "x-expires": 9,
         "other": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("operator", "own", "kept"),
+    [
+        ({"max_length": 2, "overflow": "reject-publish"}, "drop-head", "reject-publish"),
+        ({"max_length_bytes": 2, "overflow": "drop-head"}, "reject-publish", "drop-head"),
+        ({"max_length": 2}, "ring-strict", "ring-strict"),
+        ({"max_length": 2}, "none", "reject-publish"),
+        ({"max_length": 2}, "flow-control", "reject-publish"),
+        ({"max_length": 2}, "flow-to-disk", "reject-publish"),
+        ({"overflow": "reject-publish"}, "none", "none"),
+        ({"expires": 2}, "none", "none"),
+    ],
+)
+def test_who_limits_the_length_says_how_it_is_kept(
+    operator: dict[str, Any], own: str, kept: str
+) -> None:
+    vhost = made(policies=Policies({"p": say(".*", overflow=own)}, {"o": say(".*", **operator)}))
+    declared = vhost.declare_queue("q", arguments={"x-overflow": own, "x-max-length": 9})
+    assert vhost.effective(declared)["x-overflow"] == kept
+
+
+def test_the_stricter_limit_counts() -> None:
     assert merged({"x-max-age": "120m"}, {"x-max-age": "1h"}) == {"x-max-age": "1h"}
     assert merged({"x-delivery-limit": -1}, {"x-delivery-limit": 7}) == {"x-delivery-limit": 7}
     assert merged({"x-delivery-limit": 7}, {"x-delivery-limit": -1}) == {"x-delivery-limit": 7}

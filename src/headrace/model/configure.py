@@ -14,7 +14,7 @@ from headrace.model import guard
 from headrace.model.arguments import queue_type
 from headrace.model.events import SERVICES
 from headrace.model.limits import apply_arguments
-from headrace.model.policy import EXCHANGE, QUORUM, merged
+from headrace.model.policy import EXCHANGE, QUORUM, STREAM, Policies, merged
 from headrace.model.stream import TRIM_MIN_MS, Stream
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from headrace.model.vhost import VirtualHost
 
 QUORUM_DELIVERY_LIMIT = 20  # Of queues of type quorum that say nothing of it.
+LENGTHS = frozenset({"x-max-length", "x-max-length-bytes"})
+UNBOUNDED = ("none", "flow-control", "flow-to-disk")  # With these a queue may be longer than that.
+INSTEAD = "reject-publish"  # It loses nothing that was taken, either.
 OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
 LIVES_OCTETS = 1 << 20  # Of messages that are given a new time to live at a time.
 
@@ -37,7 +40,8 @@ def effective(rules: Rules, queue: Queue) -> dict[str, Any]:
     """Return what holds for a queue; its own arguments themselves when nobody adds to them.
 
     A limit is the smallest of what its arguments, policy and operator policy say; anything else is
-    what its arguments say, or else the operator policy, or else the policy.
+    what its arguments say, or else the operator policy, or else the policy. But how the length of
+    an operator policy is kept is no matter of the arguments.
     """
     arguments = queue.arguments
     if queue.is_hidden or is_own(queue.name):
@@ -46,7 +50,26 @@ def effective(rules: Rules, queue: Queue) -> dict[str, Any]:
     said = rules.policies.settings(kind, queue.name) if rules.policies else {}
     if kind == QUORUM and "x-delivery-limit" not in arguments:
         said.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
-    return merged(said, arguments) if said else arguments
+    if not said:
+        return arguments
+    found = merged(said, arguments)
+    overflow = imposed_overflow(rules.policies, kind, queue.name, found.get("x-overflow"))
+    if overflow is not None:
+        found["x-overflow"] = overflow
+    return found
+
+
+def imposed_overflow(policies: Policies, kind: str, name: str, said: Any) -> str | None:
+    """Return how an operator policy's length is kept, where the queue does not say that.
+
+    An operator who limits a length says how it is kept. Where he does not, the queue may, but not
+    that the length is no limit.
+    """
+    operator = policies.of(kind, name)[1]
+    if operator is None or kind == STREAM or not LENGTHS & operator.arguments.keys():
+        return None
+    overflow: str | None = operator.arguments.get("x-overflow")
+    return INSTEAD if overflow is None and said in UNBOUNDED else overflow
 
 
 def configure(vhost: VirtualHost, queue: Queue) -> None:
