@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +13,13 @@ from headrace.model.branch import Branches, State, Status, Xid
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, Work
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 X = Xid(7, b"global", b"branch")
 Y = Xid(7, b"global", b"other")

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.queue import Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 
 

@@ -10,7 +10,8 @@ from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.deadletter import DEATHS_MAX, Content, is_cycle, with_death
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.queue import Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import (

@@ -8,7 +8,7 @@ import pytest
 from headrace.model.errors import ResourceError
 from headrace.model.events import INTERNAL_USER, LISTENERS_MAX, Event, Events
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 

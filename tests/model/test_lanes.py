@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from headrace.model.errors import NotImplementedHere
@@ -17,9 +19,12 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.model.ports import Files, Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 
 class Taker(Consumer):

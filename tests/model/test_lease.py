@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -22,8 +22,8 @@ from headrace.model.lease_log import LeaseLog
 from headrace.model.leases import Settled, Taken
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
 from headrace.model.rejects import BLOCK
+from headrace.model.served import Consumer
 from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
@@ -35,6 +35,9 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.connection_0_x import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 T = TypeVar("T")
 FINISHED = object()

@@ -5,7 +5,9 @@ import pytest
 
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, Consumer, Queue
+from headrace.model.queue import Queue
+from headrace.model.ready import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 
 

@@ -10,9 +10,10 @@ from headrace.model.agenda import Agenda
 from headrace.model.errors import InvalidArgument
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.queue import Queue
 from headrace.model.selecting import Choice
 from headrace.model.selector import compile_selector
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 
 LOOKS_MAX = 512  # As in headrace.model.queue.

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer
+from headrace.model.served import Consumer
 from headrace.model.stream import Stream, StreamLog
 from headrace.model.stream_reading import BLOCK, BLOCKS_MAX, VALUES_MAX, Blocks
 from headrace.model.tally import Tally

@@ -17,7 +17,8 @@ from headrace.model.errors import (
 )
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.queue import Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 

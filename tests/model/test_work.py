@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from headrace.model import work as work_module
 from headrace.model.errors import ResourceError
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, DISCARD, REQUEUE, Work
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 
 @pytest.fixture

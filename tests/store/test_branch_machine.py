@@ -8,6 +8,7 @@ where it stands, and for each message where it is; both must agree after every s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,12 +17,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headrace.model.branch import KEPT_MS, TIMEOUT_DEFAULT_S, Status, Xid
 from headrace.model.errors import IllegalState, ModelError, NotAllowed, NotFound
 from headrace.model.message import Message, new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, DISCARD, REQUEUE, Work
 from headrace.store.journal import Journal
 from headrace.testing.disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 XIDS = [Xid(1, b"g", b"1"), Xid(1, b"g", b"2"), Xid(0, b"plain", b"")]
 SESSIONS = 3

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +18,7 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.model.agenda import Agenda
 from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.model.message import Message, new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
@@ -26,6 +26,9 @@ from headrace.protocol.connection_0_x import framed
 from headrace.spec.tables import V0_9_1
 from headrace.store.journal import Journal
 from headrace.testing.disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "2"))
 READY, GONE = "ready", "gone"

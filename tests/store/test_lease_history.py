@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -20,7 +20,7 @@ from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.message import KIND_MASK, REDELIVERED, Message, new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
@@ -29,6 +29,9 @@ from headrace.spec.tables import V0_9_1
 from headrace.store.journal import Journal
 from headrace.store.lease_log import DiskLeaseLog
 from mortal import Dead, MortalDisk
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 GROUPS = ("one", "two")

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from headrace.model.branch import Kept, Status, Xid
 from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, Work
@@ -16,6 +18,9 @@ from headrace.store.journal import Journal
 from headrace.store.prepared import Prepared, decided, read_decided
 from headrace.store.segment import file_name
 from headrace.testing.disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
 
 X = Xid(1, b"global", b"branch")
 HEAD = b"\x00\x01q\x00\x00"

@@ -18,7 +18,8 @@ import pytest
 from headrace.model import staged
 from headrace.model.branch import State
 from headrace.model.message import new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.queue import Queue
+from headrace.model.served import Consumer
 from headrace.model.staged import Stage, xid_of
 from headrace.model.stream import Stream
 from headrace.model.tally import Tally

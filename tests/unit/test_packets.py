@@ -17,7 +17,8 @@ from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
 
 START_MS = 1_000_000
 

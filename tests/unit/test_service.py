@@ -19,7 +19,7 @@ from headrace.model.lease_log import LeaseLog
 from headrace.model.leases import ARGUMENT as LEASE
 from headrace.model.message import KIND_FILE, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.stream import Stream, StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
@@ -28,6 +28,7 @@ from headrace.protocol.connection_0_x import framed
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
+    from headrace.model.queue import Queue
     from headrace.model.work import Work
 
 

@@ -2,7 +2,7 @@
 import cython
 
 from headrace.gateway.confirm cimport ConfirmLine
-from headrace.model.queue cimport Queue
+from headrace.model.served cimport ServedMessages
 from headrace.protocol.connection_0_x cimport Connection
 
 cdef class Peer(Connection):
@@ -14,7 +14,7 @@ cdef class Peer(Connection):
     cdef public bytes plain_from
     cdef public bytes plain_to
 
-    cpdef starve(self, Queue queue)
+    cpdef starve(self, ServedMessages queue)
     cpdef refresh_all(self)
     cpdef answer(self, object channel, unsigned long long token)
     cpdef consumer_cancelled(self, object consumer)

@@ -2,7 +2,8 @@
 import cython
 
 from headrace.model.message cimport C_GONE, C_PAGED, Message
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
+from headrace.model.served cimport Consumer
 
 cdef long long LOOK_OVERHEAD
 

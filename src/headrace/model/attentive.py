@@ -18,7 +18,8 @@ if not cython.compiled:
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
 
 from headrace.model.arguments import number
 from headrace.model.later import Later

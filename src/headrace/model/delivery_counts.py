@@ -19,6 +19,7 @@ from headrace.model.message import KIND_FILE, KIND_MASK, REDELIVERED
 if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue import Queue
+    from headrace.model.ready import ReadyMessages
     from headrace.model.vhost import VirtualHost
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ ENTRIES_MAX = 7000  # Of one fact.
 Counts = dict[int, dict[int, int]]  # By queue id and seq.
 
 
-def tell(queue: Queue, message: Message) -> None:
+def tell(queue: ReadyMessages, message: Message) -> None:
     """Write into the headers of a message, which is in memory, how often it came back."""
     contents = None if queue.vhost is None else queue.vhost.contents
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:

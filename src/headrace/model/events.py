@@ -23,7 +23,8 @@ from headrace.model.errors import ResourceError
 if TYPE_CHECKING:
     from headrace.model.binding import Binding
     from headrace.model.exchange import Exchange
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.model.tally import Tally
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,8 @@ import cython
 
 from headrace.model.message cimport C_PAGED, Message
 from headrace.model.ordered cimport OrderedQueue
-from headrace.model.queue cimport SHELLS_MIN, Consumer
+from headrace.model.places cimport SHELLS_MIN
+from headrace.model.served cimport Consumer
 
 cdef Py_ssize_t IDLE_MAX
 cdef Py_ssize_t PASSED_MAX

@@ -30,7 +30,8 @@ if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
     from headrace.model.ordered import OrderedQueue
-    from headrace.model.queue import SHELLS_MIN, Consumer
+    from headrace.model.places import SHELLS_MIN
+    from headrace.model.served import Consumer
 
 from headrace.model.binding import canonical
 

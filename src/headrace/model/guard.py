@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import number
 from headrace.model.errors import InvalidArgument
-from headrace.model.queue import PACE_ABOVE
+from headrace.model.served import PACE_ABOVE
 
 if TYPE_CHECKING:
     from headrace.model.message import Message

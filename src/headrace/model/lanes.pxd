@@ -2,7 +2,8 @@
 import cython
 
 from headrace.model.message cimport C_GONE, C_KIND_FILE, Message
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
+from headrace.model.served cimport Consumer
 from headrace.model.ring cimport Ring
 from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 

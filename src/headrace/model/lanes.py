@@ -24,7 +24,8 @@ if not cython.compiled:
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import KIND_FILE as C_KIND_FILE
     from headrace.model.message import Message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
 from headrace.model.errors import NotImplementedHere

@@ -14,7 +14,8 @@ from headrace.model.undelivered import Undelivered
 if TYPE_CHECKING:
     from headrace.model.exchange import Exchange
     from headrace.model.message import Message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.model.vhost import VirtualHost
     from headrace.model.watch import Watch
 

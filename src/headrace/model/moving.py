@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.model.deadletter import X_DEATH, Content, UnreadableError
 from headrace.model.errors import AccessRefused, PreconditionFailed, ResourceError
 from headrace.model.message import PAGED, Message, new_message
-from headrace.model.queue import OVERFLOW_DROP_HEAD, Consumer, Queue
+from headrace.model.ready import OVERFLOW_DROP_HEAD
+from headrace.model.served import Consumer
 from headrace.model.stream import Stream
 from headrace.model.work import ACCEPT, Work
 
 if TYPE_CHECKING:
+    from headrace.model.queue import Queue
     from headrace.model.selector import Selector
     from headrace.model.vhost import VirtualHost
 

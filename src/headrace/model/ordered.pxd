@@ -3,7 +3,7 @@ import cython
 
 from headrace.model.attentive cimport AttentiveQueue
 from headrace.model.message cimport Message
-from headrace.model.queue cimport SHELLS_MIN
+from headrace.model.places cimport SHELLS_MIN
 from headrace.model.ring cimport Ring
 
 cdef class OrderedQueue(AttentiveQueue):

@@ -15,7 +15,7 @@ import cython
 if not cython.compiled:
     from headrace.model.attentive import AttentiveQueue
     from headrace.model.message import Message
-    from headrace.model.queue import SHELLS_MIN
+    from headrace.model.places import SHELLS_MIN
     from headrace.model.ring import Ring
 
 

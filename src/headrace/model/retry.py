@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.later import Later
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 
 if TYPE_CHECKING:
     from headrace.model.agenda import Agenda
     from headrace.model.message import Message
+    from headrace.model.queue import Queue
 
 TYPE = "x-delayed-retry-type"  # all, failed, returned or disabled.
 MIN = "x-delayed-retry-min"  # Milliseconds.

@@ -12,7 +12,7 @@ from headrace.model.selector import Selector, compile_selector
 if TYPE_CHECKING:
     from headrace.model.deadletter import Contents
     from headrace.model.message import Message
-    from headrace.model.queue import Consumer
+    from headrace.model.served import Consumer
 
 SELECTORS = ("x-filter-jms-selector", "x-apache-selector", "x-selector")
 NO_LOCAL = "x-qpid-no-local"

@@ -2,7 +2,8 @@
 import cython
 
 from headrace.model.message cimport C_KIND_MASK, Message, new_message
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
+from headrace.model.served cimport Consumer
 from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
 cdef Py_ssize_t READ_OCTETS_MAX

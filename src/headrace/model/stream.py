@@ -16,7 +16,8 @@ import cython
 if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import Message, new_message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
 from headrace.model.arguments import age_ms

@@ -18,7 +18,8 @@ from headrace.model.deadletter import UnreadableError
 if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.passage import Source
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.model.vhost import VirtualHost
 
 log = logging.getLogger(__name__)

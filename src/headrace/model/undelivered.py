@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 
 if TYPE_CHECKING:
     from headrace.model.agenda import Agenda
     from headrace.model.message import Message
+    from headrace.model.queue import Queue
 
 RETRY_MS = 1000  # From one try to the next,
 RETRY_MS_MAX = 30_000  # and at most, when tries fail again and again.

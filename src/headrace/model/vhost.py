@@ -82,7 +82,7 @@ from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Mess
 from headrace.model.passage import Passage
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
-from headrace.model.queue import Consumer, Queue
+from headrace.model.queue import Queue
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.staged import Sinks
 from headrace.model.stamps import SENT_TIME, Stamps
@@ -94,6 +94,7 @@ from headrace.model.watch import KEPT, Watch, is_watched, kept_arguments
 
 if TYPE_CHECKING:
     from headrace.model.ports import Store
+    from headrace.model.served import Consumer
     from headrace.model.tally import Tally
 
 log = logging.getLogger(__name__)

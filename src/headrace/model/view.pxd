@@ -3,7 +3,8 @@ import cython
 
 from headrace.model.message cimport C_KIND_MASK, C_PAGED, C_REDELIVERED, Message, new_message
 from headrace.model.ports cimport Store
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
+from headrace.model.served cimport Consumer
 from headrace.model.stream cimport Stream, StreamLog
 
 cdef Py_ssize_t READ_OCTETS

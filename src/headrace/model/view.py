@@ -21,7 +21,8 @@ if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.model.stream import Stream, StreamLog
 
 from headrace.model.deadletter import UnreadableError

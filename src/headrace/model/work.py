@@ -16,7 +16,7 @@ import cython
 
 from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.held import Held
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 
 if not cython.compiled:
     from headrace.model.message import KIND_FILE as C_KIND_FILE
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.passage import Passage, Source
     from headrace.model.publishers import Number
+    from headrace.model.queue import Queue
     from headrace.model.vhost import VirtualHost
 
 OCTETS_MAX = 256 << 20  # What the publishes of one transaction may hold.

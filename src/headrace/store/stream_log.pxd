@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED
-from headrace.model.queue cimport Consumer
+from headrace.model.served cimport Consumer
 from headrace.model.stream cimport StreamLog
 from headrace.store.journal cimport Journal
 from headrace.store.record cimport (

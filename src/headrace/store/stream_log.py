@@ -44,7 +44,7 @@ from headrace.store.segment import (
 if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
-    from headrace.model.queue import Consumer
+    from headrace.model.served import Consumer
     from headrace.model.stream import StreamLog
     from headrace.store.journal import Journal
     from headrace.store.record import HEAD as C_HEAD

@@ -28,12 +28,14 @@ from headrace.model.errors import (
 )
 from headrace.model.lanes import FileLane, lane_of
 from headrace.model.message import KIND_FILE, REDELIVERED, Message, new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from headrace.model.queue import Queue
 
 FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.
 REFUSED_MAX = 4096  # Files that one channel gave back and is not given again; then discarded.

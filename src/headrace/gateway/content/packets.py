@@ -15,10 +15,12 @@ from headrace.gateway.content.files import lanes_of, takes_at_once
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from headrace.model.queue import Queue
 
 BURST_MS = 20.0  # How much a consumer may catch up with when its timer was late.
 NO_ROUTE = 312

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from headrace.model import errors
 from headrace.model.deadletter import UnreadableError
 from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, new_message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.model.stream import Stream
 from headrace.protocol.codec_0_x import (
     BasicProperties,
@@ -45,6 +45,7 @@ from headrace.wire.memory import get32
 
 if TYPE_CHECKING:
     from headrace.model.ports import Store
+    from headrace.model.queue import Queue
 
 log = logging.getLogger(__name__)
 

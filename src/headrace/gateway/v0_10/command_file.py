@@ -41,7 +41,8 @@ from headrace.spec.tables import V0_9
 if TYPE_CHECKING:
     from headrace.gateway.content.files import Sending, Sink
     from headrace.model.message import Message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.protocol.codec_0_10 import Command
 
 log = logging.getLogger(__name__)

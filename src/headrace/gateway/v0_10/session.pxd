@@ -9,7 +9,8 @@ from headrace.model.message cimport (
     C_KIND_TRANSFER, C_LARGE, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
 from headrace.model.ports cimport Store
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
+from headrace.model.served cimport Consumer
 from headrace.model.tally cimport Tally
 from headrace.protocol.session_0_10 cimport Session as ProtocolSession
 from headrace.wire.memory cimport cut, get32, same

@@ -6,7 +6,7 @@ from headrace.gateway.conversion.convert cimport Converter, body_of_frames
 from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.served cimport Consumer, ServedMessages
 from headrace.model.ring cimport Ring
 from headrace.protocol.session_0_10 cimport Carrier, Session as ProtocolSession
 from headrace.wire.memory cimport cut, get32
@@ -107,9 +107,9 @@ cdef class Holder(ProtocolSession):
     @cython.locals(ring=Ring, number=cython.uint, end=Py_ssize_t, at=Py_ssize_t, message=Message,
                    size=cython.uint)
     cdef settle_range(self, unsigned int lo, unsigned int hi, int outcome)
-    @cython.locals(consumer=Consumer, queue=Queue)
+    @cython.locals(consumer=Consumer, queue=ServedMessages)
     cdef apply(self, unsigned int number, Message message, int outcome)
-    cpdef settle_in_work(self, unsigned int number, Message message, Queue queue, int outcome)
+    cpdef settle_in_work(self, unsigned int number, Message message, ServedMessages queue, int outcome)
     cpdef subscription_cancelled(self, Subscription subscription)
 
 @cython.locals(distance=cython.uint)

@@ -23,8 +23,9 @@ if not cython.compiled:
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
     from headrace.model.ring import Ring
+    from headrace.model.served import Consumer
     from headrace.protocol.session_0_10 import Session as ProtocolSession
     from headrace.wire.memory import cut, get32
 

@@ -5,7 +5,8 @@ from headrace.gateway.confirm cimport ConfirmLine
 from headrace.gateway.conversion.convert cimport Converter
 from headrace.gateway.peer cimport Peer
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
+from headrace.model.served cimport Consumer, ServedMessages
 from headrace.model.ring cimport Ring
 from headrace.protocol.content cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64
@@ -98,7 +99,7 @@ cdef class Channel(ProtocolChannel):
     cpdef settle_range(self, unsigned long long tag, int outcome)
     @cython.locals(ring=Ring)
     cdef int trim(self) except -1
-    @cython.locals(queue=Queue)
+    @cython.locals(queue=ServedMessages)
     cdef int apply(self, Message message, Consumer consumer, int outcome) except -1
     cdef int release_credit(self, BasicConsumer consumer) except -1
     @cython.locals(other=Consumer)
@@ -108,14 +109,14 @@ cdef class Channel(ProtocolChannel):
     cpdef list held_up_to(self, Consumer consumer, unsigned long long last)
     @cython.locals(message=Message)
     cdef Consumer of(self, unsigned long long tag)
-    @cython.locals(message=Message, queue=Queue, tag=cython.ulonglong)
+    @cython.locals(message=Message, queue=ServedMessages, tag=cython.ulonglong)
     cpdef return_late(self, Consumer consumer, unsigned long long last)
     cdef settle_late(self, unsigned long long tag)
     @cython.locals(consumer=BasicConsumer)
     cdef BasicConsumer forget_late(self, unsigned long long tag)
     @cython.locals(ring=Ring, message=Message, consumer=Consumer)
     cpdef list take_back(self)
-    @cython.locals(queue=Queue, message=Message, consumer=Consumer)
+    @cython.locals(queue=ServedMessages, message=Message, consumer=Consumer)
     cpdef requeue_all(self)
     cdef int publish_seen(self) except -1
     cpdef publish_refused(self)

@@ -18,8 +18,9 @@ if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
     from headrace.model.ring import Ring
+    from headrace.model.served import Consumer
     from headrace.protocol.content import Channel as ProtocolChannel
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64
 

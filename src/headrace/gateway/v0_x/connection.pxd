@@ -3,7 +3,7 @@ import cython
 
 from headrace.gateway.v0_x.channel cimport BasicConsumer, Channel
 from headrace.gateway.v0_x.publisher cimport Publisher
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.served cimport Consumer, ServedMessages
 from headrace.protocol.connection_0_x cimport Connection
 from headrace.protocol.content cimport C_BUSY, C_CLOSING
 from headrace.protocol.content cimport Channel as ProtocolChannel
@@ -46,7 +46,7 @@ cdef class GatewayConnection(Publisher):
     cpdef hold_reading(self, bint hold)
     cpdef on_heartbeat(self)
     cpdef consumer_cancelled(self, object consumer)
-    cpdef starve(self, Queue queue)
+    cpdef starve(self, ServedMessages queue)
     cpdef fed(self)
     @cython.locals(channel=Channel, consumer=Consumer)
     cpdef refresh_all(self)

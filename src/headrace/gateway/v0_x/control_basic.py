@@ -12,8 +12,8 @@ from headrace.gateway.v0_x.channel import BasicConsumer, Channel, Getter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.lanes import home_of
 from headrace.model.message import KIND_MASK, Message
-from headrace.model.queue import Consumer
 from headrace.model.selecting import Choice
+from headrace.model.served import Consumer
 from headrace.model.view import ARGUMENT as BROWSE
 from headrace.model.view import view_of
 from headrace.protocol.codec_0_x import (

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from headrace.gateway.content.files import Sending, Sink
     from headrace.gateway.v0_x.channel import Channel
     from headrace.model.message import Message
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
 
 
 class BodyFeed(Feed):

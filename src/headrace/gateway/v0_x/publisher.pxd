@@ -6,7 +6,8 @@ from headrace.gateway.peer cimport Peer
 from headrace.gateway.route cimport Route, will_last
 from headrace.model.message cimport C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
-from headrace.model.queue cimport Consumer, Queue
+from headrace.model.queue cimport Queue
+from headrace.model.served cimport Consumer
 from headrace.model.tally cimport Tally
 from headrace.model.work cimport Work
 from headrace.protocol.content cimport Channel as ProtocolChannel

@@ -15,7 +15,8 @@ from headrace.server.management.socket import described
 from headrace.server.transport import TlsTransport, Transport
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Consumer, Queue
+    from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
     from headrace.server.management.call import Answered, Call, Operation, Steps
 
 OPEN = 8  # As headrace.protocol.connection_0_x.State.OPEN.
