@@ -75,7 +75,7 @@ def test_health_says_what_is_wrong_with_its_exit_status(tmp_path: Path) -> None:
             "ready\tok\nlisteners\tok\nalarms\tok\nstore\tok\n"
         )
         works("alarm", "set", "--reason", "moving", "--data", data)
-        done = run("health", "--data", data, "--json")
+        done = run("health", "--data", data, "--format", "json")
         assert done.exit_code == 1
         assert json.loads(done.stdout)["checks"]["alarms"] == "moving"
         assert run("health", "--data", data, "--check", "alarms").exit_code == 1
@@ -171,10 +171,23 @@ def test_settings_are_read_again_without_dropping_anybody(
         done = run("reload", *where)
         assert done.exit_code == 1
         assert f"setting heartbeat_s (from {config}): -1 is less than 0" in done.stderr
+        log_file.rename(f"{log_file}.renamed")  # As logrotate does; the settings are wrong by now.
+        served.process.send_signal(signal.SIGHUP)
+        until(lambda: log_file.exists() and "nothing is reloaded" in log_file.read_text(), "SIGHUP")
         config.write_text('log_format = "json"\nlog_level = "debug"\n')
         served.process.send_signal(signal.SIGHUP)
         until(lambda: "reloaded; changed:" in log_file.read_text(), "SIGHUP is heard")
         assert connection.is_ready
+
+
+def test_when_one_setting_cannot_be_used_none_changes(served: Served, config: Path) -> None:
+    where = ("--data", data_of(served))
+    before = json.loads(works("status", *where, "--format", "json"))["memory_max"]
+    config.write_text('log_format = "json"\nmemory_max = "48MiB"\nredirect = "nonsense"\n')
+    assert "setting redirect: 'nonsense' is not of the form" in run("reload", *where).stderr
+    assert json.loads(works("status", *where, "--format", "json"))["memory_max"] == before
+    config.write_text('log_format = "json"\n')
+    assert "memory_max" not in works("reload", *where)  # It counts from what is in effect.
 
 
 def test_reload_reads_certificates_again_and_keeps_them_when_it_cannot(tmp_path: Path) -> None:
@@ -197,18 +210,28 @@ def test_reload_reads_certificates_again_and_keeps_them_when_it_cannot(tmp_path:
             return encrypted.getpeercert(binary_form=True) or b""
 
     first = issue()
-    options = ("--tls-port", "0", "--tls-cert", str(chain), "--tls-key", str(key))
-    served = Served(tmp_path, *options).start()
+    config = tmp_path / "headrace.toml"
+    tls = f'tls_port = 0\ntls_cert = "{chain}"\ntls_key = "{key}"\n'
+    config.write_text(tls)
+    served = Served(tmp_path, "--config", str(config)).start()
     try:
         port = int(served.ready["amqps"].rpartition(":")[2])
         assert shown(port) == first
         second = issue()
         assert "certificates were read again" in works("reload", "--data", data_of(served))
         assert shown(port) == second
+        good = key.read_text()
         key.write_text("no key")
+        config.write_text(tls + "heartbeat_s = 7\n")
         done = run("reload", "--data", data_of(served))
         assert done.exit_code == 1
         assert str(key) in done.stderr
+        assert shown(port) == second
+        key.write_text(good)
+        assert "heartbeat_s\t60\t7" in works("reload", "--data", data_of(served))
+        config.write_text("heartbeat_s = 7\n")
+        lines = works("reload", "--data", data_of(served)).splitlines()
+        assert lines == [f"needs a restart\ttls_{name}" for name in ("port", "cert", "key")]
         assert shown(port) == second
     finally:
         served.stop()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace import __version__
 from headrace.server.logs import LogError, Logs
 from headrace.server.process import (
     collect_rarely,
@@ -79,38 +80,49 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         loop.add_signal_handler(number, over.set)
     supervisor = Supervisor(os.environ)
     broker = Broker(settings, read_settings=read_settings, logs=logs)
+    loop.add_signal_handler(signal.SIGHUP, hang_up, broker, supervisor)
     try:
         addresses = await broker.start()
     except StartError as error:
         raise click.ClickException(str(error)) from None
-    loop.add_signal_handler(signal.SIGHUP, hang_up, broker, supervisor)
     try:
         click.echo(f"headrace ready {json.dumps(addresses)}")
     except OSError as error:  # Nobody reads; that is no reason not to serve.
         log.warning("cannot print the ready line: %s", error)
+    log.info("headrace %s listens on %s", __version__, ", ".join(addresses.values()))
     settle_garbage_collector()
     supervisor.ready(f"listening on {', '.join(addresses.values())}")
     watching = loop.create_task(supervisor.watch())
     await over.wait()
+    log.info("stopping")
     supervisor.stopping()
     await broker.stop()
     watching.cancel()
+    log.info("stopped")
 
 
 def hang_up(broker: Any, supervisor: Supervisor) -> None:
-    """SIGHUP: read the settings again, and open the log file again."""
+    """SIGHUP: open the log files again, and read the settings again."""
     from headrace.server.broker import StartError
 
-    supervisor.reloading()
-    try:
-        done = broker.reload()
+    try:  # First of all: the settings may be wrong, and yet the file was renamed.
         broker.logs.reopen()
         broker.reopen_audit_log()
+    except LogError as error:
+        log.error("%s", error)
+    if not broker.started_ms:
+        return  # The settings are read just now.
+    supervisor.reloading()
+    status = "reloaded"
+    try:
+        done = broker.reload()
     except (SettingError, LogError, StartError, TlsError) as error:
-        log.error("nothing is reloaded: %s", error)
+        status = f"nothing is reloaded: {error}"
+        log.error("%s", status)
     else:
         names = ", ".join(one["name"] for one in done["changed"]) or "nothing"
         log.warning("reloaded; changed: %s", names)
         if done["restart"]:
             log.warning("these need a restart: %s", ", ".join(done["restart"]))
-    supervisor.ready("reloaded")
+    finally:
+        supervisor.ready(status)

@@ -30,19 +30,18 @@ def status(socket: Path, form: str | None) -> None:
     "--check", "checks", multiple=True, type=click.Choice(CHECKS), help="Only this. [all]"
 )
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=5.0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def health(socket: Path, checks: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
+@format_option
+def health(socket: Path, checks: tuple[str, ...], timeout_s: float, form: str | None) -> None:
     """Print how the broker is; exit with 0 when all is well, else with 1.
 
     ready: it takes clients. listeners: its ports are open. alarms: no publisher has to wait. store:
     what is to be kept can be written. A broker that does not answer is not well.
     """
     answer = ask(socket, "health", checks=list(checks) or None, timeout_s=timeout_s)
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(answer))
     else:
-        for name, wrong in answer["checks"].items():
-            click.echo(f"{name}\t{wrong or 'ok'}")
+        print_facts({name: wrong or "ok" for name, wrong in answer["checks"].items()}, form)
     if not answer["healthy"]:
         sys.exit(1)
 

@@ -207,7 +207,7 @@ class Broker:
             ack_timeout_ms=round(1000 * settings.ack_timeout_s),
             ack_timeout_closes=settings.ack_timeout_closes,
             mechanisms=" ".join(self.entrance.logins.mechanisms).encode(),
-            offers=self.offers(),
+            offers=self.offers(settings),
             identity=self.storage.identity,
             events=self.events,
             limits_of_user=self.limits_of_user,
@@ -232,13 +232,12 @@ class Broker:
         self.reactor.definitions = self.storage.definitions
         self.alarms = Alarms(self.reactor, self.transports, self.storage.stores, self.events)
 
-    def offers(self) -> Offers:
+    def offers(self, settings: Settings) -> Offers:
         """What is configured for clients of 0-8 and 0-9.
 
         Raises:
             StartError: one of the settings cannot be used.
         """
-        settings = self.settings
         values: dict[str, Any] = {}
         for name, key, read in (
             ("known_hosts", "known_hosts", hosts_of),
@@ -424,7 +423,8 @@ class Broker:
         """Read the settings again, and take over what can be; return what changed.
 
         Raises:
-            SettingError, LogError, StartError, TlsError: one of them cannot be used.
+            SettingError, LogError, StartError, TlsError: one of them cannot be used; nothing
+                changed.
         """
         if self.read_settings is None:
             return {"changed": [], "restart": []}
@@ -453,18 +453,11 @@ class Broker:
 
     # --- Security -----------------------------------------------------------------------------
 
-    def reload_certificates(self) -> bool:
-        """Read certificates, authorities and revocations again; tell whether there is TLS at all.
+    def renew_certificates(self, tls: ssl.SSLContext) -> None:
+        """Let new connections use other certificates.
 
-        New connections use them, and those that are there end when their certificate is revoked.
-        When a file cannot be used nothing changes.
-
-        Raises:
-            TlsError: saying which file, and why.
+        Those that are there end when theirs is revoked by now.
         """
-        if self.settings.tls_port is None:
-            return False
-        tls = make_context(self.settings)
         for listener in self.listeners:
             if listener.tls is not None:
                 listener.tls = tls
@@ -473,7 +466,6 @@ class Broker:
         log.info("certificates were read again")
         if self.audit.active:
             self.audit.tell("certificates.reloaded")
-        return True
 
     def reopen_audit_log(self) -> None:
         """Go on in a new file, after the old one was moved away."""

@@ -72,10 +72,10 @@ class Logs:
         self.path: Path | None = None
         self.facts: Facts | None = None
         self._handler: logging.Handler | None = None
-        self.configure(settings)
+        self.use(self.handler(settings), settings)
 
-    def configure(self, settings: Settings) -> None:
-        """Log as the settings say from now on; what cannot be done leaves all as it was.
+    def handler(self, settings: Settings) -> logging.Handler:
+        """Return what writes the log as the settings say.
 
         Raises:
             LogError: the file cannot be written.
@@ -93,6 +93,10 @@ class Logs:
             handler.setFormatter(formatter)
         else:
             handler.setFormatter(logging.Formatter(TEXT_FORMAT))
+        return handler
+
+    def use(self, handler: logging.Handler, settings: Settings) -> None:
+        """Write the log with a handler from now on, which was made of these settings."""
         root = logging.getLogger()
         root.addHandler(handler)
         root.setLevel(settings.log_level.upper())

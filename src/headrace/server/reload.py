@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that change while the broker runs, and how each takes effect.
 
-What is not in the table ``APPLY`` needs a restart. Connections stay; a limit of connections holds
+What is not ``RELOADABLE`` needs a restart. Connections stay; a limit of connections holds
 for those that come.
 """
 
@@ -13,17 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.server.process import memory_available
 from headrace.server.settings import RELOADABLE, SETTINGS, Settings
+from headrace.server.tls import make_context
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 Apply = Callable[["Broker", Settings], None]
-
-
-def set_logs(broker: Broker, settings: Settings) -> None:
-    """Log in another way, or more, or less."""
-    if broker.logs is not None:
-        broker.logs.configure(settings)
 
 
 def set_memory(broker: Broker, settings: Settings) -> None:
@@ -79,13 +74,6 @@ def set_rules(broker: Broker, settings: Settings) -> None:
         vhost.take_rules(broker.rules_of(name))
 
 
-def set_offers(broker: Broker, settings: Settings) -> None:
-    """Where clients are sent, and which other hosts they hear of."""
-    assert broker.settings is settings  # Which it reads.
-    assert broker.context is not None
-    broker.context.offers = broker.offers()
-
-
 def set_nothing(broker: Broker, settings: Settings) -> None:
     """What is looked up each time."""
 
@@ -105,44 +93,59 @@ def set_sessions(broker: Broker, settings: Settings) -> None:
         broker.shared_0_10.sessions.detached_max = settings.sessions_detached_max
 
 
+# What cannot fail.
 APPLY: dict[Apply, tuple[str, ...]] = {
-    set_logs: ("log_level", "log_format", "log_file"),
     set_memory: ("memory_max",),
     set_disk: ("disk_free_min",),
     set_listeners: ("connections_max", "handshake_s"),
     set_gate: ("handshakes_max", "handshakes_per_address_max", "connection_rate_per_address"),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
-    set_offers: ("known_hosts", "redirect"),
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s"),
     set_rules: ("unknown_arguments", "default_queue_type"),
     set_sessions: ("session_timeout_s", "sessions_detached_max"),
     set_nothing: ("certificate_expiry_closes",),
 }
 CERTIFICATES = ("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names")
-assert {*CERTIFICATES, *(name for names in APPLY.values() for name in names)} == RELOADABLE
+OFFERS = ("known_hosts", "redirect")
+LOGS = ("log_level", "log_format", "log_file")
+CAN_FAIL = (*CERTIFICATES, *OFFERS, *LOGS)
+assert {*CAN_FAIL, *(name for names in APPLY.values() for name in names)} == RELOADABLE
 
 
 def reload(broker: Broker, wanted: Settings) -> dict[str, Any]:
     """Take new settings over; return what changed, and what has to wait for a restart.
 
+    What can fail is made ready first, so that all settings count, or none does.
+
     Raises:
-        LogError, StartError, TlsError: one of them cannot be used; those before it in the table
-            are in effect, and the settings say so.
+        LogError, StartError, TlsError: one of them cannot be used; nothing changed.
     """
     before = broker.settings
-    renewed = renew_certificates(broker, wanted)
+    with_tls = before.tls_port is not None and wanted.tls_port is not None
     changed = [row for row in SETTINGS if getattr(before, row.name) != getattr(wanted, row.name)]
-    now = [row for row in changed if row.name in RELOADABLE]
-    for apply, names in APPLY.items():
-        fresh = {row.name: getattr(wanted, row.name) for row in now if row.name in names}
-        if fresh:
-            previous = broker.settings
-            broker.settings = dataclasses.replace(previous, **fresh)
-            try:
-                apply(broker, broker.settings)
-            except BaseException:
-                broker.settings = previous
-                raise
+    now = [
+        row
+        for row in changed
+        if row.name in RELOADABLE and (with_tls or row.name not in CERTIFICATES)
+    ]
+    names = {row.name for row in now}
+    fresh = dataclasses.replace(before, **{name: getattr(wanted, name) for name in names})
+    tls = make_context(fresh) if with_tls else None
+    offers = broker.offers(fresh) if names.intersection(OFFERS) else None
+    handler = None
+    if broker.logs is not None and names.intersection(LOGS):
+        handler = broker.logs.handler(fresh)  # The last to fail, for it makes a file.
+    broker.settings = fresh
+    if tls is not None:
+        broker.renew_certificates(tls)
+    if offers is not None:
+        assert broker.context is not None
+        broker.context.offers = offers
+    if broker.logs is not None and handler is not None:
+        broker.logs.use(handler, fresh)
+    for apply, which in APPLY.items():
+        if names.intersection(which):
+            apply(broker, fresh)
     return {
         "changed": [
             {
@@ -152,25 +155,9 @@ def reload(broker: Broker, wanted: Settings) -> dict[str, Any]:
             }
             for row in now
         ],
-        "restart": [row.name for row in changed if row.name not in RELOADABLE],
-        "certificates": renewed,
+        "restart": [row.name for row in changed if row not in now],
+        "certificates": tls is not None,
     }
-
-
-def renew_certificates(broker: Broker, wanted: Settings) -> bool:
-    """Read the files of TLS again, by their new names; tell whether there is TLS.
-
-    Raises:
-        TlsError: one of them cannot be used; nothing changed.
-    """
-    before = broker.settings
-    names = {name: getattr(wanted, name) for name in CERTIFICATES}
-    broker.settings = dataclasses.replace(before, **names)
-    try:
-        return broker.reload_certificates()
-    except BaseException:
-        broker.settings = before
-        raise
 
 
 def shown(value: object) -> object:
