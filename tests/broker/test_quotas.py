@@ -93,7 +93,7 @@ def test_connections_and_channels_of_a_user(broker: LocalBroker, version: str) -
             connection.channel()
         assert (
             "number of channels opened for user 'ada' has reached the maximum allowed user limit "
-            "of 2"
+            "of (2)"
         ) in str(refused.value)
 
 

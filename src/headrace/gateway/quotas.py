@@ -86,13 +86,13 @@ class Quotas:
         if 0 <= most < more + _channels(self._members.get((USER, user), ())):
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed "
-                f"user limit of {most}"
+                f"user limit of ({most})"
             )
         most = vhost.rules.limits.channels
         if 0 <= most < more + _channels(self._members.get((VHOST, vhost.name), ())):
             raise NotAllowed(
                 f"number of channels opened in vhost '{vhost.name}' has reached the maximum "
-                f"allowed limit of {most}"
+                f"allowed limit of ({most})"
             )
 
     def check_queue(self, vhosts: Iterable[Any], user: str, name: str) -> None:
