@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.cli import main
+from headrace.cli import main, output
 from headrace.cli.management import ask, listed
 from headrace.client import ConnectionClosed
 from headrace.client.blocking import connect
@@ -225,7 +225,11 @@ def test_who_is_connected_is_listed(broker: LocalBroker, data: Path, version: st
     with connect(f"{broker.url}?version={version}", name="the one") as connection:
         channel = connection.channel()
         channel.declare_queue("work")
-        with channel.consume("work"):
+        for body in (b"1", b"2"):
+            channel.publish(body, "work")
+        with channel.consume("work") as deliveries:
+            next(iter(deliveries))
+            until(lambda: as_json("list", "queues", *where)[0]["unsettled"] == 2, "both came")
             (told,) = as_json("list", "connections", *where)
             assert told["protocol"] == version
             assert (told["user"], told["vhost"], told["state"]) == ("guest", "/", "open")
@@ -235,6 +239,8 @@ def test_who_is_connected_is_listed(broker: LocalBroker, data: Path, version: st
             (consumer,) = as_json("list", "consumers", *where)
             assert (consumer["queue"], consumer["connection"]) == ("work", told["id"])
             assert consumer["ack"] is True
+            assert consumer["channel"] == 1
+            assert consumer["unsettled"] == 2
             channels = as_json("list", "channels", *where)
             assert sum(one["consumers"] for one in channels) == 1
             assert {one["connection"] for one in channels} == {told["id"]}
@@ -243,6 +249,9 @@ def test_who_is_connected_is_listed(broker: LocalBroker, data: Path, version: st
             assert as_json("list", "connections", *where, "--user", "nobody") == []
             said = works("show", "connection", str(told["id"]), *where)
             assert "client_properties\t" in said
+            assert f"tag\t{consumer['tag']}\n" in works("show", "consumer", consumer["tag"], *where)
+            assert "consumers\t1\n" in works("show", "channel", f"{told['id']}:1", *where)
+            assert "there is no channel '9:9'" in refused("show", "channel", "9:9", *where)
 
 
 def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:
@@ -258,6 +267,8 @@ def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:
         assert queues["orders"]["ready"] == 1
         assert queues["log"]["type"] == "stream"
         assert [row["name"] for row in as_json("list", "streams", *where)] == ["log"]
+        assert "next_offset\t0\n" in works("show", "stream", "log", *where)
+        assert "queue 'orders' is no stream" in refused("show", "stream", "orders", *where)
         (binding,) = as_json("list", "bindings", *where)
         assert (binding["source"], binding["destination"]) == ("events", "orders")
         assert binding["routing_key"] == "order.#"
@@ -309,6 +320,31 @@ def test_tables_show_nothing_that_a_terminal_obeys(broker: LocalBroker, data: Pa
         assert "\x1b" not in said
         assert r"evil\x1b[2J\tname [red]" in said
     assert as_json("list", "bindings", "--data", data)[0]["routing_key"] == key
+
+
+def test_a_narrow_terminal_costs_no_numbers(
+    broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts get shorter; a table that is not for a terminal has them as they are."""
+    name = "a" * 100 + "漢"
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue(name, durable=True)
+    assert name in works("list", "queues", "--data", data, "--format", "table")
+    lines: list[str] = []
+    monkeypatch.setattr("headrace.cli.output.click.echo", lambda text="": lines.append(text))
+    rows = [{"name": name, "ready": 123456789, "type": "classic"}] * 501
+    output.print_table(rows[:1], ("name", "ready", "type"), 40)
+    assert lines == [
+        "name                      ready  type",
+        "────────────────────  ─────────  ───────",
+        "aaaaaaaaaaaaaaaaaaa…  123456789  classic",
+    ]
+    lines.clear()
+    assert output.print_tables([], ("name", "ready")) == 0
+    assert lines == ["name  ready", "────  ─────"]
+    lines.clear()
+    assert output.print_tables(rows, ("name", "ready")) == 501
+    assert sum(line.startswith("name") for line in lines) == 2
 
 
 def test_columns_are_chosen_and_unknown_ones_refused(broker: LocalBroker, data: Path) -> None:

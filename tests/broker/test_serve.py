@@ -238,15 +238,17 @@ def test_a_silent_client_is_dropped_in_time(tmp_path: Path) -> None:
 
 def test_users_of_a_stopped_broker(tmp_path: Path) -> None:
     data = ("--data", tmp_path / "data")
+    assert "no broker has worked in" in refused("user", "list", *data)
+    assert not data[1].exists()
     works("user", "add", *data, "--tag", "ops", "ada", stdin="secret\n")
     works("vhost", "add", *data, "/")
     works("vhost", "add", *data, "lab")
     works("permission", "set", *data, "--vhost", "lab", "ada", "", "^orders", ".*")
     assert works("user", "list", *data) == "ada\tops\n"
     assert works("vhost", "list", *data) == "/\nlab\n"
-    assert works("permission", "list", *data) == "ada\tlab\t\t^orders\t.*\n"
+    assert works("permission", "list", *data) == "ada\tlab\t-\t^orders\t.*\n"
     said = refused("permission", "set", *data, "ada", "(", "", "")
-    assert "configure '(' is no regular expression" in said
+    assert "configure '(' is no regular expression: missing ): (" in said
     assert "there is no user 'bob'" in refused("user", "delete", *data, "bob")
     assert "exists already" in refused("vhost", "add", *data, "lab")
     served = Served(tmp_path).start()

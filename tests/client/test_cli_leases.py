@@ -42,7 +42,7 @@ def test_an_operator_sees_leases_and_gives_them_back(
             lease.settle(1)
             listed = run("list", "--queue", queue)
             assert listed == f"{queue}\tetl\t1\t3\t2\t2\tme\n"
-            state = json.loads(run("list", "--queue", queue, "--json"))
+            state = json.loads(run("list", "--queue", queue, "--format", "json"))
             assert (state["group"], state["timeout_s"]) == ("etl", 60)
             assert f"queue\t{queue}\n" in run("show", queue, "etl")
             assert "'me', whose connection is open" in run("release", queue, "etl", fails=True)

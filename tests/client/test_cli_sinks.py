@@ -40,7 +40,9 @@ def test_an_operator_sees_staged_work_and_gives_it_up(
             stage.publish_many(["a", "b"], queue)
             staged = stage.prepare()
         assert f"{title}\t-\t-\t1\t2\t1\tme\n" in run("list")
-        [found] = [json.loads(x) for x in run("list", "--json").splitlines() if title in x]
+        [found] = [
+            json.loads(x) for x in run("list", "--format", "json").splitlines() if title in x
+        ]
         assert (found["last"], found["branches"]) == (None, 1)
         shown = run("show", title).splitlines()
         branch = staged.branches.replace(":1", "/0")

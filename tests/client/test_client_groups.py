@@ -229,7 +229,7 @@ def test_the_command(headrace_broker: LocalBroker, name: Callable[..., str]) -> 
         assert run("list", "--stream", stream).strip().split("\t") == line
         with BlockingRequests(connection) as requests:
             BlockingGroups(requests, "g").claim([stream], "me")
-            assert json.loads(run("list", "--json", "--stream", stream))["owner"] == "me"
+            assert json.loads(run("list", "--format", "json", "--stream", stream))["owner"] == "me"
             assert "\tme\t" in run("set", stream, "g", "first")
             assert "claimed by 'me'" in run("delete", stream, "g", fails=True)
         shown = dict(line.split("\t") for line in run("show", stream, "g").splitlines())

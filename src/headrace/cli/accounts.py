@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace.cli.output import format_option, print_rows
 from headrace.gateway.access import check_permission, check_topic_permission
 from headrace.gateway.passwords import make_account
 from headrace.model.errors import InvalidArgument
@@ -26,6 +27,7 @@ from headrace.model.rules import (
 )
 from headrace.model.users import AccountError, Permission, TopicPermission
 from headrace.server.settings import Settings
+from headrace.store.database import FILE_NAME as DATABASE
 from headrace.store.schema import SCHEMA_VERSION
 from headrace.store.users import UserDirectory
 
@@ -37,7 +39,7 @@ def data_option(function: Function) -> Function:
     return click.option(
         "--data",
         envvar="HEADRACE_DATA",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=click.Path(file_okay=False, readable=False, path_type=Path),
         default=Settings().data,
         show_default=True,
         help="The broker's data directory; also HEADRACE_DATA.",
@@ -45,10 +47,16 @@ def data_option(function: Function) -> Function:
 
 
 @contextlib.contextmanager
-def open_directory(data: Path) -> Iterator[UserDirectory]:
-    """The users of a data directory; what goes wrong ends the command with one sentence."""
+def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]:
+    """The users of a data directory; what goes wrong ends the command with one sentence.
+
+    With ``make`` it is made when it is not there, for a broker that will start with it.
+    """
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if make:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not (data / DATABASE).exists():
+            raise AccountError(f"no broker has worked in {data}: {data / DATABASE} does not exist")
         check_schema(data)
         with contextlib.closing(UserDirectory(data)) as directory:
             yield directory
@@ -95,7 +103,7 @@ def user() -> None:
 @click.argument("name")
 def add_user(data: Path, password: str | None, tags: tuple[str, ...], name: str) -> None:
     """Add the user NAME; permissions are given with `headrace permission set`."""
-    with open_directory(data) as directory:
+    with open_directory(data, make=True) as directory:
         if any(not tag or any(character.isspace() for character in tag) for tag in tags):
             raise click.ClickException("a tag is one word")
         directory.add_user(make_account(name, read_password(password), tags))
@@ -123,11 +131,13 @@ def change_password(data: Path, password: str | None, name: str) -> None:
 
 @user.command("list")
 @data_option
-def list_users(data: Path) -> None:
+@format_option
+def list_users(data: Path, form: str | None) -> None:
     """Print each user and its tags."""
     with open_directory(data) as directory:
-        for account in directory.snapshot().accounts.values():
-            click.echo("\t".join((account.name, " ".join(account.tags))).rstrip())
+        found = directory.snapshot().accounts.values()
+    rows = [{"name": account.name, "tags": " ".join(account.tags)} for account in found]
+    print_rows(rows, ("name", "tags"), form)
 
 
 @click.group()
@@ -140,7 +150,7 @@ def vhost() -> None:
 @click.argument("name")
 def add_vhost(data: Path, name: str) -> None:
     """Add the virtual host NAME."""
-    with open_directory(data) as directory:
+    with open_directory(data, make=True) as directory:
         directory.add_vhost(name)
 
 
@@ -178,11 +188,12 @@ def delete_vhost(data: Path, name: str) -> None:
 
 @vhost.command("list")
 @data_option
-def list_vhosts(data: Path) -> None:
+@format_option
+def list_vhosts(data: Path, form: str | None) -> None:
     """Print each virtual host."""
     with open_directory(data) as directory:
-        for name in directory.snapshot().vhosts:
-            click.echo(name)
+        found = directory.snapshot().vhosts
+    print_rows([{"name": name} for name in found], ("name",), form)
 
 
 @click.group()
@@ -222,11 +233,14 @@ def clear_permission(data: Path, vhost: str, name: str) -> None:
 
 @permission.command("list")
 @data_option
-def list_permissions(data: Path) -> None:
+@format_option
+def list_permissions(data: Path, form: str | None) -> None:
     """Print user, virtual host, configure, write and read of each permission."""
     with open_directory(data) as directory:
-        for (name, where), given in directory.snapshot().permissions.items():
-            click.echo(f"{name}\t{where}\t{given.configure}\t{given.write}\t{given.read}")
+        found = directory.snapshot().permissions
+    columns = ("user", "vhost", "configure", "write", "read")
+    fields = ((*key, given.configure, given.write, given.read) for key, given in found.items())
+    print_rows([dict(zip(columns, row, strict=True)) for row in fields], columns, form)
 
 
 @permission.group()
@@ -267,8 +281,11 @@ def clear_topic_permission(data: Path, vhost: str, name: str, exchange: str | No
 
 @topic.command("list")
 @data_option
-def list_topic_permissions(data: Path) -> None:
+@format_option
+def list_topic_permissions(data: Path, form: str | None) -> None:
     """Print user, virtual host, exchange, write and read of each restriction."""
     with open_directory(data) as directory:
-        for (name, where, exchange), given in directory.snapshot().topic_permissions.items():
-            click.echo(f"{name}\t{where}\t{exchange}\t{given.write}\t{given.read}")
+        found = directory.snapshot().topic_permissions
+    columns = ("user", "vhost", "exchange", "write", "read")
+    fields = ((*key, given.write, given.read) for key, given in found.items())
+    print_rows([dict(zip(columns, row, strict=True)) for row in fields], columns, form)

@@ -2,20 +2,22 @@
 """``headrace groups``: where the readers of streams stand, and setting it by hand."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
 from headrace.cli.messages import broker_option
+from headrace.cli.output import format_option, print_facts, print_rows
 from headrace.client import ClientError
 from headrace.client.blocking import connect
 from headrace.client.blocking_pipeline import Groups, Requests, list_groups
 from headrace.client.groups import GroupState, Position
 
 ANSWER_S = 30.0
+LISTED = ("stream", "group", "position", "lag", "lag_octets", "owner", "pin")
 
 
 @contextlib.contextmanager
@@ -39,32 +41,33 @@ def groups() -> None:
 @groups.command("list")
 @broker_option
 @click.option("--stream", default="", help="Only the groups of this stream.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_all(url: str, stream: str, as_json: bool) -> None:
+@format_option
+def list_all(url: str, stream: str, form: str | None) -> None:
     """Print stream, group, position, lag in messages and octets, owner, and pin.
 
     The owner is in brackets when its claim is over.
     """
     with open_requests(url) as requests:
-        for state in list_groups(requests, stream):
-            if as_json:
-                click.echo(json.dumps(asdict(state)))
-            else:
-                click.echo("\t".join(fields_of(state)))
+        states = list_groups(requests, stream)
+        if form == "json":
+            print_rows(map(asdict, states), (), form, wide=True)
+        else:
+            rows = (dict(zip(LISTED, fields_of(state), strict=True)) for state in states)
+            print_rows(rows, LISTED, form)
 
 
 @groups.command()
 @broker_option
+@format_option
 @click.argument("stream")
 @click.argument("group")
-def show(url: str, stream: str, group: str) -> None:
+def show(url: str, form: str | None, stream: str, group: str) -> None:
     """Print all that is known of GROUP in STREAM."""
     with open_requests(url) as requests:
         state = Groups(requests, group).get([stream])[stream]
-    for name, value in asdict(state).items():
-        if name == "committed_ms":
-            name, value = "committed_at", moment_of(state)
-        click.echo(f"{name}\t{'-' if value is None else value}")
+    facts = asdict(state)
+    del facts["committed_ms"]
+    print_facts({**facts, "committed_at": moment_of(state)}, form)
 
 
 @groups.command("set")
@@ -88,7 +91,7 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
         if position is not None:
             made.commit({stream: position_of(position)}, force=True)
         state = made.get([stream])[stream]
-    click.echo("\t".join(fields_of(state)))
+    click.echo("\t".join(map(str, fields_of(state))))
 
 
 @groups.command()
@@ -102,12 +105,12 @@ def delete(url: str, force: bool, stream: str, group: str) -> None:
         Groups(requests, group).delete([stream], force=force)
 
 
-def fields_of(state: GroupState) -> list[str]:
+def fields_of(state: GroupState) -> list[Any]:
     """What a line of a list says."""
     owner = state.owner if state.claimed else f"({state.owner})" if state.owner else "-"
     pin = "pin" if state.pin else "-"
     numbers = (state.position, state.lag, state.lag_octets)
-    return [state.stream, state.group, *map(str, numbers), owner, pin]
+    return [state.stream, state.group, *numbers, owner, pin]
 
 
 def moment_of(state: GroupState) -> str | None:

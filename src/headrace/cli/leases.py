@@ -2,13 +2,13 @@
 """``headrace leases``: what groups have taken from queues, and giving it back by hand."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
 
 from headrace.cli.messages import broker_option
+from headrace.cli.output import format_option, print_facts, print_rows
 from headrace.client import ClientError
 from headrace.client.blocking import connect
 from headrace.client.blocking_pipeline import Requests, list_leases
@@ -39,27 +39,25 @@ def leases() -> None:
 @leases.command("list")
 @broker_option
 @click.option("--queue", default="", help="Only the leases of this queue.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_all(url: str, queue: str, as_json: bool) -> None:
+@format_option
+def list_all(url: str, queue: str, form: str | None) -> None:
     """Print queue, group, settled, next, messages leased and still ready, and the owner."""
     with open_requests(url) as requests:
-        for state in list_leases(requests, queue):
-            if as_json:
-                click.echo(json.dumps(asdict(state)))
-            else:
-                click.echo("\t".join(str(getattr(state, name)) for name in LISTED))
+        states = list_leases(requests, queue)
+        rows = ({**asdict(state), "leased": state.leased} for state in states)
+        print_rows(rows, LISTED, form, wide=True)
 
 
 @leases.command()
 @broker_option
+@format_option
 @click.argument("queue")
 @click.argument("group")
-def show(url: str, queue: str, group: str) -> None:
+def show(url: str, form: str | None, queue: str, group: str) -> None:
     """Print all that is known of the lease of QUEUE for GROUP."""
     with open_requests(url) as requests:
         known = requests.ask("lease.info", queue=queue, group=group)
-    for name, value in known.items():
-        click.echo(f"{name}\t{'-' if value == '' else value}")
+    print_facts(known, form)
 
 
 @leases.command()

@@ -40,6 +40,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "policies": ("vhost", "kind", "name", "pattern", "priority", "apply_to", "arguments"),
 }
 EVERYWHERE = ("users",)  # Kinds that no virtual host has.
+QUEUE, STREAM = "queue", "stream"
+WHOLE = ("connection", "exchange", QUEUE, STREAM)  # Of these more is known than a list tells.
+# Of the others it is what the list tells; by these columns they are found.
+FOUND: dict[str, tuple[str, ...]] = {
+    "channel": ("number", "name"),
+    "consumer": ("tag",),
+    "transaction": ("xid",),
+    "lease": ("queue", "group"),
+    "group": ("group", "stream"),
+    "vhost": ("name",),
+    "user": ("name",),
+}
 
 
 @click.command("list")
@@ -48,7 +60,7 @@ EVERYWHERE = ("users",)  # Kinds that no virtual host has.
 @click.option("--user", help="Only the connections of this user.")
 @click.option("--columns", help="What to show, separated by commas; `all` for everything.")
 @format_option
-@click.argument("kind", type=click.Choice(list(COLUMNS)))
+@click.argument("kind", metavar="KIND", type=click.Choice(list(COLUMNS)))
 def list_kind(
     socket: Path,
     vhost: str | None,
@@ -59,8 +71,12 @@ def list_kind(
 ) -> None:
     """Print the connections, queues, … of a running broker, of all virtual hosts.
 
+    KIND is connections, channels, consumers, exchanges, queues, streams, bindings, transactions,
+    leases, groups, vhosts, users, permissions or policies.
+
     It asks the broker on this machine, through the socket in its data directory, and needs the
-    rights of the broker's system user. JSON has all columns unless some are chosen.
+    rights of the broker's system user. JSON has all columns unless some are chosen, and whole
+    values; a terminal that is too narrow gets texts that end with an ellipsis.
     """
     if user is not None and kind != "connections":
         raise click.UsageError("--user is for connections")
@@ -93,16 +109,44 @@ def checked(rows: Iterator[dict[str, Any]], wanted: Sequence[str]) -> Iterator[d
 
 @click.command()
 @management_option
-@click.option("--vhost", help="The virtual host of an exchange or a queue. [the default one]")
+@click.option("--vhost", help="Where to look. [for an exchange or a queue the default one, or all]")
 @format_option
-@click.argument("kind", type=click.Choice(["connection", "exchange", "queue"]))
+@click.argument("kind", metavar="KIND", type=click.Choice([*WHOLE, *FOUND]))
 @click.argument("name")
 def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
-    """Print all that is known of one connection (by its number), exchange, or queue."""
+    """Print all that is known of what NAME names.
+
+    KIND is connection, channel, consumer, exchange, queue, stream, transaction, lease, group, vhost
+    or user. Connections are named by their numbers, channels by connection and number as in 17:1,
+    or the name of the session, consumers by their tags, transactions by their ids, leases and
+    groups of readers by the group or by what it reads. All that have that name are printed.
+    """
     if kind == "connection":
         print_facts(ask(socket, "show connection", id=number_of(name)), form)
-    else:
-        print_facts(ask(socket, f"show {kind}", name=name, vhost=vhost), form)
+        return
+    if kind in WHOLE:
+        facts = ask(socket, f"show {QUEUE if kind == STREAM else kind}", name=name, vhost=vhost)
+        if kind == STREAM and facts["type"] != STREAM:
+            raise click.ClickException(f"queue '{name}' is no stream")
+        print_facts(facts, form)
+        return
+    if vhost is not None and f"{kind}s" in EVERYWHERE:
+        raise click.UsageError(f"--vhost is not for a {kind}")
+    count = 0
+    for row in listed(socket, f"list {kind}s", vhost=vhost):
+        if name and name in names_of(row, FOUND[kind]):
+            if count and form != "json":
+                click.echo()
+            print_facts(row, form)
+            count += 1
+    if not count:
+        raise click.ClickException(f"there is no {kind} '{name}'")
+
+
+def names_of(row: dict[str, Any], fields: Sequence[str]) -> Iterator[str]:
+    """The names by which a row is found."""
+    for field in fields:
+        yield f"{row['connection']}:{row['number']}" if field == "number" else str(row[field])
 
 
 @click.group()

@@ -32,7 +32,7 @@ def management_option(function: Function) -> Function:
     @click.option(
         "--data",
         envvar="HEADRACE_DATA",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=click.Path(file_okay=False, readable=False, path_type=Path),
         default=Settings().data,
         show_default=True,
         help="The broker's data directory; also HEADRACE_DATA.",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +20,8 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ROWS_OF_A_TABLE = 500  # Columns are as wide as these need; then another table begins.
+TEXT_WIDTH_MIN = 16  # A terminal that is narrower than the table costs no text less than this.
+GAP = "  "  # Between columns.
 
 format_option = click.option(
     "--format",
@@ -52,25 +56,73 @@ def print_rows(
 
 
 def print_tables(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> int:
-    """Print rows as tables for people."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(width=None if sys.stdout.isatty() else 1000, highlight=False)
+    """Print rows as tables for people, with their titles even when there is none."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = 0
     stream = iter(rows)
-    while some := list(itertools.islice(stream, ROWS_OF_A_TABLE)):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for name in columns:
-            numeric = all(is_number(row.get(name)) for row in some)
-            table.add_column(name.replace("_", " "), justify="right" if numeric else "left")
-        for row in some:
-            table.add_row(*(Text(shown(row.get(name))) for name in columns))
-        console.print(table)
+    some = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+    while some or not count:
+        print_table(some, columns, room)
         count += len(some)
+        some = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+        if not some:
+            break
+        click.echo()
     return count
+
+
+def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], room: int | None) -> None:
+    """Print one table, numbers to the right; ``room`` is how wide it should be."""
+    titles = [name.replace("_", " ") for name in columns]
+    cells = [[shown(row.get(name)) for name in columns] for row in rows]
+    numeric = [bool(rows) and all(is_number(row.get(name)) for row in rows) for name in columns]
+    widths = [max(map(cells_of, column)) for column in zip(titles, *cells, strict=True)]
+    if room is not None:
+        fit(widths, [cells_of(title) for title in titles], numeric, room)
+    rule = ["─" * width for width in widths]
+    for line in (titles, rule, *cells):
+        aligned = (
+            padded(cell, width, right)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        )
+        click.echo(GAP.join(aligned).rstrip())
+
+
+def fit(widths: list[int], least: Sequence[int], numeric: Sequence[bool], room: int) -> None:
+    """Make the widest columns of text narrower until all have room, or none may be narrower.
+
+    Numbers, and texts up to ``TEXT_WIDTH_MIN``, are never cut.
+    """
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    floors = [
+        width if fixed else max(title, min(width, TEXT_WIDTH_MIN))
+        for width, title, fixed in zip(widths, least, numeric, strict=True)
+    ]
+    while over > 0:
+        at = max(range(len(widths)), key=lambda n: (widths[n] > floors[n], widths[n]))
+        if widths[at] <= floors[at]:
+            return
+        widths[at] -= 1
+        over -= 1
+
+
+def padded(text: str, width: int, right: bool) -> str:
+    """Return a text in a column: cut with an ellipsis where it is too wide."""
+    missing = width - cells_of(text)
+    if missing < 0:
+        while text and cells_of(text) >= width:
+            text = text[:-1]
+        text += "…"
+        missing = width - cells_of(text)
+    return " " * missing + text if right else text + " " * missing
+
+
+def cells_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+    return len(text) + wide - sum(unicodedata.combining(one) != 0 for one in text)
 
 
 def print_facts(facts: dict[str, Any], form: str | None) -> None:

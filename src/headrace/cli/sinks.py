@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace sinks``: who writes staged batches, what is undecided, and giving that up by hand."""
 
-import json
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
 from headrace.cli.leases import open_requests
 from headrace.cli.messages import broker_option
+from headrace.cli.output import format_option, print_rows
+
+LISTED = ("sink", "last", "at", "branches", "messages", "epoch", "owner")
 
 
 def moment(ms: int) -> str:
     """Return a time for people; ``-`` where there was none."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds") if ms else "-"
-
-
-def columns(found: dict[str, Any]) -> str:
-    """Return a sink as one line."""
-    last = "-" if found["last"] is None else found["last"]
-    fields = (found["sink"], last, moment(found["at_ms"]), found["branches"], found["messages"])
-    return "\t".join(str(field) for field in (*fields, found["epoch"], found["owner"]))
 
 
 @click.group()
@@ -30,12 +24,15 @@ def sinks() -> None:
 
 @sinks.command("list")
 @broker_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_all(url: str, as_json: bool) -> None:
+@format_option
+def list_all(url: str, form: str | None) -> None:
     """Print sink, last batch, when, branches and messages undecided, epoch and owner."""
     with open_requests(url) as requests:
-        for found in requests.ask("sink.list")["sinks"]:
-            click.echo(json.dumps(found) if as_json else columns(found))
+        found = requests.ask("sink.list")["sinks"]
+    if form == "json":
+        print_rows(found, (), form, wide=True)
+    else:
+        print_rows(({**sink, "at": moment(sink["at_ms"])} for sink in found), LISTED, form)
 
 
 @sinks.command()
@@ -45,7 +42,7 @@ def show(url: str, sink: str) -> None:
     """Print SINK, and each branch that is undecided: batch, name, state, since, messages."""
     with open_requests(url) as requests:
         found = requests.ask("sink.show", sink=sink)
-    click.echo(columns(found))
+    print_rows([{**found, "at": moment(found["at_ms"])}], LISTED, "tsv")
     for branch in found["staged"]:
         since = moment(branch["since_ms"])
         fields = (branch["batch"], branch["branch"], branch["state"], since, branch["messages"])

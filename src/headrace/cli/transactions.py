@@ -11,12 +11,14 @@ from typing import Any
 import click
 
 from headrace.cli.messages import broker_option, open_channel
+from headrace.cli.output import format_option, print_rows
 from headrace.client import Message
 from headrace.client.errors import ClientError
 
 QUEUE = "amq.headrace.transactions"
 REPLY_TO = "amq.rabbitmq.reply-to"
 ANSWER_S = 30.0
+LISTED = ("xid", "state", "since", "publishes", "settles", "sessions")
 
 
 def ask(url: str, **request: Any) -> dict[str, Any]:
@@ -44,11 +46,10 @@ def transaction() -> None:
 
 @transaction.command("list")
 @broker_option
-def list_transactions(url: str) -> None:
+@format_option
+def list_transactions(url: str, form: str | None) -> None:
     """Print id, state, since when, publishes, acks and sessions at work, of each transaction."""
-    for found in ask(url, do="list")["transactions"]:
-        fields = ("xid", "state", "since", "publishes", "settles", "sessions")
-        click.echo("\t".join(str(found[field]) for field in fields))
+    print_rows(ask(url, do="list")["transactions"], LISTED, form, wide=True)
 
 
 HEURISTIC = click.option(

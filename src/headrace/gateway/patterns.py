@@ -24,7 +24,13 @@ def compile_search(pattern: str) -> Search:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_BYTES_MAX
-    search: Search = re2.compile(pattern or NOTHING, options).search
+    try:
+        search: Search = re2.compile(pattern or NOTHING, options).search
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        if isinstance(reason, bytes):  # As RE2 gives it.
+            reason = reason.decode("utf-8", "replace")
+        raise re2.error(reason) from None
     return search
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-import re2
+from headrace.gateway.patterns import PatternError, compile_search
 
 HOSTS_BYTES_MAX = 255  # They travel as one short string.
 REALMS = "/data=.* /admin=.*"  # The realms that clients ask for by custom; all resources in each.
@@ -47,13 +47,11 @@ def realms_of(text: str) -> dict[str, Pattern]:
     Raises:
         OfferError: the text is malformed or a pattern is no regular expression.
     """
-    options = re2.Options()
-    options.log_errors = False
     found: dict[str, Pattern] = {}
     for name, pattern in pairs(text).items():
         try:
-            found[name] = re2.compile(pattern, options).search
-        except re2.error as error:
+            found[name] = compile_search(pattern)
+        except PatternError as error:
             raise OfferError(f"{pattern!r} is no regular expression: {error}") from None
     return found
 

@@ -26,6 +26,7 @@ STATES = (
 )
 TCP_OCTETS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info,
 TCP_OCTETS_AT = 120  # which lie there.
+COUNTED_MAX = 4096  # Deliveries of a session that are looked through for one consumer.
 REASON_OCTETS_MAX = 200  # A reply text is a short string, and says more than the reason.
 
 
@@ -223,7 +224,7 @@ def describe_session(connection: Any, number: int, session: Any) -> Answered:
     return {
         "connection": 0 if connection is None else connection.number,
         "number": number,
-        "name": bytes(session.name).decode("utf-8", "backslashreplace"),
+        "name": session_name(session),
         "user": "" if session.user is None else session.user.name,
         "vhost": "" if session.vhost is None else session.vhost.name,
         "consumers": len(session.subscriptions),
@@ -248,13 +249,13 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Any) -> An
     connection = None
     if call.broker.context is not None:
         connection = call.broker.context.connections.get(consumer.publisher)
-    channel = getattr(consumer, "channel", None) or getattr(consumer, "session", None)
-    return {
+    session = getattr(consumer, "session", None)
+    told = {
         "queue": queue.name,
         "vhost": vhost,
         "tag": consumer.tag,
         "connection": consumer.publisher,
-        "channel": getattr(channel, "number", 0) if hasattr(consumer, "channel") else 0,
+        "channel": channel_of(consumer, connection),
         "user": "" if connection is None else user_of(connection),
         "ack": not consumer.no_ack,
         "prefetch": getattr(consumer, "prefetch", 0),
@@ -264,8 +265,43 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Any) -> An
         "browses": bool(consumer.browses),
         "active": not queue.single or queue.chosen is consumer,
         "waits": bool(consumer.parked),
+        "session": "",
+        "credit": None,
         "arguments": described(consumer.arguments),
     }
+    if session is not None:  # Of 0-10, where the client gives credit.
+        told |= {
+            "unsettled": unsettled_of(consumer, session),
+            "session": session_name(session),
+            "credit": consumer.credit_messages,
+        }
+    return told
+
+
+def channel_of(consumer: Any, connection: Any) -> int:
+    """Return the number of the channel that a consumer delivers on; 0 when it waits for one."""
+    session = getattr(consumer, "session", None)
+    if session is None:
+        return getattr(getattr(consumer, "channel", None), "number", 0)
+    attached = getattr(connection, "attached", {})
+    return next((number for number, one in attached.items() if one is session), 0)
+
+
+def unsettled_of(consumer: Any, session: Any) -> int | None:
+    """Return what a subscription of 0-10 has not settled; None where counting would take long."""
+    if len(session.subscriptions) == 1 or not session.unsettled:
+        return int(session.unsettled)
+    ring = session.ring
+    places = 0 if ring is None else ring.count
+    if places + len(session.old) > COUNTED_MAX:
+        return None
+    held = [*(ring.at(place) for place in range(places)), *session.old.values()]
+    return sum(message is not None and message.consumer is consumer for message in held)
+
+
+def session_name(session: Any) -> str:
+    """Return the name of a session of 0-10 as a text."""
+    return bytes(session.name).decode("utf-8", "backslashreplace")
 
 
 def address_of(transport: Transport) -> tuple[str, int]:
