@@ -366,7 +366,7 @@ class Broker:
                 lambda: self.settings,
                 self.transports,
                 audit=self.audit,
-                read_again=self.reload_certificates,
+                read_again=lambda: self.renew_certificates(make_context(self.settings)),
                 turn=self.turn,
             )
 
