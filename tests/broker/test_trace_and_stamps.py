@@ -12,6 +12,7 @@ from speakers import SPEAKERS, Said
 from headrace.model.binding import QUEUE
 from headrace.model.stamps import KEEP, OVERWRITE, Stamps
 from headrace.model.trace import TRACE
+from headrace.protocol.codec_0_x import BasicGet, BasicGetOk
 from rig import Rig
 
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
@@ -58,10 +59,43 @@ def test_publishes_and_deliveries_are_copied(rig: Rig, version: str) -> None:
     assert published["routed_queues"] == ["q"]
     assert delivered["redelivered"] == 0
     assert delivered["connection"] == "connection 1"
+    assert delivered["channel"] == published["channel"]
     rig.vhost.trace_no_more()
     assert not rig.vhost.was_traced
     speaker.publish(Said(b"unseen", routing_key="q"))
     assert rig.vhost.queues["traces"].ready_count == 0
+
+
+@every_version
+def test_a_delayed_publish_is_copied_when_it_is_due(rig: Rig, version: str) -> None:
+    speaker = SPEAKERS[version](rig)
+    speaker.declare("traces")
+    speaker.declare("q")
+    rig.vhost.bind(TRACE, (QUEUE, "traces"), "publish.#")
+    rig.vhost.trace("here", lambda number: ("guest", f"connection {number}"))
+    speaker.publish(Said(b"later", routing_key="q", headers={"x-delay": 100}))
+    assert rig.vhost.queues["traces"].ready_count == 0
+    rig.pass_time(100)
+    [found] = traces(rig)
+    assert found.body == b"later"
+    assert found.headers["routed_queues"] == ["q"]
+    assert found.headers["user"] == "guest"
+    assert found.headers["properties"]["headers"]["x-delay"] == -100
+
+
+def test_what_is_got_is_traced_with_who_got_it(rig: Rig) -> None:
+    speaker = SPEAKERS["0-9-1"](rig)
+    speaker.declare("traces")
+    speaker.declare("q")
+    rig.vhost.bind(TRACE, (QUEUE, "traces"), "deliver.#")
+    rig.vhost.trace("here", lambda number: ("guest", f"connection {number}"))
+    speaker.publish(Said(b"body", routing_key="q"))
+    getter = rig.client()
+    getter.call(BasicGet(queue="q", no_ack=True), BasicGetOk)
+    [found] = traces(rig)
+    assert found.headers["user"] == "guest"
+    assert found.headers["connection"] == f"connection {getter.there.number}"
+    assert found.headers["channel"] == 1
 
 
 def test_traces_are_not_traced_and_go_nowhere_unbound(rig: Rig) -> None:

@@ -135,6 +135,21 @@ def test_ids_are_forgotten_in_time_and_by_number(rig: Rig, version: str) -> None
 
 
 @every_version
+def test_what_no_queue_got_may_come_again(rig: Rig, version: str) -> None:
+    speaker = SPEAKERS[version](rig)
+    speaker.declare_exchange("x", "direct", arguments={"x-message-deduplication": True})
+    speaker.declare("q")
+    said = with_id(b"1", "a")
+    said.routing_key = "k"
+    if version not in ("0-10", "0-9 message"):  # There the client hears of it as of an error.
+        speaker.publish(said)
+    speaker.bind("q", "x", "k")
+    speaker.publish(said)
+    speaker.publish(said)
+    assert rig.vhost.queues["q"].ready_count == 1
+
+
+@every_version
 def test_an_id_in_a_transaction_counts_when_that_is_committed(rig: Rig, version: str) -> None:
     speaker = SPEAKERS[version](rig)
     speaker.declare_exchange("x", "fanout", arguments={"x-message-deduplication": True})

@@ -283,10 +283,15 @@ class Delayed:
             said = Headed(headers, message, vhost.contents)
             vhost.follow(exchange, key, said, found, watches=watches)
         if not found and not watches:
+            if vhost.tracer is not None:
+                vhost.tracer.released(message, ())
             return
         ready = vhost.contents.rewrite(
             message, content.exchange, content.routing_key, headers, expires=True
         )
         if content.expiration is not None and content.expiration.isdigit():
             ready.deadline_ms = vhost.tally.now_ms + int(content.expiration)
+        if vhost.tracer is not None:
+            ready.publisher = message.publisher
+            vhost.tracer.released(ready, tuple(found))
         vhost.send(ready, found, watches, headers, content.persistent)

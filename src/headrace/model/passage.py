@@ -81,8 +81,9 @@ class Passage:
     ) -> int:
         """Take a message for its queues, and for those that keep it; return how many refused it.
 
-        What is to be taken once, for its number or its id, is taken by all queues or by none. With
-        ``inside`` a transaction of the store is open, and nobody refuses.
+        What is to be taken once, for its number or its id, is taken by all queues or by none; where
+        there is no queue, it was not taken, and may come again. With ``inside`` a transaction of
+        the store is open, and nobody refuses.
 
         Raises:
             ResourceError: there is no room for what must be remembered; nothing was done.
@@ -116,7 +117,7 @@ class Passage:
                 vhost.deliver(message, everybody, persistent)
             if number is not None:
                 publishers.note(number, lasting)
-            if self.watches:
+            if self.watches and everybody:
                 headers = self.headers()
                 for watch in self.watches:
                     watch.note(headers, lasting)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.deadletter import UnreadableError
+from headrace.model.passage import Source
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from headrace.model.passage import Source
     from headrace.model.queue import Queue
     from headrace.model.served import Consumer
     from headrace.model.vhost import VirtualHost
@@ -58,6 +58,13 @@ class Tracer:
             },
         )
 
+    def released(self, message: Message, queues: Sequence[Queue]) -> None:
+        """A delayed message goes to these queues now: its publish shows when it is due.
+
+        Who published it is known while he is connected.
+        """
+        self.published(message, queues, Source(*self.who(message.publisher)))
+
     def delivered(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """A message is handed to a consumer."""
         user, connection = self.who(consumer.publisher)
@@ -69,7 +76,7 @@ class Tracer:
                 "redelivered": 1 if message.flags & REDELIVERED else 0,
                 "vhost": self.vhost.name,
                 "connection": connection,
-                "channel": getattr(getattr(consumer, "channel", None), "number", 0),
+                "channel": _channel_of(consumer),
                 "user": user,
             },
         )
@@ -98,3 +105,11 @@ class Tracer:
                 log.warning("vhost %r: a message is not traced: %s", vhost.name, error)
             return
         vhost.deliver(copy, queues, False)
+
+
+def _channel_of(consumer: Consumer) -> int:
+    """The number of the channel, or that of the session, whose consumer it is; 0: of none."""
+    channel = getattr(consumer, "channel", None)
+    if channel is not None:
+        return int(channel.number)
+    return int(getattr(getattr(consumer, "session", None), "channel", 0))

@@ -731,8 +731,8 @@ class VirtualHost:
             message = passage.watched(message)
         if everybody:
             self.deliver(message, everybody, persistent)
-        for watch in watches:
-            watch.note(headers, persistent)
+            for watch in watches:
+                watch.note(headers, persistent)
 
     def hand_kept(
         self,

@@ -168,6 +168,7 @@ cdef class BasicConsumer(Consumer):
 
 cdef class Getter(Consumer):
     cdef public Peer connection
+    cdef public object channel
 
     cpdef hold(self, unsigned long long position)
 

@@ -271,9 +271,11 @@ class BasicConsumer(Consumer):
 class Getter(Consumer):
     """Stands for basic.get: it holds what was got and is in no queue's round."""
 
-    def __init__(self, connection: Peer, queue: Queue, no_ack: bool) -> None:
+    def __init__(self, connection: Peer, channel: Any, queue: Queue, no_ack: bool) -> None:
         Consumer.__init__(self, queue, "", no_ack)
         self.connection = connection
+        self.channel = channel
+        self.publisher = connection.number
 
     def hold(self, position: int) -> None:
         self.connection.hold(self.queue.store, position)

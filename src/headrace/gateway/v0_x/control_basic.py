@@ -264,7 +264,7 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
     if getter is None or getter.queue is not queue:
         if len(getters) > 1024:
             getters.clear()
-        getter = getters[key] = Getter(connection, queue, method.no_ack)
+        getter = getters[key] = Getter(connection, channel, queue, method.no_ack)
     while True:
         message = queue.get(getter)
         if message is None:

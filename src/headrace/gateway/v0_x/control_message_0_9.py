@@ -176,7 +176,7 @@ def get(connection: Any, channel: Channel, method: MessageGet) -> None:
     check_exclusive(queue, asked=False)
     refuse_stream(queue, method)
     queue.used_ms = connection.tally.now_ms
-    getter = Getter(connection, queue, method.no_ack)
+    getter = Getter(connection, channel, queue, method.no_ack)
     while True:
         message = queue.get(getter)
         if message is None:
