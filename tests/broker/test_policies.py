@@ -232,6 +232,10 @@ def test_strange_arguments_of_exchanges_fare_alike(speak: Speak, version: str) -
 def test_contradictory_arguments_are_refused(speak: Speak, version: str) -> None:
     for arguments, told in (
         ({"qpid.max_count": 1, "x-max-length": 2}, "it contradicts 'x-max-length'"),
+        (
+            {"x-delayed-retry-min": 500, "x-delayed-retry-max": 100},
+            "500 is more than 'x-delayed-retry-max', 100",
+        ),
         ({"qpid.priorities": 2, "x-max-priority": 5}, "it contradicts 'x-max-priority'"),
         ({"x-queue-type": "stream", "x-message-ttl": 5}, "of queue type rabbit_stream_queue"),
         (

@@ -2,6 +2,7 @@
 """Which policy counts for what, what it says together with others, and what is no policy."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from headrace.model.configure import QUORUM_DELIVERY_LIMIT
 from headrace.model.errors import InvalidArgument
 from headrace.model.parameters import Key
 from headrace.model.patterns import Pattern
-from headrace.model.policy import KEYS, KEYS_MAX, POLICIES_MAX, Policies, merged, read_policy
+from headrace.model.policy import (
+    EXCHANGE,
+    KEYS,
+    KEYS_MAX,
+    POLICIES_MAX,
+    Policies,
+    merged,
+    read_policy,
+)
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.rules import NO_LIMITS, Limits, Rules, limits_of_user, read_limits, rules_of
@@ -249,6 +258,76 @@ def test_a_rate_of_nothing_is_refused() -> None:
         read_limits({"max-message-rate": 0})
 
 
-def test_every_key_stands_for_an_argument() -> None:
-    for name, key in KEYS.items():
-        assert key.argument in QUEUE_ARGUMENTS, name
+WHAT_COUNTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
+    # A value of each key, where it shows on what is there already, and as what.
+    "message-ttl": (70, lambda q: q.message_ttl_ms, 70),
+    "expires": (70, lambda q: q.expires_ms, 70),
+    "max-length": (70, lambda q: q.max_length, 70),
+    "max-length-bytes": (70, lambda q: getattr(q, "log", q).max_length_bytes, 70),
+    "overflow": ("reject-publish", lambda q: q.overflow, 1),
+    "dead-letter-exchange": ("x", lambda q: q.dead_letter_exchange, "x"),
+    "dead-letter-routing-key": ("k", lambda q: q.dead_letter_routing_key, "k"),
+    "dead-letter-strategy": ("at-least-once", lambda q: q.insists, True),
+    "delivery-limit": (7, lambda q: q.delivery_limit, 7),
+    "consumer-timeout": (70, lambda q: q.vhost.effective(q).get("x-consumer-timeout"), 70),
+    "delayed-retry-type": ("failed", lambda q: q.backoff and q.backoff.failed, True),
+    "delayed-retry-min": (70, lambda q: q.backoff and q.backoff.min_ms, 70),
+    "delayed-retry-max": (70, lambda q: q.backoff and q.backoff.max_ms, 70),
+    "delayed-retry-multiplier": (7, lambda q: q.backoff and q.backoff.multiplier, 7),
+    "qpid.flow_stop_count": (7, lambda q: q.guard and q.guard.stop_count, 7),
+    "qpid.flow_stop_size": (7, lambda q: q.guard and q.guard.stop_size, 7),
+    "qpid.flow_resume_count": (7, lambda q: q.guard and q.guard.resume_count, 7),
+    "qpid.flow_resume_size": (7, lambda q: q.guard and q.guard.resume_size, 7),
+    "qpid.alert_count": (7, lambda q: q.guard and q.guard.alert_count, 7),
+    "qpid.alert_size": (7, lambda q: q.guard and q.guard.alert_size, 7),
+    "qpid.alert_repeat_gap": (7, lambda q: q.guard and q.guard.gap_ms, 7000),
+    "qpid-maximum-message-age": (70, lambda q: q.guard and q.guard.alert_age_ms, 70),
+    "max-age": ("7s", lambda s: s.log.max_age_ms, 7000),
+    "stream-max-segment-size-bytes": (70, lambda s: s.log.segments_of, 70),
+    "alternate-exchange": ("amq.fanout", lambda x: x.alternate, "amq.fanout"),
+}
+NEEDED: dict[str, dict[str, Any]] = {  # What a key says nothing without.
+    "dead-letter-strategy": {"dead-letter-exchange": ""},
+    "delayed-retry-max": {"delayed-retry-type": "all"},
+    "delayed-retry-multiplier": {"delayed-retry-type": "all"},
+    "qpid.flow_resume_count": {"qpid.flow_stop_count": 9},
+    "qpid.flow_resume_size": {"qpid.flow_stop_size": 9},
+}
+
+
+class Segments(StreamLog):
+    """Remembers what files are to be like, which memory has none of."""
+
+    segments_of = 0
+
+    def limit_segments(self, octets: int) -> None:
+        self.segments_of = octets
+
+
+@pytest.mark.parametrize("said_by", ["policies", "operator"])
+@pytest.mark.parametrize("key", list(KEYS))
+def test_every_key_counts_for_what_is_there_and_no_longer(key: str, said_by: str) -> None:
+    value, shows, wanted = WHAT_COUNTS[key]
+    vhost = made()
+    vhost.make_stream = lambda name, **options: Stream(name, Segments(), **options)
+    found: Any
+    for kind in KEYS[key].kinds:
+        if kind == EXCHANGE:
+            found = vhost.declare_exchange("it", "direct")
+        else:
+            found = vhost.declare_queue(kind, arguments={"x-queue-type": kind}, durable=True)
+            assert KEYS[key].argument in QUEUE_ARGUMENTS
+        before = shows(found)
+        policy = {"pattern": "", "definition": {key: value, **NEEDED.get(key, {})}}
+        vhost.take_rules(Rules(Policies(**{said_by: {"p": policy}})))
+        assert shows(found) == wanted != before
+        vhost.take_rules(Rules())
+        assert shows(found) == before
+
+
+def test_a_threshold_of_nothing_is_no_threshold() -> None:
+    stop = "qpid.flow_stop_count"
+    assert merged({stop: 0}, {stop: "5"}) == {stop: "5"}
+    assert merged({stop: 3}, {stop: "5"}) == {stop: 3}
+    with pytest.raises(InvalidArgument, match=r"qpid\.flow_resume_count is greater"):
+        read_policy("p", {"pattern": "", "definition": {stop: 3, "qpid.flow_resume_count": 4}})

@@ -48,6 +48,7 @@ _POLICIES = {
     "self-destruct": "self-destruct",
     "reject": "reject-publish",
     "flow_to_disk": "flow-to-disk",
+    "paging": "flow-to-disk",
     "producer_flow_control": "flow-control",
     "none": "none",
 }

@@ -330,6 +330,12 @@ def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
     for one, other in _TOGETHER_NOT:
         if one in arguments and other in arguments:
             raise InvalidArgument(f"invalid arg '{other}' for {what}: it contradicts '{one}'")
+    least, most = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise InvalidArgument(
+            f"invalid arg 'x-delayed-retry-min' for {what}: {least} is more than "
+            f"'x-delayed-retry-max', {most}"
+        )
     if (
         arguments.get("x-dead-letter-strategy") == "at-least-once"
         and arguments.get("x-overflow") == "drop-head"

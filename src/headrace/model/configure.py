@@ -7,6 +7,7 @@ policy changes. It may be called on a queue that is in use.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,19 @@ if TYPE_CHECKING:
     from headrace.model.rules import Rules
     from headrace.model.vhost import VirtualHost
 
+log = logging.getLogger(__name__)
+
 QUORUM_DELIVERY_LIMIT = 20  # Of queues of type quorum that say nothing of it.
 LENGTHS = frozenset({"x-max-length", "x-max-length-bytes"})
 UNBOUNDED = ("none", "flow-control", "flow-to-disk")  # With these a queue may be longer than that.
 INSTEAD = "reject-publish"  # It loses nothing that was taken, either.
 OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
+STRATEGY = "x-dead-letter-strategy"
+LOSES = (
+    "queue {!r} may lose dead letters: at-least-once needs a dead-letter exchange, and another "
+    "overflow than drop-head"
+)
+TIMEOUT = "x-consumer-timeout"  # Those who consume are told of it anew.
 LIVES_OCTETS = 1 << 20  # Of messages that are given a new time to live at a time.
 
 
@@ -82,6 +91,8 @@ def configure(vhost: VirtualHost, queue: Queue) -> None:
     alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
     message_ttl_ms = queue.message_ttl_ms
     apply_arguments(queue, arguments)
+    if queue.limited and not queue.insists and arguments.get(STRATEGY) == "at-least-once":
+        log.warning("vhost %r: %s", vhost.name, LOSES.format(queue.name))
     if arguments or queue.guard is not None:
         guard.post(queue, arguments)
     for lane in (queue.lanes or {}).values():
@@ -107,8 +118,11 @@ def configure(vhost: VirtualHost, queue: Queue) -> None:
 def reconfigure(vhost: VirtualHost, before: Rules, after: Rules) -> None:
     """The rules of a virtual host changed: apply them to all that they say something of."""
     for queue in list(vhost.queues.values()):
-        if effective(before, queue) != effective(after, queue):
+        was, now = effective(before, queue), effective(after, queue)
+        if was != now:
             configure(vhost, queue)
+            if was.get(TIMEOUT) != now.get(TIMEOUT) and vhost.retime is not None:
+                vhost.retime(queue)
             if not isinstance(queue, Stream):
                 queue.drain()
                 for lane in (queue.lanes or {}).values():

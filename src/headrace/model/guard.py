@@ -61,12 +61,10 @@ NAMES = (
 
 
 def threshold(arguments: Mapping[str, Any], names: tuple[str, ...]) -> int:
-    """Return the first of these thresholds that is set; 0, which is none, when no one is."""
-    for name in names:
-        value: int = number(arguments.get(name, 0))
-        if value:
-            return value
-    return 0
+    """Return the least of these thresholds that are set; 0, which is none, when no one is."""
+    return min(
+        (number(arguments[name]) for name in names if number(arguments.get(name, 0))), default=0
+    )
 
 
 class Guard:
@@ -81,7 +79,9 @@ class Guard:
             self.stop_size = self.stop_size or arguments.get("x-max-length-bytes", 0)
         tenths = RESUME_TENTHS
         self.resume_count = threshold(arguments, RESUME_COUNT) or self.stop_count * tenths // 10
+        self.resume_count = min(self.resume_count, self.stop_count)  # A policy may lower that.
         self.resume_size = threshold(arguments, RESUME_SIZE) or self.stop_size * tenths // 10
+        self.resume_size = min(self.resume_size, self.stop_size)
         self.alert_count = threshold(arguments, ALERT_COUNT)
         self.alert_size = threshold(arguments, ALERT_SIZE)
         self.alert_message = threshold(arguments, ALERT_MESSAGE)

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.model.arguments import QUEUE_ARGUMENTS, age_ms
+from headrace.model.arguments import QUEUE_ARGUMENTS, age_ms, number
 from headrace.model.errors import InvalidArgument
 from headrace.model.patterns import Pattern
 
@@ -71,6 +71,14 @@ KEYS: dict[str, PolicyKey] = {
     "delayed-retry-min": PolicyKey("x-delayed-retry-min", _MESSAGES),
     "delayed-retry-max": PolicyKey("x-delayed-retry-max", _MESSAGES),
     "delayed-retry-multiplier": PolicyKey("x-delayed-retry-multiplier", _MESSAGES),
+    "qpid.flow_stop_count": PolicyKey("qpid.flow_stop_count", _MESSAGES, True),
+    "qpid.flow_stop_size": PolicyKey("qpid.flow_stop_size", _MESSAGES, True),
+    "qpid.flow_resume_count": PolicyKey("qpid.flow_resume_count", _MESSAGES, True),
+    "qpid.flow_resume_size": PolicyKey("qpid.flow_resume_size", _MESSAGES, True),
+    "qpid.alert_count": PolicyKey("qpid.alert_count", _MESSAGES, True),
+    "qpid.alert_size": PolicyKey("qpid.alert_size", _MESSAGES, True),
+    "qpid.alert_repeat_gap": PolicyKey("qpid.alert_repeat_gap", _MESSAGES),
+    "qpid-maximum-message-age": PolicyKey("x-qpid-maximum-message-age", _MESSAGES, True),
     "max-age": PolicyKey("x-max-age", _STREAMS, True),
     "stream-max-segment-size-bytes": PolicyKey("x-stream-max-segment-size-bytes", _STREAMS),
     "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
@@ -97,6 +105,7 @@ HARMLESS = frozenset(
         "queue-mode",
         "queue-version",
         "shards-per-node",
+        "stream-filter-size-bytes",
         "target-group-size",
     }
 )
@@ -184,16 +193,25 @@ def contradiction(arguments: Mapping[str, Any]) -> str:
     low, high = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
     if isinstance(low, int) and isinstance(high, int) and low > high:
         return "delayed-retry-min is greater than delayed-retry-max"
+    for what in ("count", "size"):
+        stop = number(arguments.get(f"qpid.flow_stop_{what}", 0))
+        if stop and number(arguments.get(f"qpid.flow_resume_{what}", 0)) > stop:
+            return f"qpid.flow_resume_{what} is greater than qpid.flow_stop_{what}"
     return ""
 
 
 _LIMITS = frozenset(known.argument for known in KEYS.values() if known.limit)
+_THRESHOLDS = frozenset(
+    known.argument for name, known in KEYS.items() if known.limit and name.startswith("qpid")
+)
 
 
 def _smaller(argument: str, one: Any, other: Any) -> Any:
     """The stricter of two values of a limit; a negative one is no limit."""
-    size: Callable[[Any], Any] = age_ms if argument == "x-max-age" else int
+    size: Callable[[Any], Any] = age_ms if argument == "x-max-age" else number
     first, second = size(one), size(other)
+    if argument in _THRESHOLDS:  # Of these 0 is none.
+        first, second = first or -1, second or -1
     if first < 0 or second < 0:
         return other if first < 0 else one
     return one if first <= second else other

@@ -49,6 +49,9 @@ HARMLESS = frozenset(
         "qpid.flow_resume_size",
         "qpid.flow_stop_count",
         "qpid.flow_stop_size",
+        "qpid.max_pages_loaded",
+        "qpid.page_factor",
+        "qpid.paging",  # Every queue pages what does not fit into memory.
         "qpid.persist_last_node",
         "qpid.replicate",
         "qpid.trace.exclude",

@@ -184,6 +184,8 @@ class VirtualHost:
         self.publishers = Publishers(self.facts, tally)
         self.stamps: Stamps | None = None  # What the broker writes into messages,
         self.tracer: Tracer | None = None  # and who copies them. Both want to see each.
+        #: Called with a queue when it is said anew how long its consumers may hold deliveries.
+        self.retime: Callable[[Queue], None] | None = None
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
+from headrace.gateway.retime import retime
 from headrace.gateway.service.pipeline import Pipeline
 from headrace.gateway.service.transactions import Coordinator
 from headrace.gateway.telling import addresses
@@ -255,6 +256,7 @@ class Broker:
         """Bring a virtual host up with all that was kept of it."""
         assert self.storage is not None
         assert self.reactor is not None
+        assert self.context is not None
         store = self.storage.open_store(name, number)
         staging = self.storage.open_staging(name)
         vhost = VirtualHost(
@@ -269,6 +271,7 @@ class Broker:
             events=self.events,
         )
         vhost.rules = self.rules_of(name)
+        vhost.retime = partial(retime, vhost, self.context.ack_timeout_ms)
         if name == (self.settings.event_vhost or self.settings.default_vhost):
             self.event_publisher = EventPublisher(vhost, self.events)
         vhost.load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.ack_timeout import timeout_of
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_message import read_message
@@ -17,8 +18,10 @@ from headrace.gateway.v0_x.control_basic import (
     check_topic,
     end_consumer,
     owner_of,
+    priority_of,
     queue_of,
     redeliver,
+    watch_acks,
 )
 from headrace.gateway.v0_x.message_0_9 import MessageConsumer, MessageSide, deliver, side_of
 from headrace.model.errors import AccessRefused
@@ -121,10 +124,18 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
     check_exclusive(queue, asked=method.exclusive)
     refuse_stream(queue, method)
-    choice = Choice(method.filter, f"queue '{queue.name}' in vhost '{connection.vhost.name}'")
+    what = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
+    choice = Choice(method.filter, what)
+    priority = priority_of(method.filter, what)
     if method.filter.get(BROWSE) or choice.browses or queue.shown_only:
         queue = view_of(queue)
+    timeout_ms = 0
+    if not method.no_ack:
+        timeout_ms = timeout_of(
+            connection.vhost, queue, method.filter, connection.context.ack_timeout_ms
+        )
     consumer = MessageConsumer(side, queue, tag, method.no_ack)
+    consumer.priority = priority
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
     consumer.selective = method.no_local or channel.prefetch_size > 0
@@ -138,6 +149,8 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     side.answer(MessageOk())
     queue.used_ms = connection.tally.now_ms
     queue.add_consumer(consumer)
+    if timeout_ms:
+        watch_acks(connection, channel, consumer, timeout_ms)
     queue.drain()
 
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A policy may change how long consumers may hold deliveries while they are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.ack_timeout import timeout_of
+from headrace.gateway.v0_10.command_message import watch_accepts
+from headrace.gateway.v0_10.subscription import Subscription
+from headrace.gateway.v0_x.channel import BasicConsumer
+from headrace.gateway.v0_x.control_basic import watch_acks
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
+    from headrace.model.vhost import VirtualHost
+
+
+def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
+    """Watch the consumers of a queue by what holds now; what they have counts from now on.
+
+    ``otherwise_ms`` is for how long those may hold a delivery of whom nobody says anything.
+    """
+    for consumer in list(queue.consumers or ()):
+        if consumer.no_ack or getattr(consumer, "automatic", False):
+            continue
+        watcher: Any
+        arguments: tuple[Any, ...]
+        if isinstance(consumer, BasicConsumer):
+            watcher, arguments = watch_acks, (consumer.connection, consumer.channel, consumer)
+        elif isinstance(consumer, Subscription):
+            watcher, arguments = watch_accepts, (consumer.session, consumer)
+        else:
+            continue
+        vhost.agenda.remove(("acks", consumer))
+        timeout_ms = timeout_of(vhost, queue, consumer.arguments or {}, otherwise_ms)
+        if timeout_ms:
+            watcher(*arguments, timeout_ms)
