@@ -824,7 +824,7 @@ def test_an_expiration_is_a_number(raw: Raw, expiration: str) -> None:
     raw.send(content(1, "q", b"", BasicProperties(expiration=expiration)))
     closed = raw.closed_channel(1)
     assert closed.code == 406
-    assert closed.text.startswith(f"PRECONDITION_FAILED - invalid expiration '{expiration}'")
+    assert closed.text.startswith(f"PRECONDITION_FAILED - invalid expiration '{expiration}': ")
 
 
 def test_a_user_id_must_be_ones_own(raw: Raw) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,42 @@ def test_what_contradicts_is_refused_and_both_are_named(
         channel.declare_queue(name(), arguments={**LAST_VALUE, **SORTED})
 
 
+TRANSIENT = ["plain", "large" * 50_000, "copied", "late", "dead", "traced"]
+
+
+def transient_ones(url: str) -> None:
+    """Put messages that are not persistent into a quorum queue, in every version and way."""
+    for version in VERSIONS:
+        with (
+            blocking.connect(f"{url}?version={version}") as connection,
+            connection.channel() as channel,
+            connection.channel() as other,
+        ):
+            channel.declare_queue("quorum", arguments={"x-queue-type": "quorum"})
+            other.publish(Message(b"plain", persistent=False), "quorum")
+            channel.declare_exchange("seen", "fanout", arguments={"qpid.msg_sequence": True})
+            channel.bind_queue("quorum", "seen")
+            letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "quorum"}
+            channel.declare_queue("brief", arguments=letters)
+            with channel.transaction():
+                for body in TRANSIENT:
+                    message = Message(body.encode(), persistent=False)
+                    exchange, key = "", "quorum"
+                    if body == "copied":
+                        key, message.headers = "nowhere", {"CC": ["quorum"]}
+                    elif body == "late":
+                        message.headers = {"x-delay": 1}
+                    elif body == "dead":
+                        key, message.expiration = "brief", timedelta(0)
+                    elif body == "traced":
+                        exchange = "seen"
+                    channel.publish(message, key, exchange)
+            while channel.declare_queue("quorum", passive=True).message_count % 7:
+                time.sleep(0.01)
+            with channel.transaction():  # Behind it all that came before is on disk.
+                channel.publish("", "brief")
+
+
 def test_kinds_are_the_same_after_a_kill(tmp_path: Path) -> None:
     due_ms = int(time.time() * 1000) + 3_600_000
     with ChildBroker(tmp_path / "data") as broker:
@@ -148,6 +185,7 @@ def test_kinds_are_the_same_after_a_kill(tmp_path: Path) -> None:
                     channel.publish(said(body, k=body[0]), queue)
             channel.publish(said("later", **{"x-qpid-not-valid-before": due_ms}), "later")
             channel.publish(said("now"), "later")
+        transient_ones(broker.url)
         broker.kill()
         broker.start()
         with blocking.connect(broker.url) as connection, connection.channel() as channel:
@@ -157,6 +195,9 @@ def test_kinds_are_the_same_after_a_kill(tmp_path: Path) -> None:
             held = channel.get("groups"), channel.get("groups")
             assert [delivery and delivery.body for delivery in held] == [b"b1", b"a1"]
             assert channel.get("groups") is None
+            assert sorted(bodies(channel, "quorum")) == sorted(
+                [*TRANSIENT, "plain"] * len(VERSIONS)
+            )
 
 
 @every

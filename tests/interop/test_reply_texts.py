@@ -133,7 +133,7 @@ PRECONDITION_FAILED = [
         ),
         "exchange '{q}' in vhost '/' in use",
     ),
-    (lambda c, q: publish(c, q, expiration="soon"), "invalid expiration 'soon'"),
+    (lambda c, q: publish(c, q, expiration="soon"), "invalid expiration 'soon': no_integer"),
     (lambda c, q: c.tx_commit(), "channel is not transactional"),
     (
         sequence(lambda c, q: c.tx_select(), lambda c, q: c.confirm_delivery()),

@@ -11,6 +11,8 @@ cdef class Route:
     cdef public unsigned long long generation
     cdef public bytes queue_ids
     cdef public bint durable
+    cdef public bint keeps
+    cdef public bint uncommon
     cdef public bint serves
     cdef public object passage
 

@@ -14,6 +14,8 @@ import cython
 if not cython.compiled:
     pass
 
+from headrace.model.arguments import keeps_all
+
 if TYPE_CHECKING:
     from headrace.model.passage import Passage
     from headrace.model.queue import Queue
@@ -41,6 +43,8 @@ class Route:
         )
         self.durable = any(queue.durable for queue in queues)
         self.serves = self.count > 0 and all(queue.name.startswith(SERVICES) for queue in queues)
+        self.keeps = any(keeps_all(queue.arguments) for queue in queues)  # Whatever comes.
+        self.uncommon = self.serves or self.keeps
 
 
 def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:

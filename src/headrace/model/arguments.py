@@ -312,6 +312,11 @@ def queue_type(arguments: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else "classic"
 
 
+def keeps_all(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether all messages in a queue with these arguments survive, persistent or not."""
+    return arguments.get("x-queue-type") == "quorum"
+
+
 def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
     """Refuse known arguments with wrong values; ``what`` names the queue in the text."""
     for name, check in QUEUE_ARGUMENTS.items():

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.model.arguments import keeps_all
 from headrace.model.deadletter import UnreadableError
 from headrace.model.errors import PreconditionFailed
 
@@ -93,6 +94,7 @@ class Passage:
         if self.is_duplicate() or (number is not None and publishers.knows(number)):
             return 0
         everybody = [*queues, *self.keepers()]
+        persistent = persistent or any(keeps_all(queue.arguments) for queue in queues)
         lasting = any(queue.is_stream or (persistent and queue.durable) for queue in everybody)
         refusing: list[Queue] = []
         if not inside:

@@ -21,6 +21,7 @@ from headrace.model.arguments import (
     assert_same_arguments,
     assert_same_field,
     check_queue_arguments,
+    keeps_all,
     queue_type,
 )
 from headrace.model.attentive import AttentiveQueue
@@ -762,7 +763,7 @@ class VirtualHost:
         message.seq = tally.next_seq
         tally.next_seq += 1
         position = 0
-        if persistent:
+        if persistent or any(keeps_all(queue.arguments) for queue in queues):
             ids = b"".join([q.id_bytes for q in queues if q.durable and not q.is_stream])
             if ids:
                 position = self.store.publish_message(message, tally.now_ms, ids)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import cython
 
+from headrace.model.arguments import keeps_all
 from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.held import Held
 from headrace.model.served import Consumer
@@ -92,7 +93,9 @@ class Work:
             if kind == C_KIND_FILE:
                 self.vhost.files.hold(message.data or b"")
             queues = [q for q in queues if not q.is_stream]
-        self.publishes.add(message, tuple(queues), persistent)
+        targets = tuple(queues)
+        persistent = persistent or any(keeps_all(queue.arguments) for queue in targets)
+        self.publishes.add(message, targets, persistent)
         tally = self.tally
         crowded = tally.memory_used + octets > tally.memory_max
         # Where memory is short nobody could publish up to the prepare.

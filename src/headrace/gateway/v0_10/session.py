@@ -225,6 +225,8 @@ class Session(Holder):
         if read.flags & 4:
             self.flags |= C_REDELIVERED
         route = self.find_route(address, exchange, key, read.rest)
+        if route.keeps:
+            self.persistent = True
         self.args = args[2:]
         self.header = header
         delay_ms = 0
@@ -236,6 +238,7 @@ class Session(Holder):
             route = delayed(self.vhost, route)
         if copies:
             route = self.route_copies(route, exchange, copies, read.rest)
+            self.persistent = self.persistent or route.keeps
         if self.fragment is not None or delay_ms or copies:
             self.until_ms = 0
             self.route = None

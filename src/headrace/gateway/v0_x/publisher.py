@@ -7,6 +7,7 @@ flags say whether anything in it matters to us, and then each queue either hands
 straight to a waiting consumer's output or gets a Message around one copy of them.
 """
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import cython
@@ -28,6 +29,7 @@ from headrace.gateway.numbered import take_number
 from headrace.gateway.v0_x.channel import check_branch
 from headrace.gateway.v0_x.copies import route_copies, take_copies
 from headrace.gateway.v0_x.reply_to import reply_name
+from headrace.model.arguments import EXPIRY_MS_MAX
 from headrace.model.errors import ModelError
 from headrace.model.passage import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
@@ -162,8 +164,13 @@ class Publisher(Peer):
                     channel, route, data, address_len, header, body_size, parts, None
                 )
                 return
-        if not route.serves:  # Requests may come while publishers wait: some make room.
+        if not route.uncommon:
             self.publishes = True
+        else:
+            if not route.serves:  # Requests may come while publishers wait: some make room.
+                self.publishes = True
+            if route.keeps:
+                self.mode = 2
         bits = d[args + address_len]
         if channel.tx:
             if channel.dtx:
@@ -326,6 +333,8 @@ class Publisher(Peer):
         else:
             size = get32(data, header + 3)
             route = self.find_route(data[:address_len], data, header + 7, size)
+        if route.keeps:
+            self.mode = 2
         if route.passage is not None and not channel.tx and not delay_ms:
             self.publish_passing(
                 channel, route, data, address_len, header, body_size, parts, number
@@ -869,7 +878,7 @@ class Publisher(Peer):
         else:
             payload = data[header + 7 : header + 7 + size]
             route = route_copies(self, data[:address_len], copies, payload)
-        self.mode = mode
+        self.mode = 2 if route.keeps else mode
         self.priority = priority
         self.deadline_ms = deadline_ms
         if delay_ms:
@@ -902,10 +911,17 @@ def expiration_ms(raw: bytes) -> int:
     Raises:
         AmqpError: it is not a whole number of milliseconds from 0 to 2**32 - 1.
     """
+    if raw.isdigit() and len(raw) <= 10 and int(raw) <= EXPIRY_MS_MAX:
+        return int(raw)
     text = raw.decode("utf-8", "replace")
-    if not (raw.isdigit() and len(raw) <= 10) or int(raw) > 0xFFFFFFFF:
-        raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}'")
-    return int(raw)
+    number = re.match(r"[+-]?[0-9]{1,32}", text, re.ASCII)
+    if number is None:
+        wrong = "no_integer"
+    elif number[0] != text:
+        wrong = f'{{leftover_string,"{text[number.end() :]}"}}'
+    else:
+        wrong = f"{{{'value_negative' if text[0] == '-' else 'value_too_big'},{text}}}"
+    raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {wrong}")
 
 
 def split_address(address: bytes) -> tuple[str, str]:
