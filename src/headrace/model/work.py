@@ -94,7 +94,8 @@ class Work:
                 self.vhost.files.hold(message.data or b"")
             queues = [q for q in queues if not q.is_stream]
         targets = tuple(queues)
-        persistent = persistent or any(keeps_all(queue.arguments) for queue in targets)
+        for queue in targets:
+            persistent = persistent or keeps_all(queue.arguments)
         self.publishes.add(message, targets, persistent)
         tally = self.tally
         crowded = tally.memory_used + octets > tally.memory_max
