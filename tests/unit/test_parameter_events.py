@@ -23,20 +23,29 @@ def test_policies_limits_and_parameters_that_come_change_and_go() -> None:
     after = Snapshot(
         parameters={
             **kept,
-            Key("/", "operator_policy", "new"): {"priority": 1},
+            Key("/", "operator_policy", "new"): {"priority": 1, "definition": {"max-length": 3}},
             Key("/", "vhost-limits", "limits"): {"max-queues": 2},
             Key("", "other", "thing"): 7,
+            Key("", "other", "large"): [1 << 64],  # Which no field table holds.
         }
     )
     tell_changes(events, before, after)
-    (cleared,) = [event.facts for event in heard if event.kind == "policy.cleared"]
-    assert (cleared["vhost"], cleared["component"], cleared["name"]) == ("/", "policy", "old")
-    assert {event.kind for event in heard} == {
-        "policy.set",
-        "policy.cleared",
-        "vhost.limits.set",
-        "user.limits.cleared",
-        "parameter.set",
-    }
-    (limits,) = [event for event in heard if event.kind == "vhost.limits.set"]
-    assert limits.facts["value"] == '{"max-queues": 2}'
+    told = [(event.kind, dict(event.facts)) for event in heard]
+    for _, facts in told:
+        assert facts.pop("user_who_performed_action") == "rmq-internal"
+    limits = {"vhost": "/", "component": "vhost-limits", "name": "limits"}
+    operators = {"vhost": "/", "component": "operator_policy", "name": "new"}
+    wanted = [
+        ("policy.cleared", {"vhost": "/", "name": "old"}),
+        ("user.limits.cleared", {"name": "limits", "username": "ada"}),
+        ("policy.set", {**operators, "priority": 1, "definition": {"max-length": 3}}),
+        (
+            "parameter.set",
+            {**operators, "value": {"priority": 1, "definition": {"max-length": 3}}},
+        ),
+        ("vhost.limits.set", {"vhost": "/", "name": "limits", "max-queues": 2}),
+        ("parameter.set", {**limits, "value": {"max-queues": 2}}),
+        ("parameter.set", {"component": "other", "name": "thing", "value": 7}),
+        ("parameter.set", {"component": "other", "name": "large", "value": f"[{1 << 64}]"}),
+    ]
+    assert sorted(told, key=repr) == sorted(wanted, key=repr)

@@ -31,6 +31,8 @@ from headrace.store.database import FILE_NAME as DATABASE
 from headrace.store.schema import SCHEMA_VERSION
 from headrace.store.users import UserDirectory
 
+UNTOLD = ("data", "password", "form", "definition")  # Secrets, and what events tell.
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -58,12 +60,27 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
         elif not (data / DATABASE).exists():
             raise AccountError(f"no broker has worked in {data}: {data / DATABASE} does not exist")
         check_schema(data)
-        with contextlib.closing(UserDirectory(data)) as directory:
-            yield directory
+        with contextlib.closing(UserDirectory(data, told())) as directory:
+            try:
+                yield directory
+            except (AccountError, click.ClickException) as error:
+                directory.acts.refuse(str(error))
+                raise
     except AccountError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"data directory {data}: {error.strerror}") from None
+
+
+def told() -> str:
+    """The command that runs, for the audit log: its words, and of its options no secret."""
+    context = click.get_current_context()
+    given = [
+        f"{name}={value!r}"
+        for name, value in sorted(context.params.items())
+        if name not in UNTOLD and value not in (None, ())
+    ]
+    return " ".join((context.command_path.partition(" ")[2], *given))
 
 
 def check_schema(data: Path) -> None:

@@ -76,6 +76,9 @@ CODES: dict[type[ModelError], ReplyCode] = {
     ResourceLocked: ReplyCode.RESOURCE_LOCKED,
 }
 
+REFUSALS = (ReplyCode.ACCESS_REFUSED, ReplyCode.RESOURCE_LOCKED)
+REFUSALS_TO_OPEN = (ReplyCode.NOT_ALLOWED, ReplyCode.INVALID_PATH)
+
 Handler = Callable[[Any, Any, Any], MethodBase | None]
 
 HANDLERS: dict[str, Handler] = {
@@ -351,6 +354,22 @@ class Context:
     def log_failure(self, connection: Any, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""
         log.warning("connection %d: %s", connection.number, error)
+        if error.code in REFUSALS or (connection.vhost is None and error.code in REFUSALS_TO_OPEN):
+            self.refused(connection, error.text)
+
+    def refused(self, connection: Any, text: str) -> None:
+        """Have the audit log note what a user was refused, unless it did that already."""
+        access = self.access
+        if access.audit.active and connection.user is not None and text != access.noted:
+            access.audit.tell(
+                "permission",
+                user=connection.user,
+                peer=self.peer(connection.number),
+                allowed=False,
+                reason=text,
+                vhost=None if connection.vhost is None else connection.vhost.name,
+            )
+        access.noted = ""
 
     def log_loss(self, connection: Any) -> None:
         """Tell the operator what was closed by the socket alone, where a method was due."""

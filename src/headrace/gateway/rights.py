@@ -15,6 +15,7 @@ class Rights:
     """What users may do. `headrace.gateway.access.Access` answers from accounts and tokens."""
 
     audit: Audit = SILENT
+    noted = ""  # The refusal that was told the audit log last, and the client not yet.
 
     def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
         """Tell whether the user may ``configure``, ``write`` to or ``read`` from the name."""
@@ -76,6 +77,7 @@ class Rights:
                 reason=text,
                 vhost=vhost,
             )
+            self.noted = text
         raise AccessRefused(text)
 
 

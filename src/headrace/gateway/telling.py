@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.sasl.external import distinguished_name
+
 if TYPE_CHECKING:
     from headrace.model.events import Events
+
+
+TICKS_PER_S = 2  # Of the transports' timeouts.
 
 
 class Telling:
@@ -42,6 +47,10 @@ class Telling:
                 user=user,
                 vhost=connection.vhost.name,
                 client_properties=connection.client_properties,
+                user_provided_name=connection.client_properties.get("connection_name"),
+                connected_at=getattr(connection.transport, "since_ms", None),
+                timeout=getattr(connection.transport, "heartbeat_ticks", 0) // TICKS_PER_S,
+                **tls_facts(connection.transport),
                 frame_max=connection.context.frame_max,
                 channel_max=connection.context.channel_max,
                 user_who_performed_action=user,
@@ -99,6 +108,27 @@ class Telling:
                 vhost=connection.vhost.name,
                 user_who_performed_action=connection.user.name,
             )
+
+
+def tls_facts(transport: Any) -> dict[str, Any]:
+    """Return what is told of a connection's encryption, and of its client's certificate."""
+    stream = getattr(transport, "stream", None)
+    encrypted = None if stream is None else stream.get_extra_info("ssl_object")
+    if encrypted is None:
+        return {"ssl": False}
+    cipher = encrypted.cipher()
+    facts = {
+        "ssl": True,
+        "ssl_protocol": encrypted.version(),
+        "ssl_cipher": cipher[0] if cipher else None,
+    }
+    certificate = encrypted.getpeercert()
+    if certificate:
+        validity = f"{certificate['notBefore']} - {certificate['notAfter']}"
+        facts["peer_cert_subject"] = distinguished_name(certificate["subject"])
+        facts["peer_cert_issuer"] = distinguished_name(certificate["issuer"])
+        facts["peer_cert_validity"] = validity
+    return facts
 
 
 def addresses(transport: Any) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -142,21 +142,31 @@ def binding_facts(binding: Binding, vhost: str) -> dict[str, Any]:
     }
 
 
+def tell_purged(vhost: Any, queue: Queue, messages: int) -> None:
+    """Tell that the ready messages of a queue were dropped at a client's wish."""
+    if vhost.events.heard:
+        vhost.events.tell("queue.purged", name=queue.name, vhost=vhost.name, messages=messages)
+
+
 def consumer_facts(consumer: Consumer, vhost: str) -> dict[str, Any]:
     """Return what is told of a new consumer."""
     return {
         **consumer_name(consumer, vhost),
         "exclusive": consumer.exclusive,
         "ack_required": not consumer.no_ack,
+        "prefetch_count": getattr(consumer, "prefetch", None),
         "arguments": consumer.arguments,
     }
 
 
 def consumer_name(consumer: Consumer, vhost: str) -> dict[str, Any]:
     """Return what tells one consumer from the others."""
+    connection = f"connection/{consumer.publisher}" if consumer.publisher else None
+    channel = getattr(getattr(consumer, "channel", None), "number", None)
     return {
         "consumer_tag": consumer.tag,
-        "connection": f"connection/{consumer.publisher}" if consumer.publisher else None,
+        "connection": connection,
+        "channel": None if channel is None or connection is None else f"{connection}/{channel}",
         "queue": consumer.queue.access_name,
         "vhost": vhost,
     }

@@ -9,7 +9,8 @@
      "name": "orders", …}
 
 Lines are written by a thread. So many may wait for it; when it does not keep up, further lines are
-lost, and the next one that is written says how many: a slow disk must not stop the broker.
+lost, and the next one that is written says how many: a slow disk must not stop the broker. The file
+is renamed to ``….1`` when it is large enough, those before it one further; the oldest is removed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.audit import Audit
 from headrace.model.events import SERVICES
+from headrace.server.audited import LEFT_OUT
+from headrace.server.logs import shift
 
 if TYPE_CHECKING:
     from headrace.model.events import Event, Events
@@ -33,15 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LINES_MAX = 8192  # That may wait to be written.
+SIZE_MAX = 128 << 20  # Octets of the file before it is renamed,
+KEPT = 16  # and of how many that were renamed the oldest is removed.
 TEXT_CHARACTERS_MAX = 1024  # Of one fact.
 FACTS_MAX = 32  # Of one line.
-# Events that are audited; the rest is too much, or told better otherwise.
-AUDITED = (
-    *("queue.created", "queue.deleted", "queue.purged", "exchange.created", "exchange.deleted"),
-    *("binding.created", "binding.deleted", "vhost.", "user.created", "user.deleted"),
-    *("user.password.", "user.tags.", "permission.", "topic.permission.", "policy.", "parameter."),
-    *("connection.created", "connection.closed", "alarm.", "definitions."),
-)
 
 
 class AuditLog(Audit):
@@ -49,19 +47,32 @@ class AuditLog(Audit):
 
     active = True
 
-    def __init__(self, path: Path, events: Events | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        events: Events | None = None,
+        *,
+        size_max: int = SIZE_MAX,
+        keep: int = KEPT,
+    ) -> None:
         """Open the file, which only the broker's system user may read.
+
+        It is renamed when it has ``size_max`` octets; 0: never.
 
         Raises:
             OSError: it cannot be written.
         """
         self._path = path
         self._events = events
+        self._size_max = size_max
+        self._keep = keep
+        self._rotates = 0  # How many renamed ones an operator wants kept, while that is to be done.
         self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
         self._lost = 0
         self._failing = False
         self._reopens = False
         self._file = self._open()
+        self._size = os.fstat(self._file).st_size
         self._thread = threading.Thread(target=self._write, name="headrace-audit", daemon=True)
         self._thread.start()
         if events is not None:
@@ -93,7 +104,7 @@ class AuditLog(Audit):
 
     def heard(self, event: Event) -> None:
         """An event of the broker: somebody did something."""
-        if not event.kind.startswith(AUDITED):
+        if event.kind in LEFT_OUT:
             return
         if str(event.facts.get("name", "")).startswith(SERVICES):
             return  # The broker's own, whenever it starts.
@@ -130,6 +141,12 @@ class AuditLog(Audit):
         with contextlib.suppress(queue.Full):  # It is busy enough to look soon.
             self._lines.put_nowait(b"")
 
+    def rotate(self, keep: int) -> None:
+        """Rename the file now, and keep so many renamed ones; the thread does it."""
+        self._rotates = keep
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(b"")
+
     def close(self) -> None:
         """Write what waits, for a second at most, and close the file."""
         if self._events is not None:
@@ -150,8 +167,22 @@ class AuditLog(Audit):
                 self._reopens = False
                 self._replace()
             going = None not in pieces
-            self._append(b"".join(filter(None, pieces)))
+            octets = b"".join(filter(None, pieces))
+            if self._rotates:
+                keep, self._rotates = self._rotates, 0
+                self._rotate(keep)
+            elif self._size_max and self._size and self._size + len(octets) > self._size_max:
+                self._rotate(self._keep)
+            self._append(octets)
         os.close(self._file)
+
+    def _rotate(self, keep: int) -> None:
+        try:
+            shift(self._path, keep)
+        except OSError as error:
+            log.error("the audit log cannot be renamed: %s", error.strerror or error)
+            return
+        self._replace()
 
     def _replace(self) -> None:
         try:
@@ -161,11 +192,14 @@ class AuditLog(Audit):
             return
         os.close(self._file)
         self._file = fresh
+        self._size = os.fstat(fresh).st_size
 
     def _append(self, octets: bytes) -> None:
         try:
             while octets:
-                octets = octets[os.write(self._file, octets) :]
+                written = os.write(self._file, octets)
+                self._size += written
+                octets = octets[written:]
             self._failing = False
         except OSError as error:
             if not self._failing:

@@ -8,6 +8,7 @@ group to the writer thread, and each connection that has something to say sends 
 import asyncio
 import logging
 import os
+import sqlite3
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -38,6 +39,7 @@ from headrace.server.identity import node_name, server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.logs import Logs
 from headrace.server.management.call import Call
+from headrace.server.management.objects import moment
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.process import memory_available
@@ -47,7 +49,7 @@ from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
 from headrace.server.transport import Reactor, Transport, clock_ms
-from headrace.server.user_events import tell_changes
+from headrace.server.user_events import Operator, tell_changes
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
@@ -164,7 +166,12 @@ class Broker:
         assert self.storage is not None
         if settings.audit_log is not None:
             try:
-                self.audit = AuditLog(settings.audit_log, self.events)
+                self.audit = AuditLog(
+                    settings.audit_log,
+                    self.events,
+                    size_max=settings.audit_log_size_max,
+                    keep=settings.audit_log_keep,
+                )
             except OSError as error:
                 raise StartError(f"audit_log {settings.audit_log}: {error.strerror}") from error
         try:
@@ -399,6 +406,7 @@ class Broker:
             connections_max=self.settings.connections_max,
             handshake_s=self.settings.handshake_s,
             gate=self.entrance.gate,
+            audit=self.audit,
             tls=tls,
             introduction=introduction,
         )
@@ -449,10 +457,8 @@ class Broker:
         return facts
 
     def note_operator(self, call: Call, what: str) -> None:
-        """Say in the log what an operator does."""
+        """Say in the log what an operator does; the audit log has each command anyway."""
         log.warning("an operator (%s) %s", call.operator, what)
-        if self.audit.active:
-            self.audit.tell("operator", user=call.operator, action=what)
 
     # --- Security -----------------------------------------------------------------------------
 
@@ -474,6 +480,11 @@ class Broker:
         """Go on in a new file, after the old one was moved away."""
         if isinstance(self.audit, AuditLog):
             self.audit.reopen()
+
+    def rotate_audit_log(self, keep: int) -> None:
+        """Rename the file, and begin a new one."""
+        if isinstance(self.audit, AuditLog):
+            self.audit.rotate(keep)
 
     # --- Time ---------------------------------------------------------------------------------
 
@@ -550,11 +561,18 @@ class Broker:
         assert self.access is not None
         assert self.storage is not None
         before = self.access.snapshot
-        if not self.access.refresh():
+        changed = self.access.refresh()
+        actor = self.note_acts()
+        if not changed:
             return
         self.tally.generation += 1
         if self.events.heard:
-            tell_changes(self.events, before, self.access.snapshot)
+            previous = self.events.actor
+            self.events.actor = actor or previous
+            try:
+                tell_changes(self.events, before, self.access.snapshot)
+            finally:
+                self.events.actor = previous
         known = self.access.snapshot.vhosts
         for name in list(self.vhosts):
             if known.get(name) != self.storage.vhost_ids[name]:  # Perhaps another of that name.
@@ -567,6 +585,28 @@ class Broker:
             if name not in self.vhosts:
                 self.add_vhost(name, number)
         self.drop_strangers()
+
+    def note_acts(self) -> Operator | None:
+        """Have the audit log note what commands changed; return who did, if it was one alone."""
+        assert self.storage is not None
+        try:
+            acts = self.storage.users.acts.take()
+        except sqlite3.Error as error:
+            log.error("who changed users cannot be read: %s", error)
+            return None
+        if self.audit.active:
+            for act in acts:
+                self.audit.tell(
+                    "command",
+                    user=act.who,
+                    peer=act.place,
+                    allowed=not act.reason,
+                    reason=act.reason,
+                    command=act.what,
+                    at=moment(act.at_ms),
+                )
+        who = {(act.who, act.place) for act in acts}
+        return Operator(*who.pop()) if len(who) == 1 else None
 
     def drop_strangers(self) -> None:
         """End the connections of users who may not be here any more."""

@@ -38,6 +38,8 @@ class Drain:
         if not self.active:
             self.active = True
             log.warning("draining: the ports are closed")
+            if self.broker.events.heard:
+                self.broker.events.tell("maintenance.draining")
             for listener in self.broker.listeners:
                 listener.close()
 
@@ -53,6 +55,8 @@ class Drain:
             listener.reopen()
         self.active = False
         log.warning("draining is over: the ports are open")
+        if self.broker.events.heard:
+            self.broker.events.tell("maintenance.revived")
 
     def left(self) -> list[Transport]:
         """Return the connections that are not closed."""

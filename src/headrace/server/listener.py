@@ -9,6 +9,7 @@ import socket
 import ssl
 from typing import Any
 
+from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.context import Context
 from headrace.gateway.sasl.port import Peer
 from headrace.gateway.v0_x.connection import GatewayConnection
@@ -43,6 +44,7 @@ class Listener:
         connections_max: int,
         handshake_s: float,
         gate: Gate,
+        audit: Audit = SILENT,
         tls: ssl.SSLContext | None = None,
         introduction: dict[str, Any] | None = None,
     ) -> None:
@@ -52,6 +54,7 @@ class Listener:
         self.connections_max = connections_max
         self.handshake_s = handshake_s
         self.gate = gate  # Of all listeners.
+        self.audit = audit
         self.tls = tls  # Replaced when certificates are read again.
         self.introduction = introduction  # Server properties of this port, if it has its own.
         self.socket: socket.socket | None = None
@@ -122,12 +125,12 @@ class Listener:
         if len(self.transports) >= self.connections_max:
             self.transports.difference_update([one for one in self.transports if one.closed])
         if len(self.transports) >= self.connections_max:
-            log.warning("connection from %s refused: connections_max is reached", host)
+            self.refuse(host, port, "connections_max is reached")
             sock.close()
             return
         refusal = self.gate.refusal(host)
         if refusal:
-            log.warning("connection from %s refused: %s", host, refusal)
+            self.refuse(host, port, refusal)
             sock.close()
             return
         sock.setblocking(False)
@@ -151,6 +154,13 @@ class Listener:
         self.handshakes.add(task)
         task.add_done_callback(self.handshakes.discard)
 
+    def refuse(self, host: str, port: int, why: str) -> None:
+        """Tell the logs that a connection is closed at once."""
+        log.warning("connection from %s refused: %s", host, why)
+        if self.audit.active:
+            peer = Peer(host, port)
+            self.audit.tell("connection.refused", peer=peer, allowed=False, reason=why)
+
     def keep(self, transport: Transport) -> None:
         """Count a transport in, and limit the time of its handshake."""
         transport.handshake_ticks = max(1, round(self.handshake_s / TICK_S)) + 1
@@ -171,6 +181,13 @@ class Listener:
                 transport.lost()
         except (OSError, asyncio.CancelledError) as error:
             log.info("TLS handshake failed: %s", error)
+            if self.audit.active and not isinstance(error, asyncio.CancelledError):
+                self.audit.tell(
+                    "connection.refused",
+                    peer=transport.peer,
+                    allowed=False,
+                    reason=f"TLS handshake failed: {error}",
+                )
             transport.lost()
 
 

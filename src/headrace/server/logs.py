@@ -141,15 +141,25 @@ class Logs:
             raise LogError("log_file is not set: the log goes to standard error")
         path = self.path
         try:
-            for number in range(keep, 0, -1):
-                older = path.with_name(f"{path.name}.{number}")
-                if older.exists() and number == keep:
-                    older.unlink()
-                elif older.exists():
-                    older.rename(path.with_name(f"{path.name}.{number + 1}"))
-            first = path.with_name(f"{path.name}.1")
-            path.rename(first)
+            first = shift(path, keep)
         except OSError as error:
             raise LogError(f"log_file {path}: {error.strerror}") from None
         self.reopen()
         return str(first)
+
+
+def shift(path: Path, keep: int) -> Path:
+    """Rename a file to ``….1``, and those of before one further, of which ``keep`` stay.
+
+    Raises:
+        OSError: one of them cannot be renamed.
+    """
+    for number in range(keep, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        if older.exists() and number == keep:
+            older.unlink()
+        elif older.exists():
+            older.rename(path.with_name(f"{path.name}.{number + 1}"))
+    first = path.with_name(f"{path.name}.1")
+    path.rename(first)
+    return first

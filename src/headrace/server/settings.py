@@ -347,6 +347,16 @@ class Settings:
     audit_log: Path | None = setting(
         None, "File for the audit log, a JSON object a line; none: there is none."
     )
+    audit_log_size_max: int = setting(
+        128 * MIB,
+        "Size at which that file is renamed, and a new one begun; 0: never.",
+        unit="octets",
+        low=0,
+        high=1 << 50,
+    )
+    audit_log_keep: int = setting(
+        16, "Renamed files of the audit log that are kept; the oldest is removed.", low=1, high=1000
+    )
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)
     default_vhost: str = setting("/", "Virtual host made in a new data directory.")

@@ -4,15 +4,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.gateway.telling import addresses
+from headrace.gateway.telling import addresses, tls_facts
 from headrace.model import policy
-from headrace.model.rules import USER_LIMITS, VHOST_LIMITS
+from headrace.model.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
 
 if TYPE_CHECKING:
     from headrace.model.events import Events
+    from headrace.model.parameters import Key
     from headrace.model.users import Snapshot
+
+
+class Operator(NamedTuple):
+    """An actor of `headrace.model.events`: who changes things by a command of this machine."""
+
+    name: str  # The system user.
+    peer: str  # The process.
 
 
 def connection_of(connection: Any, mechanism: str) -> dict[str, Any]:
@@ -26,27 +34,73 @@ def connection_of(connection: Any, mechanism: str) -> dict[str, Any]:
         "peer_host": peer[0],
         "peer_port": peer[1],
         "auth_mechanism": mechanism,
+        **tls_facts(connection.transport),
     }
 
 
-_SUBJECTS = {  # What events about a component are called; else parameter.set and parameter.cleared.
-    policy.COMPONENT: "policy",
-    policy.OPERATOR_COMPONENT: "policy",
-    VHOST_LIMITS: "vhost.limits",
-    USER_LIMITS: "user.limits",
+# Parameters that have events of their own: what those that are set, and cleared, are called.
+SUBJECTS = {
+    policy.COMPONENT: ("policy.set", "policy.cleared"),
+    policy.OPERATOR_COMPONENT: ("policy.set", "policy.cleared"),
+    VHOST_LIMITS: ("vhost.limits.set", "vhost.limits.cleared"),
+    USER_LIMITS: ("user.limits.set", "user.limits.cleared"),
 }
+OF_THEIR_OWN = (policy.COMPONENT, USER_LIMITS)  # Which RabbitMQ does not tell as parameters.
 
 
 def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
-    """Tell which policies, limits and other parameters became different."""
+    """Tell which policies, limits and other parameters became different.
+
+    As in RabbitMQ, limits of virtual hosts and operator policies are told as parameters, too.
+    """
     known = before.parameters
-    changed = [key for key, value in after.parameters.items() if known.get(key) != value]
     for key in known.keys() - after.parameters.keys():
-        events.tell(f"{_SUBJECTS.get(key.component, 'parameter')}.cleared", **key._asdict())
-    for key in changed:
-        value = json.dumps(after.parameters[key])
-        kind = f"{_SUBJECTS.get(key.component, 'parameter')}.set"
-        events.tell(kind, **key._asdict(), value=value)
+        if key.component in SUBJECTS:
+            events.tell(SUBJECTS[key.component][1], **subject_of(key))
+        if key.component not in OF_THEIR_OWN:
+            events.tell("parameter.cleared", **parameter_of(key))
+    for key, value in after.parameters.items():
+        if known.get(key) == value:
+            continue
+        if key.component in SUBJECTS:
+            parts = value if isinstance(value, dict) else {}
+            told = {name: as_header(each) for name, each in parts.items()}
+            events.tell(SUBJECTS[key.component][0], **{**told, **subject_of(key)})
+        if key.component not in OF_THEIR_OWN:
+            events.tell("parameter.set", **parameter_of(key), value=as_header(value))
+
+
+def subject_of(key: Key) -> dict[str, Any]:
+    """Return what names a policy, or whose limits they are."""
+    if key.component == USER_LIMITS:
+        return {"name": LIMITS_NAME, "username": key.name}
+    operators = key.component == policy.OPERATOR_COMPONENT
+    return {
+        "name": key.name,
+        "vhost": key.vhost,
+        "component": policy.OPERATOR_COMPONENT if operators else None,
+    }
+
+
+def parameter_of(key: Key) -> dict[str, Any]:
+    """Return what names a parameter; one of the whole broker has no virtual host."""
+    return {"vhost": key.vhost or None, "component": key.component, "name": key.name}
+
+
+def as_header(value: Any) -> Any:
+    """Return a value of JSON as a field table can hold it; what it cannot, as JSON."""
+    return value if is_header(value) else json.dumps(value)
+
+
+def is_header(value: Any) -> bool:
+    """Tell whether a field table can hold a value of JSON."""
+    if isinstance(value, dict):
+        return all(len(name.encode()) < 256 and is_header(each) for name, each in value.items())
+    if isinstance(value, list):
+        return all(is_header(each) for each in value)
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return value is None or isinstance(value, str | float)
 
 
 def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:

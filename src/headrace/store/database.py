@@ -5,7 +5,7 @@ Several parts of a broker have it open at once, and so may commands of other pro
 locks keep them apart. Whoever opens it first brings it to our version.
 
 Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: parameters, SCRAM
-keys, topic permissions, and who declared a queue.
+keys, topic permissions, who declared a queue, and notes of who changed what.
 """
 
 import contextlib
@@ -86,6 +86,14 @@ CREATE TABLE IF NOT EXISTS parameters (
     value TEXT NOT NULL,
     PRIMARY KEY (vhost, component, name)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS acts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_ms INTEGER NOT NULL,
+    who TEXT NOT NULL,
+    place TEXT NOT NULL,
+    what TEXT NOT NULL,
+    reason TEXT NOT NULL
+) STRICT;
 """
 
 #: Columns that tables of earlier versions lack.

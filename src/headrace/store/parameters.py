@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.model.parameters import EVERYWHERE, Key
 from headrace.model.users import AccountError, check_name
+from headrace.store.acts import Acts
 from headrace.store.database import transaction
 
 VALUE_CHARACTERS_MAX = 1 << 20
@@ -16,8 +17,10 @@ VALUE_CHARACTERS_MAX = 1 << 20
 class ParameterTable:
     """The parameters of one data directory; what changes them is durable when it returns."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, acts: Acts) -> None:
+        """``acts`` notes who changes them."""
         self._db = db
+        self._acts = acts
 
     def rows(self) -> dict[Key, Any]:
         """Read everything, within a transaction of the caller.
@@ -63,6 +66,7 @@ class ParameterTable:
             AccountError: there is none.
         """
         try:
+            self._acts.begin()
             gone = self._db.execute(
                 "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?",
                 (vhost, component, name),
@@ -81,6 +85,7 @@ class ParameterTable:
         """
         rows = [(*key, _encoded(key, value)) for key, value in values.items()]
         try:
+            self._acts.begin()
             with transaction(self._db, "IMMEDIATE"):
                 known = {name for (name,) in self._db.execute("SELECT name FROM vhosts")}
                 for key in values:

@@ -22,6 +22,7 @@ from headrace.model.users import (
     TopicPermission,
     check_name,
 )
+from headrace.store.acts import Acts
 from headrace.store.changes import Changes, change
 from headrace.store.database import DatabaseError, file_of, open_database, transaction
 from headrace.store.parameters import ParameterTable
@@ -30,8 +31,10 @@ from headrace.store.parameters import ParameterTable
 class UserDirectory:
     """The users of one data directory, or of one process when it is given none."""
 
-    def __init__(self, data: Path | None = None) -> None:
+    def __init__(self, data: Path | None = None, command: str = "") -> None:
         """Open the file in the directory `data`, and make what is missing in it.
+
+        ``command`` is noted beside what is changed: see `headrace.store.acts`.
 
         Raises:
             AccountError: it cannot be opened.
@@ -41,7 +44,8 @@ class UserDirectory:
             self._db = open_database(self.path)
         except DatabaseError as error:
             raise AccountError(str(error)) from None
-        self.parameters = ParameterTable(self._db)
+        self.acts = Acts(self._db, command)
+        self.parameters = ParameterTable(self._db, self.acts)
         self._version = self._data_version()
 
     def close(self) -> None:
@@ -96,6 +100,8 @@ class UserDirectory:
         Raises:
             AccountError: nothing was changed.
         """
+        with self._errors():
+            self.acts.begin()
         change(self._db, changes)
         self._version = -1  # So that whoever asks `changed` takes them over.
 
@@ -218,14 +224,22 @@ class UserDirectory:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str = "DEFERRED") -> Iterator[None]:
-        try:
+        with self._errors():
+            if kind != "DEFERRED":
+                self.acts.begin()
             with transaction(self._db, kind):
                 yield
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.Error as error:
             raise AccountError(f"{self.path}: {error}") from None
 
     def _insert(self, query: str, values: tuple[str, ...], conflict: str) -> None:
         try:
+            self.acts.begin()
             self._db.execute(query, values)
         except sqlite3.IntegrityError:
             raise AccountError(conflict) from None
@@ -234,6 +248,7 @@ class UserDirectory:
 
     def _change(self, query: str, values: tuple[str, ...], missing: str) -> None:
         try:
+            self.acts.begin()
             changed = self._db.execute(query, values).rowcount
         except sqlite3.Error as error:
             raise AccountError(f"{self.path}: {error}") from None

@@ -92,6 +92,8 @@ class Call:
 
     def refuse(self, code: str, text: str) -> NoReturn:
         """End the call with an error."""
+        if code == "refused":
+            self.context.refused(self.connection, text)
         raise Refused(code, text)
 
     def allow(self, permission: str, name: str) -> None:
@@ -154,6 +156,16 @@ class Call:
 
 
 Handler = Callable[[Call], Answered | Steps]
+
+# Requests of operators. Those with which applications read, lease and stage are no more audited
+# than what they publish.
+AUDITED = frozenset(
+    (
+        *("messages.move", "messages.copy", "messages.delete", "messages.requeue"),
+        *("commit", "rollback", "forget"),  # Of prepared transactions.
+        *("group.delete", "sink.discard", "publisher.forget", "superstream.add"),
+    )
+)
 
 
 class Service(Consumer):
@@ -243,19 +255,20 @@ class Service(Consumer):
         call = Call(self.context, self.vhost, connection, request)
         outcome = self.attempt(partial(handler, call))
         if isinstance(outcome, dict):
+            self.audit(call, outcome)
             answer.give(outcome)
             return
         self.number += 1
         key = (self, self.number)
         self.sliced += 1
-        if self.step(key, outcome, answer):
+        if self.step(key, call, outcome, answer):
 
             def again(now_ms: int) -> int:
-                return now_ms + 1 if self.step(key, outcome, answer) else 0
+                return now_ms + 1 if self.step(key, call, outcome, answer) else 0
 
             self.vhost.agenda.put(key, self.vhost.tally.now_ms, again)
 
-    def step(self, key: object, steps: Steps, answer: Answer) -> bool:
+    def step(self, key: object, call: Call, steps: Steps, answer: Answer) -> bool:
         """Do the next slice of a long request; false when that was the last."""
 
         def following() -> Answered | None:
@@ -270,9 +283,25 @@ class Service(Consumer):
         if outcome is None:
             return True
         self.sliced -= 1
+        self.audit(call, outcome)
         answer.give(outcome)
         self.queue.unpark(self)
         return False
+
+    def audit(self, call: Call, outcome: Answered) -> None:
+        """Have the audit log note a request that changes things, and how it ended."""
+        what = call.request["do"]
+        audit = self.context.access.audit
+        if audit.active and what in AUDITED:
+            audit.tell(
+                "request",
+                user=call.user,
+                peer=getattr(call.user, "peer", None),
+                allowed="error" not in outcome,
+                reason=str(outcome.get("error", "")),
+                vhost=self.vhost.name,
+                request={**call.request},
+            )
 
     def attempt(self, work: Callable[[], Any]) -> Any:
         """Do some work; what goes wrong is the answer."""

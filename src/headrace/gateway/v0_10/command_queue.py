@@ -15,6 +15,7 @@ from headrace.gateway.v0_10.command_message import plain
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model.arguments import QUEUE_ARGUMENTS, assert_same_arguments
 from headrace.model.errors import ModelError
+from headrace.model.events import tell_purged
 from headrace.model.understood import DEAD_LETTERS, dead_letter_queue
 from headrace.protocol.codec_0_10 import (
     QueueDeclare,
@@ -176,7 +177,7 @@ def purge(session: Any, command: QueuePurge, header: bytes, parts: object) -> bo
             command,
             "queue",
         )
-    queue.purge()
+    tell_purged(session.vhost, queue, queue.purge())
     later: bool = session.later()
     return later
 

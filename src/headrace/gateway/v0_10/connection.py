@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+REFUSALS = (ExecutionCode.UNAUTHORIZED_ACCESS, ExecutionCode.RESOURCE_LOCKED)
+REFUSALS_TO_OPEN = (CloseCode.INVALID_PATH, CloseCode.CONNECTION_FORCED)
+
 FRAME_SIZE_MAX = 65535  # Octets; what a size of 16 bits can say.
 FRAME_SIZE_MIN = 4096
 LOCALE = "en_US"
@@ -223,6 +226,8 @@ class GatewayConnection(Connection):
 
     def on_session_failed(self, session: Any, error: ExecutionError) -> None:
         log.warning("connection %d: session failed: %s", self.number, error)
+        if error.error_code in REFUSALS:
+            self.context.refused(self, error.text)
         session.wind_up()
 
     def recheck(self) -> None:
@@ -367,6 +372,8 @@ class GatewayConnection(Connection):
 
     def on_failed(self, error: CloseError) -> None:
         log.warning("connection %d: %s", self.number, error)
+        if self.vhost is None and error.close_code in REFUSALS_TO_OPEN:
+            self.context.refused(self, error.text)
         self.end()
         if self.transport is not None:
             self.transport.close_soon()

@@ -10,6 +10,7 @@ from headrace.gateway.v0_x.control_basic import check_access, check_topic, last_
 from headrace.gateway.v0_x.control_exchange import check_any_access
 from headrace.gateway.v0_x.reply_to import declared, is_reply_name, refuse_binding
 from headrace.model.binding import QUEUE
+from headrace.model.events import tell_purged
 from headrace.model.understood import DEAD_LETTERS, dead_letter_queue
 from headrace.protocol.codec_0_x import (
     MethodBase,
@@ -135,6 +136,7 @@ def purge(connection: Any, channel: Any, method: QueuePurge) -> MethodBase | Non
             f"purge of stream '{queue.name}' in vhost '{connection.vhost.name}' is not served",
         )
     count = queue.purge()
+    tell_purged(connection.vhost, queue, count)
     return None if method.no_wait else QueuePurgeOk(message_count=min(count, COUNT_MAX))
 
 

@@ -15,10 +15,12 @@ Each area has a module with its table ``OPERATIONS``; :mod:`.operations` puts th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from headrace.model.events import Actor
     from headrace.model.vhost import VirtualHost
     from headrace.server.broker import Broker
 
@@ -51,15 +53,29 @@ class Call:
         request: Mapping[str, Any],
         *,
         operator: str = "",
+        actor: Actor | None = None,
         tell: Callable[[Answered], Awaitable[None]] | None = None,
         receive: Callable[[], Awaitable[Answered | None]] | None = None,
     ) -> None:
-        """``operator`` says for the log who asks: a system user and a process."""
+        """``operator`` says for the log who asks: a system user and a process; so does ``actor``
+        for events.
+        """
         self.broker = broker
+        self.actor = actor
         self.request = request
         self.operator = operator
         self._tell = tell
         self._receive = receive
+
+    @contextlib.contextmanager
+    def acting(self) -> Iterator[None]:
+        """Within, what happens is the operator's doing; nothing may be waited for there."""
+        events = self.broker.events
+        events.actor = self.actor
+        try:
+            yield
+        finally:
+            events.actor = None
 
     async def tell(self, item: Answered) -> None:
         """Send a line of the answer before its end; waits while the operator does not read."""

@@ -106,7 +106,12 @@ def planned(plan: Plan, elements: list[tuple[str, int, Any]]) -> Iterator[Any]:
 async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
     """Give the steps, and give the loop to others again and again."""
     until = time.monotonic() + SLICE_S
-    for step in steps:
+    over = object()
+    while True:
+        with call.acting():
+            step: Any = next(steps, over)
+        if step is over:
+            break
         yield step
         if time.monotonic() >= until:
             Running(call.broker).commit()

@@ -147,13 +147,15 @@ def reload(call: Call) -> Answered:
 
 
 def rotate_logs(call: Call) -> Answered:
-    """Rename the log file, and begin a new one; the audit log, too, is opened again."""
+    """Rename the log file, and the audit log, and begin new ones."""
     keep = call.number("keep", 7, least=1, most=KEPT_MAX)
+    call.broker.rotate_audit_log(keep)
     return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
 
 
 def reopen_logs(call: Call) -> Answered:
-    """Go on in the file that has the name of the log now."""
+    """Go on in the file that has the name of the log now; the audit log too."""
+    call.broker.reopen_audit_log()
     return with_logs(call, lambda logs: {"reopened": logs.reopen()})
 
 
@@ -162,7 +164,6 @@ def with_logs(call: Call, work: Any) -> Answered:
     if call.broker.logs is None:
         call.refuse("precondition", "this broker was not started by `headrace serve`")
     try:
-        call.broker.reopen_audit_log()
         answer: Answered = work(call.broker.logs)
     except LogError as error:
         call.refuse("precondition", str(error))

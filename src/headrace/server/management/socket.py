@@ -38,8 +38,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.service.requests import code_of
 from headrace.model.errors import ModelError
 from headrace.model.users import AccountError
+from headrace.server.audited import QUIET_COMMANDS
 from headrace.server.management.call import Answered, Call, Operation, Refused
 from headrace.server.transport import clock_ms
+from headrace.server.user_events import Operator
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ class ManagementSocket:
                 await client.serve()
             else:
                 log.warning("management: refused to %s", client.operator)
+                client.audit({}, "only the broker's own user and root are served")
                 await client.fail("refused", "only the broker's own user and root are served")
         except (OSError, TimeoutError, asyncio.CancelledError, asyncio.IncompleteReadError):
             pass  # Gone, silent for too long, or the broker stops.
@@ -144,6 +147,8 @@ class Client:
         raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
         self.pid, self.uid, _ = CREDENTIALS.unpack(raw)
         self.operator = f"system user {self.uid}, process {self.pid}"
+        self.actor = Operator(f"system user {self.uid}", f"process {self.pid}")
+        self.doing: Answered = {}  # The request that is served.
 
     def is_trusted(self) -> bool:
         """Tell whether the kernel names our own user, or root."""
@@ -184,17 +189,26 @@ class Client:
     async def do(self, request: Answered) -> None:
         """Do what a request says, and answer it."""
         what = request.get("do")
+        self.doing = request
         operation = self.owner.operations.get(what) if isinstance(what, str) else None
         if operation is None:
             await self.fail("bad-request", f"there is no operation {what!r}")
             return
         broker = self.owner.broker
         broker.tally.now_ms = clock_ms()
-        call = Call(broker, request, operator=self.operator, tell=self.tell, receive=self.receive)
+        call = Call(
+            broker,
+            request,
+            operator=self.operator,
+            actor=self.actor,
+            tell=self.tell,
+            receive=self.receive,
+        )
         try:
-            outcome = operation(call)
+            with call.acting():
+                outcome = operation(call)
             if isinstance(outcome, Generator):
-                answer = await self.stream(outcome)
+                answer = await self.stream(call, outcome)
             elif inspect.isawaitable(outcome):
                 answer = await outcome
             else:
@@ -213,17 +227,36 @@ class Client:
             log.exception("management: %s failed", what)
             await self.fail("internal", "internal error; the broker's log says more")
         else:
+            self.audit(request)
             self.turn()
             await self.send(json.dumps({"done": answer}))
 
-    async def stream(self, steps: Generator[Answered | None, None, Answered]) -> Answered:
+    def audit(self, request: Answered, reason: str = "") -> None:
+        """Have the audit log note a request, and why it was refused if it was."""
+        audit = self.owner.broker.audit
+        what = request.get("do")
+        if audit.active and (reason or what not in QUIET_COMMANDS):
+            audit.tell(
+                "command",
+                user=self.actor,
+                peer=self.actor.peer,
+                allowed=not reason,
+                reason=reason,
+                command=what,
+                request={name: value for name, value in request.items() if name != "do"},
+            )
+
+    async def stream(
+        self, call: Call, steps: Generator[Answered | None, None, Answered]
+    ) -> Answered:
         """Send what an operation yields, slice by slice; return what it returns."""
         with contextlib.closing(steps):
             while True:
                 lines: list[str] = []
                 for _ in range(STEPS_PER_SLICE):
                     try:
-                        item = next(steps)
+                        with call.acting():
+                            item = next(steps)
                     except StopIteration as end:
                         await self.send(*lines)
                         answer: Answered = end.value
@@ -241,6 +274,9 @@ class Client:
 
     async def fail(self, code: str, text: str) -> None:
         """Answer with an error."""
+        doing, self.doing = self.doing, {}
+        if doing:
+            self.audit(doing, text)
         self.turn()
         await self.send(json.dumps({"error": text, "code": code}))
 

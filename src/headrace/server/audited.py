@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kinds of things the audit log holds, and which it leaves out, each with its reason.
+
+What is told in the code and is in neither table is audited all the same, so that nothing new is
+forgotten; a test holds the tables against the code.
+"""
+
+from __future__ import annotations
+
+# Events of the broker (:mod:`headrace.model.events`) that are audited: somebody changed something.
+EVENTS = {
+    "queue.created": "a queue was declared",
+    "queue.deleted": "a queue was deleted, or expired",
+    "queue.purged": "what was ready in a queue was dropped",
+    "exchange.created": "an exchange was declared",
+    "exchange.deleted": "an exchange was deleted",
+    "binding.created": "something was bound",
+    "binding.deleted": "a binding was undone",
+    "connection.created": "a connection opened its virtual host",
+    "connection.closed": "it is over",
+    "user.created": "a user was added",
+    "user.deleted": "a user was deleted",
+    "user.password.changed": "a password was set",
+    "user.tags.set": "a user's tags are others",
+    "user.limits.set": "limits of a user were set",
+    "user.limits.cleared": "limits of a user were cleared",
+    "vhost.created": "a virtual host was added",
+    "vhost.deleted": "a virtual host was deleted",
+    "vhost.limits.set": "limits of a virtual host were set",
+    "vhost.limits.cleared": "limits of a virtual host were cleared",
+    "permission.created": "permissions were given, or changed",
+    "permission.deleted": "permissions were taken away",
+    "topic.permission.created": "permissions on topics were given, or changed",
+    "topic.permission.deleted": "permissions on topics were taken away",
+    "policy.set": "a policy, or an operator policy, was set",
+    "policy.cleared": "it was cleared",
+    "parameter.set": "a parameter was set",
+    "parameter.cleared": "a parameter was cleared",
+    "alarm.set": "publishers must wait",
+    "alarm.cleared": "they go on",
+    "maintenance.draining": "the broker goes out of service",
+    "maintenance.revived": "it is back",
+}
+
+# What is told to the audit log alone.
+OWN = {
+    "login": "a login, allowed or refused, or a renewed secret",
+    "permission": "access was refused: of a name, a topic, a virtual host, somebody else's queue",
+    "command": "a command of an operator, on the management socket or the data directory",
+    "request": "a request by AMQP that operators make: messages moved, transactions decided",
+    "credentials.expired": "a connection's token expired",
+    "certificate.revoked": "a connection's certificate was revoked",
+    "certificate.expired": "a connection's certificate expired",
+    "certificates.reloaded": "certificates, keys and revocation lists were read again",
+    "connection.refused": "a socket was closed at once: too many, or no TLS with us",
+}
+
+# Events that are left out.
+LEFT_OUT = {
+    "channel.created": "its connection is audited",
+    "channel.closed": "its connection is audited",
+    "consumer.created": "a use of what was permitted, as publishing is",
+    "consumer.deleted": "a use of what was permitted, as publishing is",
+    "queue.alert": "nobody did it",
+    "user.authentication.success": "told as login",
+    "user.authentication.failure": "told as login",
+}
+
+# Commands that are audited only when they are refused: they change nothing, and programs give them
+# every few seconds.
+QUIET_COMMANDS = frozenset(("health", "status"))

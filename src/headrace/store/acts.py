@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who changed users, permissions and parameters from another process: a note beside the change.
+
+Commands such as ``headrace user add`` work on the data directory, whether or not a broker runs on
+it. Before the first change of such a command it is noted who makes it and what it is, and
+afterwards if it was refused. The broker takes the notes out, for its audit log, together with the
+changes or at its next start. So many are kept until then; the oldest go first.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from typing import NamedTuple
+
+ACTS_MAX = 10_000
+TEXT_CHARACTERS_MAX = 1024
+
+
+class Act(NamedTuple):
+    """A command that changed something, or was refused to."""
+
+    at_ms: int  # Wall clock.
+    who: str  # The system user.
+    place: str  # The process.
+    what: str  # The command.
+    reason: str  # Why it was refused; empty when it was not.
+
+
+class Acts:
+    """The notes in one file."""
+
+    def __init__(self, db: sqlite3.Connection, what: str = "") -> None:
+        """``what`` is the command that has the file open now; a broker has none."""
+        self._db = db
+        self._what = what
+        self._noted = False
+
+    def begin(self) -> None:
+        """Note the command, if there is one, before its first change.
+
+        Raises:
+            sqlite3.Error: the file cannot be written.
+        """
+        if self._what and not self._noted:
+            self._noted = True
+            self._note("")
+
+    def refuse(self, reason: str) -> None:
+        """Note that the command did not change what it was to change; no error when it cannot."""
+        if self._noted:
+            try:
+                self._note(reason)
+            except sqlite3.Error:
+                return  # The command says itself why it failed.
+
+    def _note(self, reason: str) -> None:
+        self._db.execute(
+            "INSERT INTO acts (at_ms, who, place, what, reason) VALUES (?, ?, ?, ?, ?)",
+            (
+                time.time_ns() // 1_000_000,
+                f"system user {os.getuid()}",
+                f"process {os.getpid()}",
+                self._what[:TEXT_CHARACTERS_MAX],
+                reason[:TEXT_CHARACTERS_MAX],
+            ),
+        )
+        self._db.execute("DELETE FROM acts WHERE id <= (SELECT max(id) FROM acts) - ?", (ACTS_MAX,))
+
+    def take(self) -> list[Act]:
+        """Take all notes out, in their order.
+
+        Raises:
+            sqlite3.Error: the file cannot be read or written.
+        """
+        rows = self._db.execute(
+            "SELECT id, at_ms, who, place, what, reason FROM acts ORDER BY id"
+        ).fetchall()
+        if rows:
+            self._db.execute("DELETE FROM acts WHERE id <= ?", (rows[-1][0],))
+        return [Act(*row[1:]) for row in rows]

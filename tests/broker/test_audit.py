@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit log: every change, every refusal, every command, with who, from where, and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_management import refused, run, works
+
+from headrace.client import ClientError
+from headrace.client.blocking import connect
+from headrace.gateway.passwords import make_account
+from headrace.model.users import Permission
+from headrace.protocol.codec_0_10 import QueueDeclare, QueuePurge
+from headrace.server.audit import AuditLog
+from headrace.store.acts import ACTS_MAX, Acts
+from headrace.store.users import UserDirectory
+from headrace.testing import LocalBroker
+from serving import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ME = f"system user {os.getuid()}"
+HERE = f"process {os.getpid()}"
+versions = pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+Line = dict[str, Any]
+
+
+class Log:
+    """The lines of an audit log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def find(self, **wanted: Any) -> list[Line]:
+        lines = map(json.loads, self.path.read_text().splitlines())
+        return [line for line in lines if wanted.items() <= line.items()]
+
+    def one(self, **wanted: Any) -> Line:
+        """The only line with these facts; it is waited for."""
+        found = until(lambda: self.find(**wanted), f"a line {wanted}")
+        assert len(found) == 1, found
+        return found[0]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "audit.log")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def broker(data: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBroker]:
+    monkeypatch.setattr("headrace.server.broker.USERS_S", 0.05)
+    with LocalBroker(data, audit_log=log.path) as started:
+        with contextlib.closing(UserDirectory(data)) as directory:
+            directory.add_user(make_account("eve", "secret"))
+            directory.add_vhost("lab")
+            directory.set_permission("eve", "/", Permission("^eve", "^eve|^amq.default", "^eve"))
+        log.one(what="permission.created", user="eve")
+        yield started
+
+
+def test_commands_on_the_directory_are_audited(broker: LocalBroker, data: Path, log: Log) -> None:
+    """Who, from where, and what of it came: also those that are refused."""
+    at = ("--data", data)
+    works("user", "add", "ada", "--password", "very-secret", "--tag", "monitoring", *at)
+    works("policy", "set", "short", "^q", '{"max-length": 10}', *at)
+    works("limits", "set", "--vhost", "lab", "max-queues", "5", *at)
+    assert "exists already" in refused("user", "add", "ada", "--password", "other-secret", *at)
+    line = log.one(what="command", command="user add name='ada' tags=('monitoring',)", allowed=True)
+    assert (line["who"], line["from"]) == (ME, HERE)
+    again = log.one(what="command", allowed=False)
+    assert again["reason"] == "user 'ada' exists already"
+    assert log.one(what="user.created", name="ada")["allowed"]
+    policy = log.one(what="policy.set", name="short")
+    assert (policy["pattern"], policy["definition"]) == ("^q", {"max-length": 10})
+    assert log.one(what="vhost.limits.set", vhost="lab")["max-queues"] == 5
+    works("user", "list", *at)
+    works("policy", "clear", "short", *at)
+    log.one(what="policy.cleared", name="short")
+    assert not log.find(what="command", command="user list")  # It changes nothing.
+    assert "secret" not in log.path.read_text()
+
+
+def test_what_was_done_while_no_broker_ran_is_audited_at_the_next_start(
+    broker: LocalBroker, data: Path, log: Log
+) -> None:
+    broker.stop()
+    works("user", "delete", "eve", "--data", data)
+    broker.start()
+    line = log.one(what="command", command="user delete name='eve'")
+    assert (line["who"], line["allowed"]) == (ME, True)
+    assert line["at"] <= line["time"]
+
+
+def test_notes_of_commands_are_few(tmp_path: Path) -> None:
+    with contextlib.closing(UserDirectory(tmp_path, "user add")) as directory:
+        directory.add_vhost("/")
+        directory._db.execute("UPDATE acts SET id = id + ?", (ACTS_MAX,))
+        Acts(directory._db, "another").begin()
+        Acts(directory._db, "x" * 5000).begin()
+        assert [act.what for act in directory.acts.take()] == ["user add", "another", "x" * 1024]
+        assert directory.acts.take() == []
+
+
+def test_commands_to_the_broker_are_audited(broker: LocalBroker, data: Path, log: Log) -> None:
+    at = ("--data", data)
+    with connect(broker.url, reconnect=None) as connection, connection.channel() as channel:
+        channel.declare_queue("orders", durable=True)
+        works("list", "queues", *at)
+        assert "no queue 'x'" in refused("show", "queue", "x", *at)
+        works("health", *at)
+        works("alarm", "set", "--vhost", "lab", "--reason", "moving", *at)
+        works("close", "connections", "--user", "guest", "--reason", "noon", *at)
+    listed = log.one(what="command", command="list queues")
+    assert (listed["who"], listed["from"], listed["allowed"]) == (ME, HERE, True)
+    missing = log.one(what="command", command="show queue")
+    assert (missing["allowed"], missing["request"]["name"]) == (False, "x")
+    assert "no queue 'x'" in missing["reason"]
+    assert log.one(what="command", command="set alarm")["request"]["reason"] == "moving"
+    assert log.one(what="alarm.set")["who"] == ME
+    assert log.one(what="command", command="close connections")["request"]["user"] == "guest"
+    assert not log.find(command="health")
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(data / "management.sock"))
+        stranger.sendall(b'{"do": "eat", "what": "everything"}\n')
+        assert b"no operation" in stranger.recv(1000)
+    assert log.one(what="command", command="eat")["allowed"] is False
+
+
+def test_imported_definitions_are_audited(
+    broker: LocalBroker, data: Path, log: Log, tmp_path: Path
+) -> None:
+    document = {
+        "users": [{"name": "bea", "password_hash": "", "tags": ""}],
+        "permissions": [{"user": "bea", "vhost": "/", "configure": "", "write": "", "read": "^x$"}],
+        "queues": [{"name": "new", "vhost": "/", "durable": True, "arguments": {}}],
+    }
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps(document))
+    works("definitions", "import", file, "--data", data)
+    log.one(what="command", command="import definitions", allowed=True)
+    for what, name in (("user.created", "bea"), ("queue.created", "new")):
+        assert log.one(what=what, name=name)["who"] == ME
+    file.write_text(json.dumps({"queues": [{"name": "bad", "vhost": "nowhere"}]}))
+    assert run("definitions", "import", file, "--data", data).exit_code
+    assert log.one(what="command", command="import definitions", allowed=False)["reason"]
+    assert not log.find(what="queue.created", name="bad")
+
+
+@versions
+def test_refusals_are_audited_once_each(broker: LocalBroker, log: Log, version: str) -> None:
+    """Of names, virtual hosts, queues of others, and requests to the broker's own queues."""
+    eve = f"{broker.url_of('eve', 'secret')}?version={version}"
+    with connect(broker.url, reconnect=None) as guest, guest.channel() as channel:
+        channel.declare_queue("theirs", durable=False, exclusive=True)
+        channel.declare_queue("eve-theirs", durable=False, exclusive=True)
+        for name in ("theirs", "eve-theirs"):
+            with pytest.raises(ClientError), connect(eve, reconnect=None) as connection:
+                declare(connection, name)
+        for vhost in ("lab", "nowhere"):
+            with pytest.raises(ClientError):
+                connect(f"{broker.url_of('eve', 'secret', vhost)}?version={version}")
+    refusals = until(lambda: _all(log, 4), "four refusals")
+    wanted = ("access to queue 'theirs'", "'eve-theirs'", "vhost 'lab'", "vhost nowhere not found")
+    for line, text in zip(refusals, wanted, strict=True):
+        assert text in line["reason"]
+        assert (line["who"], line["allowed"]) == ("eve", False)
+        assert line["from"].startswith("127.0.0.1:")
+    with pytest.raises(ClientError):
+        connect(f"{broker.url_of('eve', 'wrong')}?version={version}", reconnect=None)
+    log.one(what="login", allowed=False, reason="wrong password for user 'eve'")
+    assert len(log.find(what="permission")) == 4
+
+
+def _all(log: Log, count: int) -> list[Line]:
+    found = log.find(what="permission", allowed=False)
+    return found if len(found) >= count else []
+
+
+def declare(connection: Any, name: str) -> None:
+    if connection.version.label == "0-10":
+        connection.session().call(QueueDeclare(queue=name))
+    else:
+        connection.channel().declare_queue(name, durable=False)
+
+
+@pytest.mark.parametrize("version", ["0-9-1", "0-10"])
+def test_purges_and_errands_are_audited(
+    broker: LocalBroker, data: Path, log: Log, version: str
+) -> None:
+    with connect(f"{broker.url}?version={version}", reconnect=None) as connection:
+        declare(connection, "q")
+        with connect(broker.url) as guest, guest.channel() as channel:
+            channel.declare_queue("q2", durable=True)
+            channel.publish_many([b"x"] * 3, "q")
+        works("messages", "copy", "q", "q2", "--url", broker.url)
+        eve = broker.url_of("eve", "secret")
+        assert "refused" in refused("messages", "delete", "q", "--yes", "--url", eve)
+        if version == "0-10":
+            connection.session().call(QueuePurge(queue="q"))
+        else:
+            connection.channel().purge_queue("q")
+    copied = log.one(what="request", allowed=True)
+    assert (copied["who"], copied["request"]["do"]) == ("guest", "messages.copy")
+    denied = log.one(what="request", allowed=False)
+    assert (denied["who"], denied["request"]["do"]) == ("eve", "messages.delete")
+    assert "refused for user 'eve'" in log.one(what="permission", allowed=False)["reason"]
+    assert log.one(what="queue.purged", name="q")["messages"] == 3
+
+
+def test_the_file_is_renamed_when_it_is_large_and_the_oldest_goes(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    written = AuditLog(path, size_max=1000, keep=3)
+    for number in range(60):
+        written.tell("test", number=number)
+        until(lambda n=number: f'"number": {n}}}' in path.read_text(), "the line")
+    written.rotate(5)
+    written.tell("last")
+    written.close()
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["audit.log", *(f"audit.log.{n}" for n in range(1, 6))][: len(names)]
+    assert len(names) in (5, 6)
+    kept = [tmp_path / name for name in reversed(names)]
+    lines = [json.loads(line) for each in kept for line in each.read_text().splitlines()]
+    assert [line["number"] for line in lines[:-1]] == list(range(60))[-len(lines) + 1 :]
+    assert lines[-1]["what"] == "last"
+    assert all(each.stat().st_size <= 1000 for each in kept)
+    assert all(each.stat().st_mode & 0o777 == 0o600 for each in kept)
