@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
 
 _STALE_MIN = 64
 

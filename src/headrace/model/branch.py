@@ -27,7 +27,6 @@ until the coordinator has heard of it and says forget.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -38,6 +37,8 @@ from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
 from headrace.model.work import REQUEUE, Settle, Work, settle_all
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+
     from headrace.model.message import Message
     from headrace.model.queue import Queue
     from headrace.model.vhost import VirtualHost

@@ -21,8 +21,9 @@ from headrace.model.stream import TRIM_MIN_MS, Stream
 if TYPE_CHECKING:
     from headrace.model.exchange import Exchange
     from headrace.model.queue import Queue
+    from headrace.model.queues import Queues
     from headrace.model.rules import Rules
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ def imposed_overflow(policies: Policies, kind: str, name: str, said: Any) -> str
     return INSTEAD if overflow is None and said in UNBOUNDED else overflow
 
 
-def configure(vhost: VirtualHost, queue: Queue) -> None:
+def configure(vhost: Queues, queue: Queue) -> None:
     """Set what the effective arguments of a queue say; the queue may be in use.
 
     It does not matter whether the queue is among those of the virtual host yet.
@@ -115,7 +116,7 @@ def configure(vhost: VirtualHost, queue: Queue) -> None:
             watch_age(vhost, queue)
 
 
-def reconfigure(vhost: VirtualHost, before: Rules, after: Rules) -> None:
+def reconfigure(vhost: Queues, before: Rules, after: Rules) -> None:
     """The rules of a virtual host changed: apply them to all that they say something of."""
     for queue in list(vhost.queues.values()):
         was, now = effective(before, queue), effective(after, queue)
@@ -131,7 +132,7 @@ def reconfigure(vhost: VirtualHost, before: Rules, after: Rules) -> None:
         configure_exchange(vhost, exchange)
 
 
-def configure_exchange(vhost: VirtualHost, exchange: Exchange) -> None:
+def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
     """Set what arguments and policies say of an exchange; it may be in use."""
     alternate = exchange.own_alternate
     policies = vhost.rules.policies
@@ -145,7 +146,7 @@ def configure_exchange(vhost: VirtualHost, exchange: Exchange) -> None:
     exchange.alternate = alternate
 
 
-def shorten_lives(vhost: VirtualHost, queue: Queue) -> None:
+def shorten_lives(vhost: Queues, queue: Queue) -> None:
     """A queue got a time to live: let it count for what waits there, from now on."""
     at = queue.position_of_first()
     end = vhost.tally.next_seq
@@ -166,14 +167,14 @@ def shorten_lives(vhost: VirtualHost, queue: Queue) -> None:
         vhost.agenda.put(("lives", queue), began_ms + 1, go_on)
 
 
-def watch_use(vhost: VirtualHost, queue: Queue) -> None:
+def watch_use(vhost: Queues, queue: Queue) -> None:
     """Have a queue with x-expires go when nobody uses it."""
     if queue.expires_ms >= 0:
         due = queue.used_ms + queue.expires_ms
         vhost.agenda.put((queue,), due, partial(vhost.expire_queue, queue))
 
 
-def watch_age(vhost: VirtualHost, queue: Queue) -> None:
+def watch_age(vhost: Queues, queue: Queue) -> None:
     """Have a stream with x-max-age lose what is too old."""
     if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
         vhost.agenda.put(("age", queue), vhost.tally.now_ms + TRIM_MIN_MS, queue.trim)

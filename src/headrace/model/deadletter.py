@@ -10,11 +10,12 @@ places than can be told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.message import Message
     from headrace.model.selector import Values
 

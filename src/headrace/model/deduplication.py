@@ -11,13 +11,14 @@ message is taken has both after a crash, or neither.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.binding import canonical
 from headrace.model.exchange_arguments import number_of, one_of, string, switch, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.arguments import Check
     from headrace.model.facts import Facts
     from headrace.model.tally import Tally

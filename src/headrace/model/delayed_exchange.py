@@ -7,7 +7,6 @@ whatever exchange it goes to (:mod:`headrace.model.delayed`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.model.errors import PreconditionFailed
@@ -15,6 +14,8 @@ from headrace.model.exchange import Exchange, Headers
 from headrace.model.exchange_arguments import anything
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.binding import Binding, Destination
 
 ROUTES_AS = "x-delayed-type"

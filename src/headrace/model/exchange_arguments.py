@@ -6,10 +6,12 @@ Each returns what is wrong with a value, as error texts have it, or None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import Check, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 
 def anything(value: Any, arguments: Mapping[str, Any]) -> str | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.binding import Binding, Destination, canonical
@@ -22,6 +21,8 @@ from headrace.model.exchange import COMMON_ARGUMENTS, Exchange, Headers
 from headrace.model.exchange_arguments import one_of, string
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from headrace.model.arguments import Check
 
 HASH_HEADER = "hash-header"

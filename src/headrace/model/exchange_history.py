@@ -6,13 +6,14 @@ What they remember is looked after by :mod:`headrace.model.watch`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.model.exchange import COMMON_ARGUMENTS, FanoutExchange
 from headrace.model.exchange_arguments import whole
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.arguments import Check
 
 LENGTH = "x-recent-history-length"

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.exchange import Exchange, Headers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.binding import Binding, Destination
 
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.model.delayed_exchange import DelayedExchange
 from headrace.model.errors import CommandInvalid
@@ -19,6 +18,9 @@ from headrace.model.exchange import (
 from headrace.model.exchange_hash import ConsistentHashExchange, ModulusHashExchange
 from headrace.model.exchange_history import DeduplicationExchange, RecentHistoryExchange
 from headrace.model.exchange_random import LocalRandomExchange, RandomExchange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TYPES: dict[str, type[Exchange]] = {
     kind.type: kind

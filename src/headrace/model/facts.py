@@ -13,12 +13,13 @@ Keys are paths such as ``b"group/7/etl"``; the first part names the owner of wha
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import ResourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.model.ports import Store
 
 FACT_KEY_MAX = 600  # Octets of a key.

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, ResourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.model.facts import Facts
     from headrace.model.queue import Queue
     from headrace.model.stream import Stream

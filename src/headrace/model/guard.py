@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import number
@@ -24,6 +23,8 @@ from headrace.model.errors import InvalidArgument
 from headrace.model.served import PACE_ABOVE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.message import Message
     from headrace.model.queue import Queue
 

@@ -8,7 +8,6 @@ are; what is done with all of them is done here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cython
@@ -29,6 +28,8 @@ if not cython.compiled:
 from headrace.model.lanes import lane_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.model.ports import Store
     from headrace.model.queue import Queue
 

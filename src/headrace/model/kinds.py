@@ -7,7 +7,6 @@ made then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import guard
@@ -21,6 +20,8 @@ from headrace.model.queue import Queue
 from headrace.model.sorted_queue import SortedQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.queue import Queue as AnyQueue
 
 LAST_VALUE = (

@@ -9,15 +9,16 @@ containers of AMQP 1.0 are refused where nothing here is like them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.queue import Queue
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.queues import Queues
 
 LIFETIME = ("qpid.lifetime_policy", "qpid.lifetime-policy")
 EXCLUSIVITY = "qpid.exclusivity_policy"
@@ -221,7 +222,7 @@ class Plan:
 class Lives:
     """The queues of one virtual host that go with a connection or a session, or when empty."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: Queues) -> None:
         self._vhost = vhost
         self._of: dict[object, dict[Queue, None]] = {}  # By connection or session.
         self._scopes: dict[Queue, object] = {}  # The other way round.

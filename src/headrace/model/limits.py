@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import number
 from headrace.model.retry import backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.queue import Queue
 
 DELIVERIES_MAX = 254  # What a message can count, less one.

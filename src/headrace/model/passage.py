@@ -9,7 +9,6 @@ route has a passage, is made for one message, and the message goes through :meth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.arguments import keeps_all
@@ -17,6 +16,8 @@ from headrace.model.deadletter import UnreadableError
 from headrace.model.errors import PreconditionFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from headrace.model.message import Message
     from headrace.model.publishers import Number
     from headrace.model.queue import Queue

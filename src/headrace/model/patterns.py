@@ -7,11 +7,14 @@ begins by excluding names, ``^(?!amq\\.).*``; it is understood as two patterns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import re2
 
 from headrace.model.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CHARACTERS_MAX = 1024
 OCTETS_MAX = 1 << 20  # Of memory for one compiled pattern.

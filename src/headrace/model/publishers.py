@@ -15,12 +15,13 @@ A message that no crash survives changes no fact: its id is remembered as long a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import PreconditionFailed, ResourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.model.facts import Facts
     from headrace.model.tally import Tally
 

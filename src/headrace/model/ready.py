@@ -13,9 +13,8 @@ place for those; after that nothing of it is left, here or in the store.
 """
 
 import logging
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -31,6 +30,9 @@ if not cython.compiled:
     from headrace.model.tally import Tally
 
 from headrace.model.delivery_counts import tell as tell_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 

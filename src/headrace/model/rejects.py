@@ -12,12 +12,13 @@ lowest first. A block without bad numbers is no fact, and one that is settled is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import PreconditionFailed, ResourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from headrace.model.facts import Facts
     from headrace.model.lease import Lease
 

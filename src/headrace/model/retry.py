@@ -7,13 +7,14 @@ How long it waits is not kept over a restart of the broker: then it is ready at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.later import Later
 from headrace.model.served import Consumer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.agenda import Agenda
     from headrace.model.message import Message
     from headrace.model.queue import Queue

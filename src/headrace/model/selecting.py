@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.selector import Selector, compile_selector
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.deadletter import Contents
     from headrace.model.message import Message
     from headrace.model.served import Consumer

@@ -11,8 +11,10 @@ are not stamped when they are read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TIMESTAMP_IN_MS = "timestamp_in_ms"
 ROUTED_BY = "x-routed-by"

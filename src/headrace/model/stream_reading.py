@@ -9,13 +9,14 @@ are not among them skips the block without reading it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import new_message
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.deadletter import Contents
     from headrace.model.selector import Selector
 

@@ -9,7 +9,6 @@ partitions, in order of the binding argument ``x-stream-partition-order``, then 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.arguments import check_queue_arguments, shown
@@ -25,6 +24,8 @@ from headrace.model.exchange import (
 from headrace.model.stream import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.vhost import VirtualHost
 
 PARTITIONS = "x-partitions"

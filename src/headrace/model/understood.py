@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Container, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.model.aliases import QUEUE_ALIASES, translated
 from headrace.model.arguments import QUEUE_ARGUMENTS
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.rules import DEFAULT, LOG, REFUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
 
 log = logging.getLogger(__name__)
 

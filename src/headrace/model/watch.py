@@ -14,7 +14,6 @@ is there after a crash exactly when it was taken.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.binding import Binding
@@ -26,6 +25,8 @@ from headrace.model.exchange_history import LENGTH, LENGTH_DEFAULT, RecentHistor
 from headrace.model.message import PAGED, Message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from headrace.model.queue import Queue
     from headrace.model.vhost import VirtualHost
 

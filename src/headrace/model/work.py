@@ -9,7 +9,6 @@ return to their queues.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import cython
@@ -26,6 +25,8 @@ if not cython.compiled:
     from headrace.model.tally import PAGED_WEIGHT as C_PAGED_WEIGHT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.model.message import Message
     from headrace.model.passage import Passage, Source
     from headrace.model.publishers import Number

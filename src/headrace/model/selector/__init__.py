@@ -11,12 +11,14 @@ LIKE takes time linear in what it is compared with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.selector.build import LENGTH_MAX, Evaluate, Flaw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 REMEMBERED = 256  # Selectors that are not parsed again.
 

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import re2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ONE, _MANY = 1, 2  # Among the characters of a pattern.
 

@@ -15,7 +15,7 @@ from headrace.model.exchange import Exchange
 from headrace.model.parameters import EVERYWHERE, Key
 from headrace.model.policy import COMPONENT as POLICY
 from headrace.model.rules import METADATA, METADATA_NAME, USER_LIMITS
-from headrace.model.vhost import RESERVED_PREFIX, VirtualHost
+from headrace.model.topology import RESERVED_PREFIX
 from headrace.server.definitions.elements import (
     ARGON2ID,
     ARGON2ID_PREFIX,
@@ -27,6 +27,7 @@ from headrace.server.management.socket import described
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
     from headrace.model.users import Account, ScramKeys
+    from headrace.model.vhost import VirtualHost
     from headrace.server.definitions.target import Target
 
 COMPATIBLE = "3.13.0"  # The version of RabbitMQ whose format this is; its readers look at it.

@@ -34,9 +34,10 @@ from headrace.model.rules import (
     read_limits,
 )
 from headrace.model.tally import Tally
+from headrace.model.topology import RESERVED_PREFIX
 from headrace.model.understood import judge_exchange
 from headrace.model.users import AccountError, Permission, TopicPermission
-from headrace.model.vhost import RESERVED_PREFIX, VirtualHost
+from headrace.model.vhost import VirtualHost
 from headrace.server.definitions.document import SECTIONS, DocumentError
 from headrace.server.definitions.elements import (
     Binding,
