@@ -23,6 +23,7 @@ from headrace.server.definitions.document import (
     DocumentError,
     read_document,
 )
+from headrace.server.definitions.rabbitmq import READERS, adapt
 from headrace.server.management import socket as management
 from headrace.store.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
@@ -331,6 +332,91 @@ def test_our_own_hashes_come_back(data: Path, file: Path, tmp_path: Path) -> Non
     other = tmp_path / "other"
     taken(other, write(file, found))
     assert UserDirectory(other).snapshot().accounts == UserDirectory(data).snapshot().accounts
+
+
+def test_a_queue_keeps_its_type_whatever_the_default_is(
+    data: Path, file: Path, tmp_path: Path, broker: LocalBroker
+) -> None:
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("old", durable=True)
+    works("vhost", "set", "/", "--default-queue-type", "quorum", "--data", data)
+    works("definitions", "export", "--data", data, file)
+    (queue,) = json.loads(file.read_text())["queues"]
+    assert (queue["type"], queue["arguments"]) == ("classic", {})
+    other, again = tmp_path / "other", tmp_path / "again.json"
+    works("definitions", "import", "--data", other, file)
+    works("definitions", "export", "--data", other, again)
+    assert json.loads(again.read_text())["queues"][0]["type"] == "classic"
+    done = json.loads(works("definitions", "import", "--format", "json", "--data", other, file))
+    assert done["counts"]["queues"] == {"there": 1}
+    del queue["type"]  # Then it is declared as a client would.
+    file.write_text(json.dumps({"vhosts": [{"name": "/"}], "queues": [{**queue, "name": "new"}]}))
+    works("definitions", "import", "--data", other, file)
+    works("definitions", "export", "--data", other, again)
+    assert [one["type"] for one in json.loads(again.read_text())["queues"]] == ["quorum", "classic"]
+
+
+def test_objects_as_erlang_writes_them(data: Path, file: Path) -> None:
+    """`rabbitmqctl export_definitions` of 3.10 writes some as lists of pairs."""
+    value = {"pattern": "^x", "definition": [["max-length", 10]], "priority": 0}
+    guard = {"component": "operator_policy", "vhost": "/", "name": "guard", "value": value}
+    file.write_text(json.dumps({"vhosts": [{"name": "/"}], "parameters": [guard]}))
+    works("definitions", "import", "--data", data, file)
+    listed = works("operator-policy", "list", "--data", data, "--format", "json")
+    assert json.loads(listed)["definition"] == {"max-length": 10}
+    value["definition"] = [["max-length", 10], ["max-length", 20]]
+    file.write_text(json.dumps({"parameters": [guard]}))
+    assert "has no definition" in refused("definitions", "import", "--data", data, file)
+
+
+def test_a_dry_run_makes_no_directory(data: Path, file: Path) -> None:
+    file.write_text(json.dumps({"vhosts": [{"name": "/"}]}))
+    assert "vhosts: 1 made" in works("definitions", "import", "--dry-run", "--data", data, file)
+    assert "no broker has worked in" in refused("definitions", "export", "--data", data)
+    assert not data.exists()
+
+
+def test_what_rabbitmq_refuses_is_left_out_and_named() -> None:
+    """tests/foreign takes such a file to RabbitMQ; here is what differs by version."""
+    queues = [
+        {"name": f"q{n}", "vhost": "/", "type": "classic", "arguments": {"x-delivery-limit": 1}}
+        for n in range(7)
+    ]
+    strict = {"x-queue-type": "quorum", "x-overflow": "reject-publish-dlx", "x-max-priority": 3}
+    queues.append({"name": "s", "vhost": "/", "type": "quorum", "arguments": strict})
+    hashed = {"name": "h", "vhost": "/", "type": "x-consistent-hash", "arguments": {}}
+    binding = {"source": "h", "vhost": "/", "destination": "s", "destination_type": "queue"}
+    policy = {"name": "p", "vhost": "/", "apply-to": "streams", "definition": {"max-age": "1D"}}
+    limits = {
+        "component": "vhost-limits",
+        "name": "limits",
+        "vhost": "/",
+        "value": {"max-queues": 1},
+    }
+    rate = {**limits, "vhost": "v", "value": {"max-message-rate": 1}}
+    sections = {
+        "queues": queues,
+        "exchanges": [hashed],
+        "bindings": [{**binding, "arguments": {"x-apache-selector": "a = 1"}}],
+        "policies": [policy],
+        "parameters": [limits, rate],
+    }
+    now, said = adapt(sections, READERS["rabbitmq"])
+    assert (now["exchanges"], now["policies"]) == ([hashed], [policy])
+    assert now["parameters"] == [limits]
+    assert now["bindings"] == sections["bindings"]
+    assert now["queues"][-1]["arguments"] == {"x-queue-type": "quorum"}
+    assert sorted(said) == [
+        "left out: max-message-rate of vhosts: v",
+        "left out: x-delivery-limit of classic queues: q0, q1, q2, q3, q4 and 2 more",
+        "left out: x-max-priority of quorum queues: s",
+        "left out: x-overflow reject-publish-dlx of quorum queues: s",
+        "needs the plugin rabbitmq_consistent_hash_exchange there: h",
+        "without effect there: x-apache-selector of bindings: h -> s",
+    ]
+    before, said = adapt(sections, READERS["rabbitmq-3.10"])
+    assert before["exchanges"] == before["bindings"] == before["policies"] == []
+    assert "left out: bindings of exchanges that are left out: h -> s" in said
 
 
 def test_what_differs_stays_and_is_named(data: Path, file: Path, broker: LocalBroker) -> None:

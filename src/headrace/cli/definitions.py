@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -42,8 +43,10 @@ from headrace.server.definitions.plan import (
     Finding,
     Plan,
 )
+from headrace.server.definitions.rabbitmq import READERS, Reader, adapt
 from headrace.server.definitions.target import Stopped
 from headrace.server.management.socket import FILE_NAME
+from headrace.store.database import FILE_NAME as DATABASE
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
@@ -82,10 +85,11 @@ def where_option(function: Any) -> Any:
 @click.option(
     "--for",
     "reader",
-    type=click.Choice(["headrace", "rabbitmq"]),
+    type=click.Choice(["headrace", *READERS]),
     default="headrace",
     show_default=True,
-    help="Who is to read it: RabbitMQ cannot read the hashes of our passwords.",
+    help="Who is to read it. What RabbitMQ (a current one, or 3.10 without plugins) does not take "
+    "is left out and named.",
 )
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str, file: str) -> None:
@@ -93,18 +97,21 @@ def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str,
 
     Exclusive queues are left out, and so are messages.
     """
-    for_rabbitmq = reader == "rabbitmq"
+    rabbitmq = READERS.get(reader)
+    for_rabbitmq = rabbitmq is not None
     running = running_socket(data, socket)
     if running is not None:
         fields = {"vhost": vhost, "for_rabbitmq": for_rabbitmq}
         items = listed(running, "export definitions", timeout_s=None, **fields)
         found: Iterable[Exported | None] = ((one["section"], one["value"]) for one in items)
-        write_file(file, found, for_rabbitmq)
+        write_file(file, found, rabbitmq)
         return
+    if not has_worked(data):
+        raise click.ClickException(f"no broker has worked in {data}: there is nothing to export")
     with stopped(data) as target:
         if vhost is not None and vhost not in target.vhosts:
             raise click.ClickException(f"there is no virtual host '{vhost}'")
-        write_file(file, export(target, vhost, for_rabbitmq=for_rabbitmq), for_rabbitmq)
+        write_file(file, export(target, vhost, for_rabbitmq=for_rabbitmq), rabbitmq)
 
 
 @definitions.command("import")
@@ -149,7 +156,10 @@ def take(
     running = running_socket(data, socket)
     if running is not None:
         return take_running(document, running, vhost, dry_run=dry_run, strict=strict)
-    with stopped(data) as target:
+    with contextlib.ExitStack() as stack:
+        if dry_run and not has_worked(data):  # Nor does it exist after this.
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        target = stack.enter_context(stopped(data))
         return take_stopped(document, target, vhost, dry_run=dry_run, strict=strict)
 
 
@@ -235,7 +245,7 @@ def running_socket(data: Path, socket: Path | None) -> Path | None:
     if socket is not None:
         return socket
     path = data / FILE_NAME
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110 - false as well where we may not look.
         return None
     try:
         ask(path, "list vhosts")
@@ -245,6 +255,14 @@ def running_socket(data: Path, socket: Path | None) -> Path | None:
             return None  # A broker that was killed has left it there.
         raise
     return path
+
+
+def has_worked(data: Path) -> bool:
+    """Tell whether a directory has definitions, or may not be looked into."""
+    try:
+        return (data / DATABASE).exists()
+    except OSError:
+        return True  # Opening it says what is wrong.
 
 
 @contextlib.contextmanager
@@ -309,20 +327,23 @@ def batches(document: Document) -> Iterator[dict[str, Any]]:
             yield {"section": section, "first": first, "values": values[first:]}
 
 
-def write_file(file: str, found: Iterable[Exported | None], for_rabbitmq: bool) -> None:
-    """Write definitions, replacing a file that is there as a whole."""
+def write_file(file: str, found: Iterable[Exported | None], rabbitmq: Reader | None) -> None:
+    """Write definitions, replacing a file that is there as a whole; say what is lost."""
     sections: dict[str, list[Any]] = {section: [] for section in SECTIONS}
     for one in found:
         if one is not None:
             sections[one[0]].append(one[1])
     for values in sections.values():
         values.sort(key=lambda value: [str(value.get(field, "")) for field in ORDER])
+    losses: list[str] = []
+    if rabbitmq is not None:
+        sections, losses = adapt(sections, rabbitmq)
     text = json.dumps({**about(), **sections}, indent=1) + "\n"
     if file == "-":
         click.echo(text, nl=False)
     else:
         replace(Path(file), text)
-    for line in remarks(sections, for_rabbitmq):
+    for line in (*map(shown, losses), *remarks(sections, rabbitmq is not None)):
         click.echo(line, err=True)
 
 

@@ -48,7 +48,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
                 fresh_name=queue.name,  # So that one to which a broker gave its name keeps it.
                 durable=queue.durable,
                 auto_delete=queue.auto_delete,
-                arguments=queue.arguments,
+                arguments=queue.declared(vhost.rules.default_queue_type),
             )
         except ResourceError:
             raise

@@ -19,6 +19,7 @@ from headrace.server.definitions.document import DocumentError, check_nested, js
 NAME_OCTETS_MAX = 255
 INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1  # What a table holds.
 TAGS_MAX = 64
+QUEUE_TYPE, CLASSIC = "x-queue-type", "classic"
 ARGON2ID = "headrace_argon2id"  # The name of our hashes, which no other broker reads.
 ARGON2ID_PREFIX = "$argon2id$"
 # How hashes of RabbitMQ are kept here, and how long their octets are: four of salt, and a digest.
@@ -53,6 +54,13 @@ class Queue(NamedTuple):
     durable: bool
     auto_delete: bool
     arguments: dict[str, Any]
+    classic: bool = False  # Which is said beside the arguments, and not in them.
+
+    def declared(self, default_type: str) -> dict[str, Any]:
+        """Return the arguments to declare it with where others get ``default_type``."""
+        if self.classic and default_type != CLASSIC:
+            return {**self.arguments, QUEUE_TYPE: CLASSIC}
+        return self.arguments
 
 
 class Binding(NamedTuple):
@@ -65,6 +73,15 @@ class Binding(NamedTuple):
     destination: str
     routing_key: str
     arguments: dict[str, Any]
+
+
+def as_object(value: Any) -> Any:
+    """Return an object that was written as a list of names and values, as Erlang keeps it."""
+    if not isinstance(value, list):
+        return value
+    names = [one[0] for one in value if isinstance(one, list) and len(one) == 2]
+    is_object = len(names) == len(value) and all(isinstance(name, str) for name in names)
+    return dict(value) if is_object and len(set(names)) == len(names) else value
 
 
 class Element:
@@ -105,8 +122,8 @@ class Element:
 
     def mapping(self, field: str) -> dict[str, Any]:
         """Return an object; a missing one is empty."""
-        value = self.value.get(field)
-        if value is None or value == []:  # So some libraries write an empty one.
+        value = as_object(self.value.get(field))
+        if value is None:
             return {}
         if not isinstance(value, dict):
             raise self.fail(field, f"an object is needed, not {json_type(value)}")
@@ -151,12 +168,12 @@ def read_exchange(element: Element) -> Exchange:
 
 def read_queue(element: Element) -> Queue:
     """Return a queue; its type may stand beside its arguments."""
-    arguments = element.arguments()
-    if "type" in element.value and "x-queue-type" not in arguments:
-        kind = element.text("type")
-        if kind not in ("", "classic", "rabbit_classic_queue"):
-            kind = kind.removeprefix("rabbit_").removesuffix("_queue")
-            arguments = {**arguments, "x-queue-type": kind}
+    arguments, classic = element.arguments(), False
+    if "type" in element.value and QUEUE_TYPE not in arguments:
+        kind = element.text("type").removeprefix("rabbit_").removesuffix("_queue")
+        classic = kind == CLASSIC
+        if kind and not classic:
+            arguments = {**arguments, QUEUE_TYPE: kind}
     name = element.text("name")
     if not name:
         raise element.fail("name", "a queue has a name")
@@ -167,6 +184,7 @@ def read_queue(element: Element) -> Queue:
         element.flag("durable", True),
         element.flag("auto_delete", False),
         arguments,
+        classic,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.gateway.service.requests import Service
+from headrace.model.arguments import queue_type
 from headrace.model.binding import EXCHANGE, QUEUE
 from headrace.model.configure import is_own
 from headrace.model.exchange import Exchange
@@ -152,6 +153,7 @@ def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | Non
                 **at,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
+                "type": queue_type(queue.arguments),  # Others may have another default.
                 "arguments": described(queue.arguments),
             },
         )

@@ -44,6 +44,7 @@ from headrace.server.definitions.elements import (
     Element,
     Exchange,
     Queue,
+    as_object,
     read_account,
     read_binding,
     read_exchange,
@@ -247,7 +248,9 @@ class Plan:
         if "value" not in element.value:
             raise element.fail("value", "it is missing")
         key = Key(EVERYWHERE if component == USER_LIMITS else vhost, component, name)
-        value = element.value["value"]
+        value = as_object(element.value["value"])
+        if isinstance(value, Mapping) and "definition" in value:
+            value = {**value, "definition": as_object(value["definition"])}
         self._check_rule(element, key, value)
         return name, self._parameter(key, value), self._note(value)
 
@@ -260,7 +263,9 @@ class Plan:
         name, vhost = element.name("name", "policy"), self._known_vhost(element)
         self._once(element, "name", POLICY, vhost, name)
         fields = ("pattern", "definition", "priority", "apply-to")
-        value = {field: element.value[field] for field in fields if field in element.value}
+        value = {
+            field: as_object(element.value[field]) for field in fields if field in element.value
+        }
         self._check_rule(element, Key(vhost, POLICY, name), value)
         return name, self._parameter(Key(vhost, POLICY, name), value), self._note(value)
 
@@ -398,7 +403,7 @@ class Plan:
                 found.name,
                 durable=found.durable,
                 auto_delete=found.auto_delete,
-                arguments=found.arguments,
+                arguments=found.declared(vhost.rules.default_queue_type),
             )
         except ModelError as error:
             return DIFFERENT, error.text
