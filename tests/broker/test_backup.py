@@ -180,7 +180,9 @@ def test_damage_is_found(backup: Path, tmp_path: Path) -> None:
     octets = bytearray(segment.read_bytes())
     octets[200] ^= 1
     segment.write_bytes(octets)
-    assert f"{segment} is not what was written there" in refused("verify-data", backup)
+    said = run("verify-data", backup).stderr
+    assert f"{segment} is not what was written there" in said
+    assert "a start would find" in said
     target = tmp_path / "target"
     assert f"{segment} is not what was written there" in refused(
         "restore", backup, "--data", target
@@ -244,3 +246,111 @@ def test_a_broker_in_memory_has_no_backup(tmp_path: Path) -> None:
     with LocalBroker(management_socket=str(path)):
         said = run("backup", tmp_path / "copy", "--socket", path)
         assert "keeps everything in memory" in said.stderr
+
+
+# --- What a start would make of it --------------------------------------------------------------
+
+
+def every_file(directory: Path) -> dict[str, tuple[int, int, bytes]]:
+    """All files, with what would tell that somebody wrote to them."""
+    return {
+        str(path.relative_to(directory)): (
+            path.stat().st_mtime_ns,
+            path.stat().st_size,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in directory.rglob("*")
+    }
+
+
+def ready(data: Path, queue: str) -> int:
+    """How many messages are ready in a queue of a broker that runs."""
+    rows = as_json("list", "queues", "--data", data)
+    return sum(row["ready"] for row in rows if row["name"] == queue)
+
+
+def verified(directory: Path) -> dict[str, Any]:
+    """What `verify-data` tells, having changed nothing."""
+    before = every_file(directory)
+    told: dict[str, Any] = json.loads(works("verify-data", directory, "--format", "json"))
+    assert every_file(directory) == before
+    return told
+
+
+def test_a_backup_is_read_as_a_start_would_read_it(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with LocalBroker(data, segment_size=1 << 20) as broker:
+        with blocking.connect(broker.url) as connection, connection.channel() as channel:
+            for name, count in (("work", 300), ("more", 7), ("gone", 5)):
+                channel.declare_queue(name, durable=True)
+                channel.publish_many([b"%08d" % n + bytes(4992) for n in range(count)], name)
+            channel.declare_queue("log", durable=True, arguments=STREAM)
+            channel.publish_many([bytes(3000)] * 700, "log")
+            for _ in range(3):
+                delivery = channel.get("more")
+                assert delivery is not None
+            delivery.ack()
+            channel.delete_queue("gone")
+        works("backup", copy, "--data", data)
+        assert "a broker runs on" in refused("verify-data", data)
+    told = verified(copy)
+    assert (told["vhosts"], told["queues"], told["messages"]) == (1, 2, 306)
+    assert (told["streams"], told["stream_messages"]) == (1, 700)
+    assert (told["ownerless"], told["prepared"], told["damaged"]) == (0, 0, 0)
+    assert told["message_octets"] == 306 * 5000
+    assert verified(data)["messages"] == 306  # Of a broker that stopped.
+    with LocalBroker(data) as broker:
+        assert ready(data, "work") == 300
+
+
+def test_a_damaged_journal_is_told_with_what_a_start_would_save(tmp_path: Path) -> None:
+    """A record in the middle, and one of a stream: nothing is changed, and a start does that."""
+    data = tmp_path / "data"
+    with LocalBroker(data, segment_size=1 << 20) as broker:
+        with blocking.connect(broker.url) as connection, connection.channel() as channel:
+            channel.declare_queue("work", durable=True)
+            channel.declare_queue("log", durable=True, arguments=STREAM)
+            for _ in range(3):
+                channel.publish_many([b"x" * 3000] * 200, "work")
+                channel.publish_many([b"y" * 3000] * 300, "log")
+    first = min(data.glob("vhosts/1/journal/*.segment"))
+    stream = min(data.glob("vhosts/1/streams/*/*.segment"))
+    for path in (first, stream):
+        octets = bytearray(path.read_bytes())
+        octets[300_000] ^= 1
+        path.write_bytes(octets)
+    before = every_file(data)
+    done = run("verify-data", data, "--format", "json")
+    assert every_file(data) == before
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert (told["messages"], told["damaged"]) == (599, 2)
+    assert f"of {first.name}" in told["findings"][0]
+    assert str(stream.relative_to(data)) in told["findings"][1]
+    assert f"{data} is damaged" in done.stderr
+    assert "a start would find 599 messages in 1 queues" in done.stderr
+    with LocalBroker(data):
+        assert ready(data, "work") == 599
+        assert len(list(data.glob("vhosts/1/journal/quarantine/*"))) == 1
+
+
+def test_the_torn_end_of_a_killed_broker_is_told(tmp_path: Path) -> None:
+    served = Served(tmp_path).start()
+    with blocking.connect(served.url) as connection, connection.channel() as channel:
+        channel.declare_queue("work", durable=True)
+        channel.publish_many([b"x" * 3000] * 50, "work")
+    served.kill()
+    data = tmp_path / "data"
+    last = max(data.glob("vhosts/1/journal/*.segment"))
+    octets = last.read_bytes().rstrip(b"\0")
+    with last.open("r+b") as file:  # A record that was not written to its end.
+        file.seek((len(octets) + 15) & ~7)
+        file.write(b"\x07" * 100)
+    told = verified(data)
+    assert (told["messages"], told["damaged"]) == (50, 0)
+    (change,) = told["changes"]
+    assert change.startswith(f"cut {last.relative_to(data)} back to ")
+    (data / "schema").write_text("99\n")
+    assert "has schema 99" in refused("verify-data", data)
+    (data / "schema").unlink()
+    assert "neither a data directory nor" in refused("verify-data", data)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,6 +15,7 @@ from headrace.cli.management import exchange, management_option
 from headrace.cli.output import format_option, print_facts
 from headrace.store import backup as backups
 from headrace.store.errors import StoreError
+from headrace.store.examine import examine
 
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
@@ -48,12 +52,32 @@ def backup(
 @format_option
 @click.argument("directory", type=DIRECTORY)
 def verify_data(form: str | None, directory: Path) -> None:
-    """Read all of the backup in DIRECTORY, and compare it with what was written."""
+    """Read all of the backup in DIRECTORY, compare it with what was written, and tell what a broker
+    would find in it.
+
+    DIRECTORY may also be a data directory on which no broker runs. Nothing is changed.
+    """
+    facts: dict[str, Any] = {}
+    wrong = ""
     try:
-        manifest = backups.verify(directory)
+        if backups.is_backup(directory) or not (directory / "lock").exists():
+            try:
+                facts = backups.summary(backups.verify(directory))
+            except backups.DamagedError as error:
+                wrong = str(error)
+        found = asdict(examine(directory))
     except StoreError as error:
-        raise click.ClickException(str(error)) from None
-    print_facts(backups.summary(manifest), form)
+        raise click.ClickException("\n".join(filter(None, (wrong, str(error))))) from None
+    if not wrong and not found["damaged"]:
+        print_facts(facts | found, form)
+        return
+    if form == "json":
+        click.echo(json.dumps({**facts, **found, "wrong": wrong}))
+    lines = [wrong or f"{directory} is damaged"]
+    held = f"{found['messages']} messages in {found['queues']} queues"
+    lines.append(f"a start would find {held}, and")
+    lines += [f"  {line}" for line in (*found["findings"], *found["changes"])]
+    raise click.ClickException("\n".join(lines))
 
 
 @click.command()

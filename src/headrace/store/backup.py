@@ -54,6 +54,15 @@ class Manifest:
     files: dict[str, Kept] = field(default_factory=dict)  # By path.
 
 
+class DamagedError(StoreError):
+    """A file of a backup is not what was written there."""
+
+
+def is_backup(directory: Path) -> bool:
+    """Tell whether a directory holds a complete backup."""
+    return (directory / MANIFEST).exists()
+
+
 def open_target(directory: Path) -> None:
     """Make the directory of a new backup, or of a restored one.
 
@@ -183,7 +192,8 @@ def verify(directory: Path, tell: Callable[[str], None] | None = None) -> Manife
     """Read all of a backup and compare; return what it holds.
 
     Raises:
-        StoreError: something is missing, or different from what it was.
+        StoreError: something is missing.
+        DamagedError: something is different from what it was.
     """
     manifest = read_manifest(directory)
     for name, kept in manifest.files.items():
@@ -200,7 +210,7 @@ def verify(directory: Path, tell: Callable[[str], None] | None = None) -> Manife
         except OSError as error:
             raise StoreError(f"{directory / name}: {error.strerror or error}") from error
         if size != kept.size or left or digest.hexdigest() != kept.sha256:
-            raise StoreError(f"{directory / name} is not what was written there: it is damaged")
+            raise DamagedError(f"{directory / name} is not what was written there: it is damaged")
     check_definitions(directory / DEFINITIONS)
     return manifest
 
