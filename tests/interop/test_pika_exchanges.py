@@ -11,6 +11,7 @@ import pytest
 from pika import BasicProperties
 
 from headrace.testing.broker import ChildBroker
+from serving import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,46 @@ def test_a_consistent_hash_keeps_keys_together(broker: Broker, name: str) -> Non
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
             channel.queue_bind(queues[0], name, "0")
         assert caught.value.reply_code == 406
+
+
+@pytest.mark.parametrize("kind", ["x-random", "x-local-random", "x-modulus-hash"])
+def test_exchanges_that_choose_one_binding(broker: Broker, name: str, kind: str) -> None:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(name, kind, auto_delete=True)
+        queues = [f"{name}-{number}" for number in range(3)]
+        for queue in queues:
+            channel.queue_declare(queue, exclusive=True)
+            channel.queue_bind(queue, name, "")
+        channel.confirm_delivery()
+        for number in range(90):
+            channel.basic_publish(name, f"k{number}", b"%d" % number, mandatory=True)
+        found = [bodies(channel, queue) for queue in queues]
+        assert all(found)
+        assert sorted(int(body) for some in found for body in some) == list(range(90))
+
+
+def test_a_single_active_consumer_and_its_successor(broker: Broker, name: str) -> None:
+    with (
+        pika.BlockingConnection(pika.URLParameters(broker.url)) as first,
+        pika.BlockingConnection(pika.URLParameters(broker.url)) as second,
+    ):
+        got: list[tuple[str, bytes]] = []
+        channels = {}
+        for tag, connection in (("first", first), ("second", second)):
+            channel = channels[tag] = connection.channel()
+            channel.queue_declare(name, arguments={"x-single-active-consumer": True})
+            channel.basic_consume(
+                name, lambda c, m, p, body: got.append((m.consumer_tag, body)), True, False, tag
+            )
+        for body in (b"1", b"2"):
+            channels["second"].basic_publish("", name, body)
+        until(lambda: first.process_data_events(0.01) or len(got) == 2, "both", 20)
+        channels["first"].close()
+        channels["second"].basic_publish("", name, b"3")
+        until(lambda: second.process_data_events(0.01) or len(got) == 3, "the third", 20)
+        assert got == [("first", b"1"), ("first", b"2"), ("second", b"3")]
+        channels["second"].queue_delete(name)
 
 
 @pytest.fixture

@@ -103,7 +103,9 @@ def _delivery_limit(value: Any, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _boolean(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
+    if isinstance(value, int) and value in (0, 1):  # The tables of 0-8 and 0-9 have no booleans.
+        return None
+    return f"{{unacceptable_type,{type_name(value)}}}"
 
 
 def _string(value: Any, arguments: Mapping[str, Any]) -> str | None:

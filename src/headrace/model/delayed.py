@@ -41,6 +41,7 @@ DELAY_MS_MAX = 10 * 366 * 86_400_000  # Ten years.
 BUCKET_MS = 16_384  # How much time the packed messages of one bucket span.
 NEAR_MS = 2 * BUCKET_MS  # What is due earlier is not packed.
 DUE_MAX = 256  # Messages that are routed in one go.
+GONE_MAX = 1024  # Exchanges that are reported as gone.
 UNPACKED_MAX = 16_384  # Messages that are unpacked in one go.
 PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
 
@@ -238,6 +239,7 @@ class Delayed:
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
         self._queue: DelayedQueue | None = None
+        self._gone: set[str] = set()  # Exchanges that were reported as gone.
 
     def __len__(self) -> int:
         return 0 if self._queue is None else self._queue.message_count()
@@ -266,11 +268,14 @@ class Delayed:
         content = vhost.contents.read(message)
         exchange = vhost.exchanges.get(content.exchange)
         if exchange is None:
-            log.warning(
-                "vhost %r: a delayed message is dropped: exchange %r is gone",
-                vhost.name,
-                content.exchange,
-            )
+            if content.exchange not in self._gone and len(self._gone) < GONE_MAX:
+                self._gone.add(content.exchange)
+                log.warning(
+                    "vhost %r: a delayed message is dropped: exchange %r is gone; this is not "
+                    "reported again",
+                    vhost.name,
+                    content.exchange,
+                )
             return
         headers = dict(content.headers)
         if HEADER in headers:

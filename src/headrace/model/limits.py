@@ -46,7 +46,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
         queue.max_priority = max(levels - 1, 1)
         queue.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255
     queue.shown_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
-    queue.single = arguments.get("x-single-active-consumer", False)
+    queue.single = bool(arguments.get("x-single-active-consumer", False))
     queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
     queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     queue.alternate_exchange = arguments.get("alternate-exchange")
