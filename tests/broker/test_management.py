@@ -219,6 +219,12 @@ def management_table() -> dict[str, Any]:
 # --- Lists -----------------------------------------------------------------------------------
 
 
+def counted(*where: str | Path) -> tuple[int, ...]:
+    """What the broker says of all messages so far."""
+    told = json.loads(works("status", *where, "--format", "json"))
+    return told["published"], told["delivered"], told["acknowledged"]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_who_is_connected_is_listed(broker: LocalBroker, data: Path, version: str) -> None:
     where = ("--data", data)
@@ -252,6 +258,10 @@ def test_who_is_connected_is_listed(broker: LocalBroker, data: Path, version: st
             assert f"tag\t{consumer['tag']}\n" in works("show", "consumer", consumer["tag"], *where)
             assert "consumers\t1\n" in works("show", "channel", f"{told['id']}:1", *where)
             assert "there is no channel '9:9'" in refused("show", "channel", "9:9", *where)
+            deliveries.receive().ack()
+            until(lambda: counted(*where) == (2, 2, 1), "each is counted")
+        channel.delete_queue("work")
+        assert counted(*where) == (2, 2, 1)  # Also of queues that are gone.
 
 
 def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:

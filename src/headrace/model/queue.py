@@ -482,6 +482,8 @@ class Queue(ServedMessages):
         if self.durable:
             self.store.drop(self.id, self.tally.next_seq - 1)
         self.deleted = True
+        self.tally.delivered += self.delivered
+        self.tally.acknowledged += self.acknowledged
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.destroy()

@@ -20,8 +20,8 @@ class Tally:
         self.generation = 1  # Bumped by every change of bindings or permissions: routes are void.
         self.waking: list[Any] = []  # Streams whose readers are served at the end of the turn.
         self.published = 0
-        self.delivered = 0
-        self.acknowledged = 0
+        self.delivered = 0  # By queues that are gone; each counts its own,
+        self.acknowledged = 0  # and both are counted so.
 
     def crowded(self) -> bool:
         """Tell whether paging did not keep up, so that publishers must wait."""

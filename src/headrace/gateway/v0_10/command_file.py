@@ -442,7 +442,6 @@ def publish(session: Any, command: FilePublish, header: bytes, parts: object) ->
 
 def ack(session: Any, command: FileAck, header: bytes, parts: object) -> None:
     """The client accepts files."""
-    session.tally.acknowledged += 1
     desk_of(session).ack(command.delivery_tag or 0, command.multiple)
 
 

@@ -68,7 +68,6 @@ class GatewayConnection(Publisher):
 
     def settle(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
         """Acknowledge."""
-        self.tally.acknowledged += 1
         channel.settle(delivery_tag, multiple != 0, 0)
 
     # --- Confirms -------------------------------------------------------------------------------

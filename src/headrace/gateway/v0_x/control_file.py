@@ -378,7 +378,6 @@ def publish(connection: Any, channel: Any, method: FilePublish) -> None:
 
 def ack(connection: Any, channel: Any, method: FileAck) -> None:
     """The client accepts files."""
-    connection.tally.acknowledged += 1
     desk_of(connection, channel).ack(method.delivery_tag, method.multiple)
 
 

@@ -16,16 +16,23 @@ from headrace.store.definitions import SqliteDefinitions
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call, Operation, Steps
 
 REASON = "the broker goes out of service for maintenance"
 GRACE_S_MAX = 3600
 
 
-def status(call: Call) -> Answered:
+def status(call: Call) -> Steps:
     """What the broker is, where it listens, and how much it holds."""
     broker = call.broker
     tally = broker.tally
+    delivered, acknowledged = tally.delivered, tally.acknowledged
+    for vhost in list(broker.vhosts.values()):
+        for queue in list(vhost.queues.values()):  # One step for each: there may be very many.
+            for one in (queue, *(queue.lanes or {}).values()):
+                delivered += one.delivered
+                acknowledged += one.acknowledged
+            yield None
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -39,8 +46,8 @@ def status(call: Call) -> Answered:
         "memory_used": tally.memory_used,
         "memory_max": tally.memory_max,
         "published": tally.published,
-        "delivered": tally.delivered,
-        "acknowledged": tally.acknowledged,
+        "delivered": delivered,
+        "acknowledged": acknowledged,
     }
 
 
