@@ -154,9 +154,9 @@ def shift(path: Path, keep: int) -> Path:
     Raises:
         OSError: one of them cannot be renamed.
     """
-    for number in range(keep, 0, -1):
+    for number in range(KEPT_MAX, 0, -1):  # More than ``keep`` may be there from before.
         older = path.with_name(f"{path.name}.{number}")
-        if older.exists() and number == keep:
+        if older.exists() and number >= keep:
             older.unlink()
         elif older.exists():
             older.rename(path.with_name(f"{path.name}.{number + 1}"))
