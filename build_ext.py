@@ -62,6 +62,8 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/route.py",
     "headrace/gateway/peer.py",
     "headrace/gateway/v0_x/channel.py",
+    "headrace/gateway/v0_x/spread.py",
+    "headrace/gateway/v0_x/special.py",
     "headrace/gateway/v0_x/publisher.py",
     "headrace/gateway/v0_x/connection.py",
     "headrace/gateway/v0_10/transfer_header.py",

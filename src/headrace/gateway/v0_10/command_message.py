@@ -12,10 +12,9 @@ from headrace.gateway.outcome import (
     SETTLE_RELEASE,
     SETTLE_REQUEUE,
 )
+from headrace.gateway.reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_10.fault import fault, translate
-from headrace.gateway.v0_10.reply_to import make_queue
 from headrace.gateway.v0_10.subscription import Subscription, serial_distance
-from headrace.gateway.v0_x.reply_to import REPLY_TO
 from headrace.model.errors import ModelError
 from headrace.model.selecting import Choice
 from headrace.model.view import ARGUMENT as BROWSE
@@ -52,7 +51,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     acquire_mode = command.acquire_mode or 0
     try:
         if command.queue == REPLY_TO:
-            queue = make_queue(session, accept_mode == 0)
+            queue = make_queue(session, session, accept_mode == 0)
         else:
             queue = session.queue_of(command.queue)
             session.check_access("read", "queue", queue.access_name)

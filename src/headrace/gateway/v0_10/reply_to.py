@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct reply-to in 0-10: as :mod:`headrace.gateway.v0_x.reply_to`, with a queue of the session.
+"""Direct reply-to in 0-10: as in :mod:`headrace.gateway.reply_to`, with a queue of the session.
 
 A question says the name in the routing key of its reply-to; the exchange is left out or empty.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway.reply_to import REPLY_TO, answers_to
 from headrace.gateway.v0_10.transfer_header import malformed
-from headrace.gateway.v0_x.reply_to import REPLY_TO, fresh_name
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.codec_0_10 import (
     MessageProperties,
@@ -22,22 +22,6 @@ from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.errors import MalformedError
 
 ENTRY = bytes((len(REPLY_TO),)) + REPLY_TO.encode()  # What a header segment with it contains.
-
-
-def make_queue(session: Any, accepts: bool) -> Any:
-    """Make the queue that the session's answers come to.
-
-    Raises:
-        PreconditionFailed: answers cannot be accepted, or there is such a subscription already.
-    """
-    if accepts:
-        raise PreconditionFailed("reply consumer cannot acknowledge")
-    if session.reply_queue is not None and not session.reply_queue.deleted:
-        raise PreconditionFailed("reply consumer already set")
-    session.reply_queue = session.vhost.declare_queue(
-        exclusive=True, auto_delete=True, owner=session, fresh_name=fresh_name()
-    )
-    return session.reply_queue
 
 
 def name_answers(session: Any, segment: bytes) -> bytes:
@@ -55,11 +39,10 @@ def name_answers(session: Any, segment: bytes) -> bytes:
             continue
         if struct.reply_to.routing_key != REPLY_TO or struct.reply_to.exchange:
             continue
-        queue = session.reply_queue
-        if queue is None or queue.deleted:
-            raise ExecutionError(
-                ExecutionCode.PRECONDITION_FAILED, "fast reply consumer does not exist"
-            )
-        struct.reply_to = ReplyTo(exchange=struct.reply_to.exchange, routing_key=queue.name)
+        try:
+            name = answers_to(session)
+        except PreconditionFailed as error:
+            raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
+        struct.reply_to = ReplyTo(exchange=struct.reply_to.exchange, routing_key=name)
         return encode_headers(structs)
     return segment  # Somebody only mentions it.

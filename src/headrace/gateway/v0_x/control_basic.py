@@ -5,10 +5,10 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway import reply_to
 from headrace.gateway.ack_timeout import AckTimeout, closing, timeout_of, watch
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
-from headrace.gateway.v0_x import reply_to
 from headrace.gateway.v0_x.channel import BasicConsumer, Channel, Getter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.lanes import home_of
@@ -122,7 +122,7 @@ def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
 def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     """Start a consumer."""
     if method.queue == reply_to.REPLY_TO:
-        queue = reply_to.make_queue(connection, channel, method.no_ack)
+        queue = reply_to.make_queue(connection, channel, not method.no_ack)
     else:
         queue = queue_of(connection, channel, method.queue)
         check_access(connection, "read", "queue", queue.access_name)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway.reply_to import is_reply_name
 from headrace.gateway.v0_x import early
 from headrace.gateway.v0_x.control_basic import check_access, check_topic, last_or, queue_of
 from headrace.gateway.v0_x.control_exchange import check_any_access
-from headrace.gateway.v0_x.reply_to import declared, is_reply_name, refuse_binding
+from headrace.gateway.v0_x.reply_to import declared, refuse_binding
 from headrace.model.binding import QUEUE
 from headrace.model.events import tell_purged
 from headrace.model.understood import DEAD_LETTERS, dead_letter_queue
