@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.leases import open_requests
+from headrace.cli.errands import errand
 from headrace.cli.messages import broker_option, open_channel, read_offset, show
 from headrace.cli.output import print_rows
 from headrace.client import ConsumerCancelled
@@ -23,7 +23,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 PREFETCH = 100  # Messages that the broker sends ahead.
 PREVIEW = 60  # Characters of a body in a table.
-REQUEST_MAX = 10_000  # Messages that one request moves: each is answered in seconds.
 COLUMNS = ("position", "exchange", "routing_key", "properties", "headers", "octets", "body")
 
 selector_option = click.option(
@@ -128,8 +127,21 @@ def listed(items: Iterable[tuple[str, Any]]) -> str:
 def options(function: Function) -> Function:
     """The options that all commands about chosen messages have."""
     for option in (
+        click.option(
+            "--id",
+            "name",
+            metavar="NAME",
+            help="A name for the errand: done once, however often it is asked for.",
+        ),
         click.option("--dry-run", is_flag=True, help="Count, and do nothing."),
-        click.option("--count", "-n", type=click.IntRange(1), help="So many messages at most."),
+        click.option(
+            "--limit",
+            "--count",
+            "-n",
+            "count",
+            type=click.IntRange(1),
+            help="So many messages at most.",
+        ),
         selector_option,
         broker_option,
     ):
@@ -141,7 +153,7 @@ def options(function: Function) -> Function:
 def messages() -> None:
     """Chosen messages of a queue: move, copy, give back, delete.
 
-    Up to 1000 messages at a time happen together or not at all, whatever happens to the broker.
+    All of it happens or nothing, whatever happens to the broker. Ctrl-C: nothing.
     """
 
 
@@ -192,40 +204,24 @@ def do(
     selector: str,
     count: int | None,
     dry_run: bool,
+    name: str | None,
     **fields: str,
 ) -> None:
-    """Ask the broker until all is done, and say what was."""
-    total = 0
-    skipped: dict[str, int] = {}
-    to: dict[str, int] = {}
-    place: dict[str, int] = {}
-    stopped = ""
-    with open_requests(url) as requests:
-        while count is None or count > 0:
-            answer = requests.ask(
-                request,
-                **{"from": source},
-                selector=selector,
-                count=REQUEST_MAX if count is None else min(REQUEST_MAX, count),
-                dry_run=dry_run,
-                **fields,
-                **place,
-            )
-            total += answer["done"]
-            for sums, more in ((skipped, answer["skipped"]), (to, answer["to"])):
-                for name, number in more.items():
-                    sums[name] = sums.get(name, 0) + number
-            stopped = answer["stopped"]
-            if count is not None:
-                count -= answer["selected"]
-            if stopped or answer["complete"]:
-                break
-            place = {"first": answer["next"], "last": answer["last"]}
-    click.echo(f"{total} messages {'would be ' if dry_run else ''}{done}")
+    """Have it done, and say what was."""
+    answer = errand(
+        url,
+        request,
+        None if dry_run else name,
+        **{"from": source},
+        selector=selector,
+        count=count,
+        dry_run=dry_run,
+        **fields,
+    )
+    before = " before, under this name" if answer["already"] else ""
+    click.echo(f"{answer['done']} messages {'would be ' if dry_run else ''}{done}{before}")
     if "to" not in fields:
-        for name, number in sorted(to.items()):
-            click.echo(f"{number} to {name}")
-    for reason, number in sorted(skipped.items()):
+        for queue, number in sorted(answer["to"].items()):
+            click.echo(f"{number} to {queue}")
+    for reason, number in sorted(answer["skipped"].items()):
         click.echo(f"{number} stay: {reason}", err=True)
-    if stopped:
-        raise click.ClickException(stopped)

@@ -50,7 +50,8 @@ ID_OCTETS_MAX = 255  # Of either half of an xid (vbin8).
 FORMAT_MAX = 0xFFFFFFFF
 TIMEOUT_DEFAULT_S = 3600  # From start to prepare or outcome.
 TIMEOUT_MAX_S = 7 * 86400
-STAGED = 0x48525342  # The format of the xids of staged batches (model.staged).
+STAGED = 0x48525342  # The format of the xids of staged batches (model.staged),
+ERRAND = 0x48524552  # and of what errands prepare, which ends with the process (model.copies).
 KEPT_MS = 600_000  # How long a branch that failed stays known without an outcome.
 
 

@@ -44,6 +44,7 @@ class Content(NamedTuple):
     headers: Mapping[str, Any]
     expiration: str | None
     persistent: bool
+    priority: int = 0
 
 
 class Contents(Protocol):

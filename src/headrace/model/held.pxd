@@ -42,9 +42,9 @@ cdef class Held:
     cpdef forget(self, Py_ssize_t lo, Py_ssize_t hi)
 
 cdef Message new_nothing()
-cdef bring(Message message, Store store)
+cpdef bring(Message message, Store store)
 
 @cython.locals(kept=cython.bint, twin=Message, kind=cython.uint, lane=Queue)
-cdef bint admit(Message message, Queue queue, Store store, bint promised) except -1
+cpdef bint admit(Message message, Queue queue, Store store, bint promised) except -1
 cdef disown(Message message, Queue queue, Store store)
 cpdef long long weight(Message message) except -1

@@ -69,6 +69,9 @@ class Store:
     def settle(self, queue_id: int, seq: int, position: int) -> None:
         """Forget that the queue owes this message. Idempotent."""
 
+    def settle_each(self, queue_id: int, messages: list[Message]) -> None:
+        """As :meth:`settle`, of all those of a queue's messages that the store keeps."""
+
     def forget(self, queue_id: int, position: int) -> int:
         """Note that a queue that was dropped no longer owes this message; nothing is written.
 

@@ -19,6 +19,7 @@ from headrace.model.binding import QUEUE, Binding, Destination
 from headrace.model.branch import Branches
 from headrace.model.definitions import Definitions, NoDefinitions, QueueRecord
 from headrace.model.delayed import Delayed, DelayedQueue
+from headrace.model.errands import Errands
 from headrace.model.errors import InvalidArgument
 from headrace.model.events import SERVICES, Events, consumer_facts, consumer_name
 from headrace.model.exchange import Exchange, Headers, SuperStreamExchange
@@ -110,6 +111,7 @@ class VirtualHost(Queues):
         #: Called with each connection or session that is gone, and the time.
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
         self.publishers = Publishers(self.facts, tally)
+        self.errands = Errands(self)
         self.stamps: Stamps | None = None  # What the broker writes into messages,
         self.tracer: Tracer | None = None  # and who copies them. Both want to see each.
 

@@ -349,6 +349,7 @@ class Broker:
         self.reactor.stores.remove(store)
         if store.wake_fd >= 0:
             self.reactor.loop.remove_reader(store.wake_fd)
+        vhost.errands.close()
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
             queue.destroy()

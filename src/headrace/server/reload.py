@@ -79,11 +79,12 @@ def set_nothing(broker: Broker, settings: Settings) -> None:
 
 
 def set_groups(broker: Broker, settings: Settings) -> None:
-    """Readers of streams, and staged batches."""
+    """Readers of streams, staged batches, and errands."""
     for vhost in broker.vhosts.values():
         vhost.groups.owner_ms = int(settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = settings.group_pin_size_max
         vhost.sinks.keep_ms = int(settings.staged_s * 1000)
+        vhost.errands.messages_max = settings.errand_messages_max
 
 
 def set_sessions(broker: Broker, settings: Settings) -> None:
@@ -100,7 +101,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_listeners: ("connections_max", "handshake_s"),
     set_gate: ("handshakes_max", "handshakes_per_address_max", "connection_rate_per_address"),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
-    set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s"),
+    set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "errand_messages_max"),
     set_rules: ("unknown_arguments", "default_queue_type"),
     set_sessions: ("session_timeout_s", "sessions_detached_max"),
     set_nothing: ("certificate_expiry_closes",),

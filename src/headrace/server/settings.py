@@ -149,6 +149,13 @@ class Settings:
         low=60,
         high=30 * 86400,
     )
+    errand_messages_max: int = setting(
+        1_000_000,
+        "Messages that one errand may move, copy or delete; it is refused when they are more.",
+        unit="messages",
+        low=1,
+        high=100_000_000,
+    )
 
     group_owner_timeout_s: float = setting(
         30.0,
@@ -398,6 +405,7 @@ RELOADABLE = frozenset(
         *("handshake_s", "heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
         *("handshakes_max", "handshakes_per_address_max", "connection_rate_per_address"),
         *("known_hosts", "redirect", "group_owner_timeout_s", "group_pin_size_max", "staged_s"),
+        *("errand_messages_max",),
         *("session_timeout_s", "sessions_detached_max"),
         *("unknown_arguments", "default_queue_type"),
         *("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names"),

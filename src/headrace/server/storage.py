@@ -163,6 +163,7 @@ class Storage:
     def rest(self, vhosts: Iterable[VirtualHost]) -> None:
         """Note which messages were delivered before, so that the next start knows exactly."""
         for vhost in vhosts:
+            vhost.errands.close()
             vhost.branches.close()
             delivery_counts.keep(vhost)
             if isinstance(vhost.store, Journal):
@@ -224,6 +225,7 @@ class Storage:
         vhost.branches.restore(store.kept)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
         vhost.sinks.restored()
+        vhost.errands.messages_max = self.settings.errand_messages_max
         store.kept = []
         vhost.leases.restore()
         if isinstance(store, Journal):

@@ -96,6 +96,8 @@ cdef class Journal(Store):
     @cython.locals(segment=Segment, first=bytes)
     cpdef begin_segment(self, u32 number, u64 size)
     cpdef settle(self, u32 queue_id, u64 seq, u64 position)
+    @cython.locals(message=Message)
+    cpdef settle_each(self, u32 queue_id, list messages)
     @cython.locals(number=u32, i=u32, segment=Segment, outcome=cython.int)
     cpdef int forget(self, u32 queue_id, u64 position) except -2
     @cython.locals(outcome=cython.int)

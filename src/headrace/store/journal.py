@@ -483,6 +483,12 @@ class Journal(Store):
         self.run_seq = seq
         self.run_count = 1
 
+    def settle_each(self, queue_id: int, messages: list[Message]) -> None:
+        """See :class:`Store`."""
+        for message in messages:
+            if message.position and not message.flags & C_SCRATCH:
+                self.settle(queue_id, message.seq, message.position)
+
     def forget(self, queue_id: int, position: int) -> int:
         """Note in memory that a queue does not owe a message; -1 when it did not anyway."""
         number = position >> 32

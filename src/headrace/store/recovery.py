@@ -13,7 +13,9 @@ Damage. In that case something that was whole is not any more. The octets up to 
 record are kept in ``quarantine/``, one line is logged, and all the rest is used.
 
 Transactions. What is between BEGIN and COMMIT counts only with the COMMIT; the log is cut back to a
-BEGIN without one. What a prepared branch holds back is left out of the messages and given apart.
+BEGIN without one. What a prepared branch holds back is left out of the messages and given apart;
+what an errand prepared and did not decide is forgotten, by every reading alike, until its segments
+are recycled.
 """
 
 import logging
@@ -24,7 +26,7 @@ from typing import Any
 
 import cython
 
-from headrace.model.branch import Kept
+from headrace.model.branch import ERRAND, Kept
 from headrace.store.errors import StoreError
 from headrace.store.facts import FactHomes
 from headrace.store.facts import decode as decode_fact
@@ -154,6 +156,7 @@ class Recovery:
             segment.written = segment.end
             segment.sealed = True
         self.roll_back()
+        self.end_errands()
         self.count_owed()
 
     def path(self, number: int) -> str:
@@ -464,6 +467,15 @@ class Recovery:
         self.begun = None
         self.deferred = None
         self.clean = False
+
+    def end_errands(self) -> None:
+        """Forget what errands had prepared that were not decided: they end with their process."""
+        mark = ERRAND.to_bytes(4, "big")
+        for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
+            for seq in self.prepared.pop(xid)[0].seqs():
+                row = self.find(seq)
+                if row >= 0:
+                    put32(self.rows, row * C_ROW + C_AT_OWED, 0)
 
     # --- Damage -----------------------------------------------------------------------------
 

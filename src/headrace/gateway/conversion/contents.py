@@ -165,6 +165,7 @@ class TransferContents:
             told(p.headers or []),
             None if p.ttl_ms is None else str(p.ttl_ms),
             p.delivery_mode == PERSISTENT_MODE,
+            p.priority or 0,
         )
 
     def rewrite(

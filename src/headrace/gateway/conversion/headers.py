@@ -31,6 +31,7 @@ from headrace.wire.properties import (
     DELIVERY_MODE,
     EXPIRATION,
     HEADERS,
+    PRIORITY,
     PROPERTIES_AT,
     property_range,
     with_property,
@@ -68,7 +69,9 @@ class BasicContents:
         expiration = payload[start + 1 : end].decode() if start < end else None
         start, end = property_range(payload, DELIVERY_MODE)
         persistent = start < end and payload[start] == _PERSISTENT_MODE
-        return Content(exchange, routing_key, headers, expiration, persistent)
+        start, end = property_range(payload, PRIORITY)
+        priority = payload[start] if start < end else 0
+        return Content(exchange, routing_key, headers, expiration, persistent, priority)
 
     def joined(self, message: Message) -> bytes:
         """Return the data of a message whose body is in parts, with the body."""

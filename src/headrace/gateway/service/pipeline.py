@@ -40,3 +40,4 @@ class Pipeline(Service):
     def __init__(self, context: Any, vhost: Any) -> None:
         Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
         vhost.leases.is_open = context.connections.__contains__
+        vhost.errands.is_open = context.connections.__contains__
