@@ -162,6 +162,7 @@ Handler = Callable[[Call], Answered | Steps]
 AUDITED = frozenset(
     (
         *("messages.move", "messages.copy", "messages.delete", "messages.requeue"),
+        "messages.cancel",
         *("commit", "rollback", "forget"),  # Of prepared transactions.
         *("group.delete", "sink.discard", "publisher.forget", "superstream.add"),
     )
