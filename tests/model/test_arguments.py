@@ -40,6 +40,7 @@ Q = "queue 'q' in vhost '/'"
         ("x-queue-type", "fifo", "\"unsupported queue type 'fifo'\""),
         ("x-queue-type", 1, "{unacceptable_type,signedint}"),
         ("x-single-active-consumer", "yes", "{unacceptable_type,longstr}"),
+        ("x-cache-size", 1_000_001, "{max_value_exceeded,1000001}"),
     ],
 )
 def test_a_wrong_value_is_refused_with_the_known_text(name: str, value: Any, wrong: str) -> None:

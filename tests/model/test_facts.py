@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.model import deduplication
 from headrace.model import facts as facts_module
 from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.facts import FACT_KEY_MAX, FACT_VALUE_MAX, Facts
@@ -84,3 +85,25 @@ def test_a_work_changes_facts_at_its_commit() -> None:
         work.fact(b"", b"")
     with pytest.raises(IllegalState):
         Work(vhost, owns=True).fact(b"a", b"1")
+
+
+def test_of_more_ids_than_survive_the_newest_do(
+    facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deduplication, "LASTING_MAX", 3)
+
+    def made() -> deduplication.Ids:
+        arguments = {deduplication.CACHE_SIZE: 5}
+        return deduplication.Ids(arguments, tally=Tally(now_ms=1), facts=facts, prefix=b"ids/")
+
+    ids = made()
+    for name in (b"a", b"b", b"c", b"d", b"e", b"a"):
+        ids.note(name * 16, {}, True)
+    assert all(ids.knows(name * 16) for name in (b"a", b"b", b"c", b"d", b"e"))
+    ids.note(b"f" * 16, {}, False)
+    assert len(ids) == 5
+    assert not ids.knows(b"b" * 16)
+    again = made()
+    assert [name for name in "abcdef" if again.knows(name.encode() * 16)] == ["a", "d", "e"]
+    again.clear()
+    assert list(facts.items(b"ids/")) == []

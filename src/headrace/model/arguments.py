@@ -18,6 +18,7 @@ from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 EXPIRY_MS_MAX = 0xFFFFFFFF
 PRIORITY_MAX = 255
+CACHE_SIZE_MAX = 1_000_000  # Ids of messages that a cache remembers.
 LEVELS_MAX = 10  # There are so many priorities in 0-10.
 AGE_MS_MAX = 1 << 50  # Some 35,000 years; what is older counts as this old.
 
@@ -84,6 +85,13 @@ def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
 def _priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
     wrong = _not_negative(value, arguments)
     if wrong is None and value > PRIORITY_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return wrong
+
+
+def _cache_size(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _positive(value, arguments)
+    if wrong is None and value > CACHE_SIZE_MAX:
         return f"{{max_value_exceeded,{value}}}"
     return wrong
 
@@ -229,7 +237,7 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-delayed-retry-max": _positive,
     "x-delayed-retry-multiplier": _positive,
     "x-message-deduplication": _boolean,
-    "x-cache-size": _positive,
+    "x-cache-size": _cache_size,
     "x-cache-ttl": _ttl,
     "x-cache-persistence": _one_of(("disk", "memory"), "\"unsupported persistence '{}'\""),
     "x-deduplication-header": _string,

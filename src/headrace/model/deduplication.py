@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from headrace.model.arguments import CACHE_SIZE_MAX
 from headrace.model.binding import canonical
 from headrace.model.exchange_arguments import number_of, one_of, string, switch, whole
 
@@ -30,7 +31,6 @@ PERSISTENCE = "x-cache-persistence"
 HEADER = "x-deduplication-header"  # An argument; and the header, unless the argument names another.
 
 SIZE_DEFAULT = 10_000  # Ids that a cache remembers.
-SIZE_MAX = 1_000_000
 LASTING_MAX = 50_000  # Of a cache that survives restarts: facts are bounded, too.
 TTL_MAX = 0xFFFFFFFF  # Some 49 days; 0, or no time, is until the cache is full.
 WEIGHT = 250  # Octets of memory that an id is counted with.
@@ -40,7 +40,7 @@ _DIGEST = 16
 
 ARGUMENTS: Mapping[str, Check] = {
     ARGUMENT: switch,
-    CACHE_SIZE: whole(1, SIZE_MAX),
+    CACHE_SIZE: whole(1, CACHE_SIZE_MAX),
     CACHE_TTL: whole(0, TTL_MAX),
     PERSISTENCE: one_of(("disk", "memory"), "\"unsupported persistence '{}'\""),
     HEADER: string,
@@ -65,16 +65,17 @@ class Ids:
         self._tally = tally
         self._facts = facts if arguments.get(PERSISTENCE, "disk") == "disk" else None
         self._prefix = prefix
-        size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
-        self._size = size if self._facts is None else min(size, LASTING_MAX)
+        self._size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
         self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
         self._header = arguments.get(HEADER, HEADER)
         self._known: dict[bytes, tuple[int, int]] = {}  # Number and end (ms; 0: none), by digest.
         self._number = 0  # Of the last id that was noted.
+        self._lasting: dict[int, None] = {}  # Numbers of those that are facts, the oldest first.
         if self._facts is not None:
             for key, value in self._facts.items(prefix):
                 self._number = int.from_bytes(key[len(prefix) :], "big")
                 self._known[value[:_DIGEST]] = self._number, int.from_bytes(value[_DIGEST:], "big")
+                self._lasting[self._number] = None
             tally.memory_used += WEIGHT * len(self._known)
 
     def __len__(self) -> int:
@@ -96,7 +97,7 @@ class Ids:
         Raises:
             ResourceError: the facts of the virtual host have no room for it.
         """
-        if lasting and self._facts is not None and len(self._known) < self._size:
+        if lasting and self._facts is not None and len(self._lasting) < self._lasting_max:
             self._facts.require(1, len(self._prefix) + 8 + _DIGEST + 8)
 
     def note(self, message_id: bytes, headers: Mapping[str, Any], lasting: bool) -> None:
@@ -119,6 +120,9 @@ class Ids:
         self._known[message_id] = self._number, until_ms
         self._tally.memory_used += WEIGHT
         if lasting and self._facts is not None:
+            if len(self._lasting) >= LASTING_MAX:  # Of more ids than that the newest survive.
+                self._forget_fact(self._facts, next(iter(self._lasting)))
+            self._lasting[self._number] = None
             self._facts.change(self._key(self._number), message_id + until_ms.to_bytes(8, "big"))
 
     def clear(self) -> None:
@@ -129,10 +133,16 @@ class Ids:
     def _forget(self, message_id: bytes) -> None:
         number, _ = self._known.pop(message_id)
         self._tally.memory_used -= WEIGHT
-        if self._facts is not None:
-            key = self._key(number)
-            if self._facts.get(key) is not None:
-                self._facts.change(key, None)
+        if self._facts is not None and number in self._lasting:
+            self._forget_fact(self._facts, number)
+
+    def _forget_fact(self, facts: Facts, number: int) -> None:
+        del self._lasting[number]
+        facts.change(self._key(number), None)
+
+    @property
+    def _lasting_max(self) -> int:
+        return min(self._size, LASTING_MAX)
 
     def _key(self, number: int) -> bytes:
         return self._prefix + number.to_bytes(8, "big")
