@@ -20,9 +20,11 @@ from headrace.client import (
     connect,
 )
 from headrace.testing import LocalBroker
+from headrace.testing.broker import ChildBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from headrace.client import Connection, Record, Stream
 
@@ -190,3 +192,54 @@ async def test_reading_goes_on_after_a_reconnection(url: str, name: Name, how: s
                     if len(offsets) == 100:
                         break
         assert offsets == list(range(100))
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+async def test_a_reader_is_remembered_by_its_tag(url: str, name: Name, version: str) -> None:
+    stream, tag = name("s"), name(version)
+    tracked: dict[str, object] = {"x-stream-automatic-offset-tracking": 1}
+
+    async def read(count: int, tag: str = tag, **more: object) -> list[bytes]:
+        bodies = []
+        arguments = {**tracked, **more}
+        async with connect(f"{url}?version={version}", reconnect=None) as connection:
+            async with connection.channel() as channel:
+                async with channel.consume(stream, prefetch=4, tag=tag, arguments=arguments) as got:
+                    async for delivery in got:
+                        bodies.append(delivery.body)
+                        await delivery.ack()
+                        if len(bodies) == count:
+                            break
+        return bodies
+
+    async with connect(url) as connection:
+        await fill(connection, stream, 10)
+        first = {"x-stream-offset": "first"}
+        assert await read(3, **first) == [b"0", b"1", b"2"]
+        assert await read(2) == [b"3", b"4"]
+        assert await read(1, tag="other", **{"x-stream-offset": -2}) == [b"8"]
+        assert await read(1, **first) == [b"0"]  # Asked for; it is no step back.
+        assert await read(1) == [b"5"]
+        async with connection.channel() as channel:
+            await channel.delete_queue(stream)
+        await fill(connection, stream, 1)
+        assert await read(1, **first) == [b"0"]
+
+
+async def test_remembered_readers_survive_a_kill(tmp_path: Path) -> None:
+    arguments = {"x-stream-automatic-offset-tracking": True, "x-stream-offset": "first"}
+    with ChildBroker(tmp_path / "data") as broker:
+        async with connect(broker.url, reconnect=None) as connection:
+            await fill(connection, "s", 5)
+            async with connection.channel() as channel:
+                async with channel.consume("s", tag="me", arguments=arguments) as got:
+                    await (await anext(aiter(got))).ack()
+                await channel.declare_queue("q")  # Behind this the ack has been seen,
+                await channel.publish("", "q")  # and behind this it is on disk.
+        broker.kill()
+        broker.start()
+        del arguments["x-stream-offset"]
+        async with connect(broker.url, reconnect=None) as connection:
+            async with connection.channel() as channel:
+                async with channel.consume("s", tag="me", arguments=arguments) as got:
+                    assert (await anext(aiter(got))).body == b"1"

@@ -56,6 +56,7 @@ cdef class Stream(Queue):
     cdef dict fetched
     cdef dict readings
     cdef object blocks
+    cdef object tracking
 
     cpdef long long message_count(self) except -1
     cpdef Consumer taker(self)
@@ -75,6 +76,7 @@ cdef class Stream(Queue):
     @cython.locals(log=StreamLog, batch=list, entries=list, looked=Py_ssize_t,
                    end=cython.longlong)
     cdef serve_reading(self, Consumer consumer)
+    cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
     cpdef release(self, Message message)
     cpdef discard(self, Message message)

@@ -23,6 +23,7 @@ if not cython.compiled:
 from headrace.model.arguments import age_ms
 from headrace.model.errors import NotFound, PreconditionFailed
 from headrace.model.stream_reading import Blocks, Reading, read_arguments
+from headrace.model.stream_tracking import Tracking, forget_readers, is_tracked
 
 log = logging.getLogger(__name__)
 
@@ -232,6 +233,7 @@ class Stream(Queue):
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
         self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
         self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
+        self.tracking: Any = None  # Once a reader is to be remembered.
 
     def message_count(self) -> int:
         return self.log.committed_offset - self.log.first_offset
@@ -325,6 +327,12 @@ class Stream(Queue):
         looks = browses or bool(arguments.get("x-filter-no-consume"))
         asked = arguments.get("x-stream-offset", "first" if looks else "next")
         offset = self.resolve(asked)
+        if is_tracked(consumer, arguments):
+            if self.tracking is None:
+                self.tracking = Tracking(self.vhost.facts, self.id_bytes)
+            went_on = self.tracking.begin(consumer)
+            if went_on >= 0 and "x-stream-offset" not in arguments:
+                offset = went_on
         log = self.log
         first = log.first_offset
         reading = read_arguments(arguments, f"queue '{self.name}' in vhost '{self.vhost.name}'")
@@ -363,8 +371,7 @@ class Stream(Queue):
         if isinstance(asked, bool):
             pass
         elif isinstance(asked, int):
-            if asked >= 0:
-                return asked
+            return asked if asked >= 0 else max(log.first_offset, log.committed_offset + asked)
         elif isinstance(asked, datetime):
             return log.offset_at(int(asked.timestamp() * 1000))
         elif isinstance(asked, str):
@@ -379,6 +386,8 @@ class Stream(Queue):
     def drain(self) -> None:
         """Serve every reader that has room, as far as the log is durable."""
         self.waking = False
+        if self.tracking is not None:
+            self.tracking.write()
         active = self.active
         if active is not None:
             for consumer in list(active):
@@ -500,9 +509,15 @@ class Stream(Queue):
                 looked = 0
             self.hand_out(consumer, batch)
 
+    def settle(self, message: Message) -> None:
+        """A reader accepted a message: it may be remembered how far it has come."""
+        if self.tracking is not None and self.tracking.note(message.consumer, message.seq):
+            self.wake()
+        Queue.settle(self, message)
+
     def requeue(self, message: Message) -> None:
         """A message given back stays where it is in the log; only the credit returns."""
-        self.settle(message)
+        Queue.settle(self, message)
 
     def release(self, message: Message) -> None:
         self.requeue(message)
@@ -517,6 +532,8 @@ class Stream(Queue):
 
     def remove_consumer(self, consumer: Consumer) -> None:
         Queue.remove_consumer(self, consumer)
+        if self.tracking is not None:
+            self.tracking.end(consumer)
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
         self.readings.pop(consumer, None)
@@ -531,6 +548,8 @@ class Stream(Queue):
         self.cursors.clear()
         self.fetched.clear()
         self.readings.clear()
+        forget_readers(self.vhost.facts, self.id_bytes)
+        self.tracking = None
         self.tally.memory_used -= self.log.held
         self.log.delete()
         return count
