@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 import time
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.client import Message
+from headrace.client import ClientError, Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import PreconditionFailed
 from headrace.client.session import UNLIMITED
+from headrace.protocol.codec_0_10 import QueueDeclare
 from headrace.spec.tables import V0_10
+from serving import until
 
 if TYPE_CHECKING:
     from serving import Served
@@ -139,3 +142,20 @@ def test_patterns_of_many_wildcards_cost_little(served: Served) -> None:
         assert served.process.cpu_times().user - before < 10
         assert time.monotonic() - began < 60
         assert channel.purge_queue(queue) == 20
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_names_of_clients_begin_no_lines_of_the_log(served: Served, version: str) -> None:
+    """CVE-2026-44839 and its like: what strangers name things is shown, and obeyed by nobody."""
+    name = f"x\n2026-11-21 14:00:00 INFO forged: {version}\x1b[2J\u2028\x85"
+    with connect(f"{served.url}?version={version}", reconnect=None) as connection:
+        with contextlib.suppress(ClientError):
+            if connection.version is V0_10:
+                connection.session().call(QueueDeclare(queue=name, passive=True))
+            else:
+                connection.channel().declare_queue(name, passive=True)
+    until(lambda: rf"INFO forged: {version}\x1b[2J" in served.log(), "the log says so")
+    assert "\x1b" not in served.log()
+    assert not [
+        line for line in served.log().splitlines() if line.startswith("2026-11-21 14:00:00")
+    ]

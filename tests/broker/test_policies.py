@@ -374,10 +374,21 @@ def test_policies_change_what_is_there_and_last(tmp_path: Path) -> None:
         channel.connection.close()
 
 
+AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-head"}'
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("policy", "set", "p", "(", '{"expires": 1}'), "pattern '(' is no regular expression"),
+        (("policy", "set", "p", "(a{999}){999}", '{"expires": 1}'), "is no regular expression"),
+        (("policy", "set", "p", "(?=a)", '{"expires": 1}'), "is no regular expression"),
+        (("policy", "set", "p", "x", '{"max-length": -1}'), "'max-length'"),
+        (("policy", "set", "p", "x", '{"colour": "red"}'), "colour"),
+        (
+            ("policy", "set", "p", "x", AT_LEAST_ONCE),
+            "contradicts overflow",
+        ),
         (("policy", "set", "p", "x", "[" * 30000), "the definition is no JSON"),
         (("policy", "set", "p", "x", '{"expires": 1e999}'), "invalid value of 'expires'"),
         (("policy", "set", "p", "x", "{"), "the definition is no JSON"),
@@ -391,7 +402,10 @@ def test_policies_change_what_is_there_and_last(tmp_path: Path) -> None:
     ],
 )
 def test_commands_refuse_what_is_wrong(data: Path, words: tuple[str, ...], told: str) -> None:
-    result = CliRunner().invoke(main, [*words, "--data", str(data)])
+    with contextlib.closing(UserDirectory(data)) as directory:
+        before = directory.snapshot()
+        result = CliRunner().invoke(main, [*words, "--data", str(data)])
+        assert directory.snapshot() == before
     assert result.exit_code == 1
     assert told in result.output
     assert "Traceback" not in result.output

@@ -357,6 +357,18 @@ class Context:
         if error.code in REFUSALS or (connection.vhost is None and error.code in REFUSALS_TO_OPEN):
             self.refused(connection, error.text)
 
+    def not_offered(self, connection: Any, mechanism: str) -> None:
+        """Have the audit log note a login by a mechanism that there is not, or not here."""
+        audit = self.access.audit
+        if audit.active:
+            audit.tell(
+                "login",
+                peer=self.peer(connection.number),
+                allowed=False,
+                reason=f"mechanism {mechanism:.64} is not offered here",
+                mechanism=mechanism,
+            )
+
     def refused(self, connection: Any, text: str) -> None:
         """Have the audit log note what a user was refused, unless it did that already."""
         access = self.access

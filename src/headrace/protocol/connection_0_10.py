@@ -575,6 +575,7 @@ class Connection(Carrier):
         elif isinstance(control, ConnectionStartOk):
             if self.is_server and control.mechanism not in self.mechanisms:
                 log.warning("a client chose a mechanism that was not offered")
+                self.on_not_offered(control.mechanism or "")
                 self.vanish()
                 return
         elif isinstance(control, ConnectionTune):
@@ -830,6 +831,9 @@ class Connection(Carrier):
     def on_heartbeat(self) -> None:
         """A heartbeat came."""
         self.events.append(HeartbeatReceived())
+
+    def on_not_offered(self, mechanism: str) -> None:
+        """The client chose a mechanism that it was not offered; the connection ends."""
 
     def on_failed(self, error: CloseError) -> None:
         """The peer broke a rule; connection.close is written."""

@@ -60,6 +60,18 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(told)
 
 
+class TextFormatter(logging.Formatter):
+    """One line a record: what clients name things cannot begin another, nor move a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
+        if not record.message.isprintable():
+            record.message = "".join(
+                each if each.isprintable() else each.encode("unicode_escape").decode()
+                for each in record.message
+            )
+        return super().formatMessage(record)
+
+
 class Logs:
     """Where the log goes, and how."""
 
@@ -92,7 +104,7 @@ class Logs:
             formatter.facts = self.known_of
             handler.setFormatter(formatter)
         else:
-            handler.setFormatter(logging.Formatter(TEXT_FORMAT))
+            handler.setFormatter(TextFormatter(TEXT_FORMAT))
         return handler
 
     def use(self, handler: logging.Handler, settings: Settings) -> None:

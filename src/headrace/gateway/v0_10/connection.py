@@ -113,6 +113,9 @@ class GatewayConnection(Connection):
             log.info("connection %d asks for locale %.32r", self.number, control.locale)
         self.context.authenticate(self, self.mechanism, control.response or b"")
 
+    def on_not_offered(self, mechanism: str) -> None:
+        self.context.not_offered(self, mechanism)
+
     def logged_in(self, user: Any) -> None:
         if self.ended or self.state_number != 3:
             return

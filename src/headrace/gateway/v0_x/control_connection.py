@@ -71,6 +71,7 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     connection.speaks_more = connection.early and early.speaks_more(method.client_properties)
     mechanism = connection.mechanism = method.mechanism
     if mechanism not in context.offered(connection.number):
+        context.not_offered(connection, mechanism)
         if mechanism.encode() in context.mechanisms.split():
             refused(connection)  # Known, but not to be used here, such as PLAIN without TLS.
             return
