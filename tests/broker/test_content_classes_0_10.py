@@ -525,3 +525,87 @@ def test_many_consumers_of_packets(one: Client, name: str) -> None:
     assert tags == {f"t{n}" for n in range(20)}
     one.call(StreamCancel(consumer_tag="t0"))
     one.call(StreamCancel(consumer_tag="none"))
+
+
+# --- Consumers that choose, and such as only look ------------------------------------------------
+
+SELECTOR = {"x-filter-jms-selector": "n > 1 AND amqp.priority = 3"}
+LOOK = {"x-filter-no-consume": True}
+
+
+def headers_of(n: int) -> dict[str, Any]:
+    return {"headers": {"n": n}, "priority": 3 if n % 2 else 0}
+
+
+def test_a_consumer_of_files_chooses(one: Client, other: Client, name: str) -> None:
+    one.declare(name)
+    for n in range(6):
+        one.publish_file(name, bytes((n,)), **headers_of(n))
+    other.consume_files(name, arguments=SELECTOR)
+    for n in (3, 5):
+        delivered, _, body = other.receive()
+        assert body == bytes((n,))
+        other.call(FileAck(delivery_tag=delivered.delivery_tag))
+    one.consume_files(name)
+    assert [one.receive()[2][0] for _ in range(4)] == [0, 1, 2, 4]
+
+
+def test_a_consumer_of_files_looks(served: Served, one: Client, other: Client, name: str) -> None:
+    one.declare(name)
+    for n in range(3):
+        one.publish_file(name, bytes((n,)))
+    other.send(FileQos(prefetch_count=1))
+    other.heard(FileQosOk)
+    other.consume_files(name, arguments={**LOOK, "x-filter-auto-close": True})
+    for n in range(3):
+        delivered, _, body = other.receive()
+        assert (body[0], delivered.redelivered) == (n, False)
+        assert one.count(name) == 3
+        if n:
+            other.call(FileAck(delivery_tag=delivered.delivery_tag))
+        else:
+            other.call(FileReject(delivery_tag=delivered.delivery_tag, requeue=True))
+    with connected(served, "leaves") as leaves:
+        leaves.consume_files(name, arguments=LOOK)
+        leaves.receive()  # And goes without an answer, another half sent.
+    one.consume_files(name)
+    for n in range(3):
+        delivered, _, body = one.receive()
+        assert (body[0], delivered.redelivered) == (n, False)
+
+
+def test_a_consumer_of_packets_chooses_and_looks(one: Client, other: Client, name: str) -> None:
+    one.declare(name)
+    for n in range(6):
+        header = encode_headers([StreamProperties(**headers_of(n))])
+        one.call_with(StreamPublish(routing_key=name), header, bytes((n,)))
+
+    def got(tag: str, count: int, **arguments: Any) -> list[int]:
+        other.send(StreamConsume(queue=name, consumer_tag=tag, arguments=arguments))
+        other.heard(StreamConsumeOk)
+        found = [other.heard(StreamDeliver)[2][0] for _ in range(count)]
+        other.call(StreamCancel(consumer_tag=tag))
+        return found
+
+    assert got("look", 6, **LOOK) == [1, 3, 5, 0, 2, 4]
+    assert got("see", 2, **LOOK, **SELECTOR) == [3, 5]
+    assert one.count(name) == 6
+    assert got("take", 2, **SELECTOR) == [3, 5]
+    assert one.count(name) == 4
+
+
+@pytest.mark.parametrize("kind", [FileConsume, StreamConsume])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"x-apache-selector": "n >"}, ExecutionCode.INVALID_ARGUMENT),
+        ({"x-priority": "high"}, ExecutionCode.INVALID_ARGUMENT),
+        ({"x-browse": True}, ExecutionCode.NOT_IMPLEMENTED),
+        ({"x-qpid-replay-period": 1}, ExecutionCode.NOT_IMPLEMENTED),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(
+    one: Client, name: str, kind: type[Any], arguments: dict[str, Any], code: ExecutionCode
+) -> None:
+    one.declare(name)
+    assert one.refused(kind(queue=name, consumer_tag="t", arguments=arguments)) == code.value

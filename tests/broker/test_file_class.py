@@ -593,3 +593,52 @@ def test_a_channel_may_close_in_the_middle(client: Client, name: str) -> None:
     one.send_stage(body[:50_000], size=len(body), channel=2)
     one.raw.send(encode_frame(FRAME_HEADER, 2, b"\x00\x46"))  # Not due.
     assert one.raw.closed_connection().code == 503
+
+
+# --- Consumers that choose, and such as only look; in 0-8 file.consume has no table for that -----
+
+
+@pytest.fixture
+def early(served: Served) -> Iterator[FileTalk]:
+    one = FileTalk(served.host, served.port, V0_9)
+    yield one
+    one.close()
+
+
+def test_a_consumer_chooses(early: FileTalk, name: str) -> None:
+    early.declare(name)
+    for n in range(4):
+        early.publish_file(name, bytes((n,)), headers={"n": n}, filename="even odd"[5 * (n % 2) :])
+    early.consume_files(name, "odd", arguments={"x-apache-selector": "n > 0 AND n % 2 = 1"})
+    assert [early.receive()[1].body[0] for _ in range(2)] == [1, 3]
+    early.send(FileConsume(queue=name, consumer_tag="no", arguments={"x-selector": "n !"}))
+    assert early.closed().code == 406
+
+
+def test_a_browser_takes_nothing(early: FileTalk, name: str) -> None:
+    early.declare(name)
+    for n in range(3):
+        early.publish_file(name, bytes((n,)))
+    early.call(FileQos(prefetch_count=1), FileQosOk)
+    early.consume_files(name, "look", arguments={"x-filter-no-consume": True})
+    for n in range(3):
+        delivered, staged = early.receive()
+        assert (staged.body[0], delivered.redelivered) == (n, False)
+        early.send(FileAck(delivery_tag=delivered.delivery_tag))
+    assert early.count(name) == 3
+    early.call(FileCancel(consumer_tag="look"), FileCancelOk)
+    early.call(FileQos(), FileQosOk)
+    early.consume_files(name, "take")
+    assert [early.receive()[1].body[0] for _ in range(3)] == [0, 1, 2]
+
+
+def test_from_a_queue_for_browsing_nobody_takes_a_file(client: Client, name: str) -> None:
+    one = client()
+    one.declare(name, arguments={"qpid.browse-only": True})
+    one.publish_file(name, b"x")
+    for tag in ("a", "b"):
+        one.consume_files(name, tag)
+        delivered, staged = one.receive()
+        assert (staged.body, delivered.consumer_tag) == (b"x", tag)
+        one.send(FileAck(delivery_tag=delivered.delivery_tag))
+    assert one.count(name) == 1

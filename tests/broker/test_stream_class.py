@@ -210,3 +210,19 @@ def test_a_slow_reader_loses_packets_of_low_priority_first(client: Client, name:
         got.append(packet(one)[0])
     assert len(got) < 190
     assert set(range(160, 200, 4)) <= set(got)
+
+
+def test_a_consumer_chooses_and_looks(served: Served, name: str) -> None:
+    one = FileTalk(served.host, served.port, V0_9)  # In 0-8 stream.consume has no table for that.
+    one.declare(name)
+    for n in range(6):
+        one.publish_packet(name, bytes((n,)), headers={"n": n})
+    odd = {"x-filter-jms-selector": "n % 2 = 1"}
+    one.consume_packets(name, "look", arguments={**odd, "x-filter-no-consume": True})
+    assert [packet(one)[0] for _ in range(3)] == [1, 3, 5]
+    one.consume_packets(name, "take", arguments=odd)
+    assert [packet(one)[0] for _ in range(3)] == [1, 3, 5]
+    assert one.count(name) == 3
+    one.send(StreamConsume(queue=name, arguments={"x-filter-jms-selector": "n !"}))
+    assert one.closed().code == 406
+    one.close()

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.cli import main
-from headrace.cli.moving import messages, peek
+from headrace.cli.looking import peek
+from headrace.cli.moving import messages
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.client.errors import ConsumerCancelled
@@ -253,7 +254,7 @@ def test_peek_leaves_no_trace(
         assert [each["body"] for each in found] == ["3", "17", "18", "19"]
         assert found[0]["type"] == "odd"
         assert not any(each["redelivered"] for each in found)
-        place = str(found[1]["headers"]["x-stream-offset"])
+        place = str(found[1]["position"])
         assert run(peek, "--format", "body", "--from", place, queue).split() == ["17", "18", "19"]
         line = run(peek, "-n", "1", queue).split("\t")
         assert line[2] == queue

@@ -28,7 +28,7 @@ COMMANDS = {
     "migrate": ("headrace.cli.migrate", "migrate"),
     "operator-policy": ("headrace.cli.policies", "operator_policy"),
     "messages": ("headrace.cli.moving", "messages"),
-    "peek": ("headrace.cli.moving", "peek"),
+    "peek": ("headrace.cli.looking", "peek"),
     "permission": ("headrace.cli.accounts", "permission"),
     "pipeline": ("headrace.cli.pipelines", "pipeline"),
     "policy": ("headrace.cli.policies", "policy"),

@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace peek`` looks at messages; ``headrace messages`` moves, copies, returns, deletes."""
+"""``headrace messages`` moves, copies, returns, deletes chosen messages of a queue."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from headrace.cli.errands import errand
-from headrace.cli.messages import broker_option, open_channel, read_offset, show
-from headrace.cli.output import print_rows
-from headrace.client import ConsumerCancelled
-
-if TYPE_CHECKING:
-    from headrace.client.blocking import Consumer, Delivery
+from headrace.cli.messages import broker_option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-PREFETCH = 100  # Messages that the broker sends ahead.
-PREVIEW = 60  # Characters of a body in a table.
-COLUMNS = ("position", "exchange", "routing_key", "properties", "headers", "octets", "body")
 
 selector_option = click.option(
     "--selector",
@@ -31,97 +19,6 @@ selector_option = click.option(
     metavar="CONDITION",
     help="Which messages: a condition on headers and properties, such as \"region = 'north'\".",
 )
-
-
-@click.command()
-@broker_option
-@selector_option
-@click.option("--count", "-n", type=click.IntRange(1), default=10, show_default=True)
-@click.option(
-    "--from",
-    "start",
-    metavar="PLACE",
-    help="A position, first, last or next; of a stream also an ISO time. [first]",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "body"]),
-    default="table",
-    show_default=True,
-    help="A table, one JSON object a line, or the bodies alone.",
-)
-@click.argument("queue")
-def peek(url: str, selector: str, count: int, start: str | None, form: str, queue: str) -> None:
-    """Show messages of QUEUE, a queue of any type or a stream, and leave them as they are."""
-    arguments: dict[str, Any] = {"x-browse": True}
-    if selector.strip():
-        arguments["x-filter-jms-selector"] = selector
-    if start:
-        arguments["x-stream-offset"] = read_offset(start)
-    with open_channel(url) as channel, contextlib.suppress(BrokenPipeError):
-        prefetch = min(PREFETCH, count)
-        with channel.consume(queue, prefetch=prefetch, arguments=arguments) as consumer:
-            seen = itertools.islice(until_end(consumer), count)
-            if form == "table":
-                if not print_rows(map(row, seen), COLUMNS, None):
-                    click.echo("no such messages", err=True)
-                return
-            for delivery in seen:
-                show(delivery, form == "json")
-
-
-def until_end(consumer: Consumer) -> Iterator[Delivery]:
-    """Give what comes until the broker says that this was all; acknowledging gives credit."""
-    with contextlib.suppress(ConsumerCancelled):
-        for delivery in consumer:
-            yield delivery
-            delivery.ack()
-
-
-def row(delivery: Delivery) -> dict[str, Any]:
-    """A message as a row of a table."""
-    said = {
-        name: getattr(delivery, name)
-        for name in (
-            "content_type",
-            "content_encoding",
-            "priority",
-            "type",
-            "correlation_id",
-            "message_id",
-            "reply_to",
-            "timestamp",
-            "expiration",
-            "user_id",
-            "app_id",
-        )
-    }
-    if delivery.persistent:
-        said["persistent"] = True
-    own = ("x-stream-offset", "x-stream-arrival-ms")
-    text = delivery.body[: 4 * PREVIEW].decode("utf-8", "replace")
-    more = "…" if len(text) > PREVIEW or len(delivery.body) > 4 * PREVIEW else ""
-    return {
-        "position": delivery.offset,
-        "exchange": delivery.exchange,
-        "routing_key": delivery.routing_key,
-        "properties": listed((name, value) for name, value in said.items() if value is not None),
-        "headers": listed(item for item in delivery.headers.items() if item[0] not in own),
-        "octets": len(delivery.body),
-        "body": text[:PREVIEW] + more,
-    }
-
-
-def listed(items: Iterable[tuple[str, Any]]) -> str:
-    """Names and values as one text."""
-    return " ".join(
-        f"{name}={value.isoformat() if isinstance(value, datetime) else value}"
-        for name, value in items
-    )
-
-
-# --- Moving -------------------------------------------------------------------------------------
 
 
 def options(function: Function) -> Function:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import InvalidArgument
+from headrace.model.replay import REPLAY, replay_period
 from headrace.model.selector import Selector, compile_selector
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ SELECTORS = ("x-filter-jms-selector", "x-apache-selector", "x-selector")
 NO_LOCAL = "x-qpid-no-local"
 NO_CONSUME = "x-filter-no-consume"
 AUTO_CLOSE = "x-filter-auto-close"
+PRIORITY = "x-priority"
 
 _WORDS = {"true": True, "false": False}
 
@@ -68,6 +70,18 @@ def switched(arguments: Mapping[str, Any], name: str, what: str) -> bool:
     raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a boolean")
 
 
+def priority_of(arguments: Mapping[str, Any], what: str) -> int:
+    """Return the priority of a consumer among others; 32 bits are enough for everybody.
+
+    Raises:
+        InvalidArgument: it is no whole number.
+    """
+    value = arguments.get(PRIORITY, 0)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {what}: expected integer")
+    return max(-(2**31), min(2**31 - 1, value))
+
+
 class Headed:
     """The headers of a message that the broker routes itself, and what selectors see of it."""
 
@@ -99,7 +113,7 @@ class Headed:
 class Choice:
     """What a consumer chooses, and how it consumes."""
 
-    __slots__ = ("auto_close", "browses", "no_local", "selector")
+    __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "what")
 
     def __init__(self, arguments: Mapping[str, Any], what: str) -> None:
         """Read the arguments of a consumer; ``what`` names its queue.
@@ -107,13 +121,25 @@ class Choice:
         Raises:
             InvalidArgument: one makes no sense.
         """
+        self.priority = priority_of(arguments, what)
         self.selector = selector_of(arguments, what)
         self.no_local = switched(arguments, NO_LOCAL, what)
         self.browses = switched(arguments, NO_CONSUME, what)
         self.auto_close = switched(arguments, AUTO_CLOSE, what)
+        self.replays = replay_period(arguments, what) is not None
+        self.what = what
 
     def give(self, consumer: Consumer) -> None:
-        """Let a consumer that is on no queue yet choose so."""
+        """Let a consumer that is on no queue yet choose so.
+
+        Raises:
+            InvalidArgument: it is to begin in the past, and would take messages.
+        """
+        if self.replays and not consumer.browses and not consumer.queue.is_stream:
+            raise InvalidArgument(
+                f"invalid arg '{REPLAY}' for {self.what}: it is for consumers that browse"
+            )
+        consumer.priority = self.priority
         consumer.selector = self.selector
         consumer.auto_close = self.auto_close
         if self.no_local:

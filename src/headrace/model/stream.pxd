@@ -57,11 +57,15 @@ cdef class Stream(Queue):
     cdef dict readings
     cdef object blocks
     cdef object tracking
+    cdef list choosy
 
     cpdef long long message_count(self) except -1
     cpdef Consumer taker(self)
-    @cython.locals(before=cython.longlong)
+    @cython.locals(before=cython.longlong, offset=cython.ulonglong)
     cpdef int offer(self, Message message) except -1
+    @cython.locals(consumer=Consumer)
+    cdef note_own(self, unsigned long long publisher, unsigned long long offset)
+    cpdef add_consumer(self, Consumer consumer)
     @cython.locals(log=StreamLog, before=cython.longlong)
     cpdef long long trim(self, long long now_ms) except -1
     @cython.locals(log=StreamLog, before=cython.longlong)

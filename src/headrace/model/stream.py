@@ -21,7 +21,14 @@ if not cython.compiled:
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
 from headrace.model.arguments import age_ms
-from headrace.model.errors import NotFound, PreconditionFailed
+from headrace.model.errors import (
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceError,
+)
+from headrace.model.own_records import RUNS_MAX, OwnRecords
+from headrace.model.replay import REPLAY, replay_period
 from headrace.model.stream_reading import Blocks, Reading, read_arguments
 from headrace.model.stream_tracking import Tracking, forget_readers, is_tracked
 
@@ -234,6 +241,7 @@ class Stream(Queue):
         self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
         self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
         self.tracking: Any = None  # Once a reader is to be remembered.
+        self.choosy: Any = None  # Readers that want nothing of their own: [(consumer, records)].
 
     def message_count(self) -> int:
         return self.log.committed_offset - self.log.first_offset
@@ -251,9 +259,13 @@ class Stream(Queue):
         if foreign and not self.vhost.join(message, self):
             return 0
         before = self.log.held
-        self.log.append(message.data, message.address_len, message.body_size, self.tally.now_ms)
+        offset = self.log.append(
+            message.data, message.address_len, message.body_size, self.tally.now_ms
+        )
         self.tally.memory_used += self.log.held - before
         if self.consumers is not None:
+            if self.choosy is not None:
+                self.note_own(message.publisher, offset)
             self.wake()
         return 0
 
@@ -310,8 +322,25 @@ class Stream(Queue):
         log.trim(self.tally.now_ms)
         self.tally.memory_used += log.held - before
 
-    def check_consumer(self, consumer: Consumer) -> None:
+    def note_own(self, publisher: int, offset: int) -> None:
+        """A connection published this record: its readers that want nothing of its own know."""
+        for consumer, own in list(self.choosy):
+            if consumer.publisher != publisher:
+                continue
+            own.note(offset)
+            if len(own) > RUNS_MAX:
+                self.remove_consumer(consumer)
+                consumer.failed(
+                    ResourceError(
+                        f"the reader is too far behind in stream '{self.name}' to know still which "
+                        "records are its own"
+                    )
+                )
+
+    def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
         """Give a consumer its place in the stream.
+
+        ``published`` tells that its connection may have published to the stream before.
 
         Raises:
             PreconditionFailed: no prefetch is set, or an argument makes no sense.
@@ -325,17 +354,34 @@ class Stream(Queue):
         arguments = consumer.arguments
         browses = bool(arguments.get("x-browse"))
         looks = browses or bool(arguments.get("x-filter-no-consume"))
+        what = f"queue '{self.name}' in vhost '{self.vhost.name}'"
+        reading = read_arguments(arguments, what)
         asked = arguments.get("x-stream-offset", "first" if looks else "next")
+        period_s = replay_period(arguments, what)
+        if period_s is not None:
+            if "x-stream-offset" in arguments:
+                raise InvalidArgument(
+                    f"invalid arg '{REPLAY}' for {what}: it contradicts 'x-stream-offset'"
+                )
+            asked = f"{period_s}s" if period_s else "next"
         offset = self.resolve(asked)
         if is_tracked(consumer, arguments):
             if self.tracking is None:
                 self.tracking = Tracking(self.vhost.facts, self.id_bytes)
             went_on = self.tracking.begin(consumer)
-            if went_on >= 0 and "x-stream-offset" not in arguments:
-                offset = went_on
+            if went_on >= 0 and "x-stream-offset" not in arguments and period_s is None:
+                asked = offset = went_on
         log = self.log
         first = log.first_offset
-        reading = read_arguments(arguments, f"queue '{self.name}' in vhost '{self.vhost.name}'")
+        if consumer.no_local:
+            reading.own = OwnRecords()
+            if published and asked == "next":
+                offset = log.next_offset
+            elif published and offset < log.next_offset:
+                raise PreconditionFailed(
+                    f"no-local for {what}: this connection may have published what is there "
+                    "already; begin with 'next', or on another connection"
+                )
         if offset < first:
             if reading.strict:
                 raise self.gone(offset)
@@ -348,6 +394,14 @@ class Stream(Queue):
         if not reading.is_plain:
             reading.next = offset
             self.readings[consumer] = reading
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        Queue.add_consumer(self, consumer)
+        reading = self.readings.get(consumer)
+        if reading is not None and reading.own is not None:
+            if self.choosy is None:
+                self.choosy = []
+            self.choosy.append((consumer, reading.own))
 
     def gone(self, offset: int) -> NotFound:
         """Return the error that says that retention dropped an offset."""
@@ -537,6 +591,8 @@ class Stream(Queue):
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
         self.readings.pop(consumer, None)
+        if self.choosy is not None:
+            self.choosy = [one for one in self.choosy if one[0] is not consumer] or None
 
     def purge(self) -> int:
         """Streams are not purged; the gateway refuses before it comes to this."""
@@ -550,6 +606,7 @@ class Stream(Queue):
         self.readings.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None
+        self.choosy = None
         self.tally.memory_used -= self.log.held
         self.log.delete()
         return count

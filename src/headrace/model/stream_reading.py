@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.deadletter import Contents
+    from headrace.model.own_records import OwnRecords
     from headrace.model.selector import Selector
 
     Entry = tuple[int, bytes, int, int, int]  # As StreamLog.read gives them.
@@ -42,13 +43,14 @@ class Reading:
             self.wanted = values | {None} if unfiltered else values
         self.strict = strict  # Fail when retention dropped what was not read yet.
         self.selector: Selector | None = None  # Of the records that it wants, of those values.
+        self.own: OwnRecords | None = None  # Those that it does not want to see.
         self.block_next = -1  # Up to here a block was looked at from its start on; -1 is none.
         self.block_values: set[str | None] = set()
 
     @property
     def is_plain(self) -> bool:
         """Whether any reader without arguments wants the same."""
-        anything = self.wanted is None and self.selector is None
+        anything = self.wanted is None and self.selector is None and self.own is None
         return anything and self.last < 0 and not self.strict
 
     def sift(self, entries: list[Entry], contents: Contents, blocks: Blocks) -> list[Entry]:
@@ -71,7 +73,11 @@ class Reading:
         return self.selected(found, contents)
 
     def selected(self, entries: list[Entry], contents: Contents) -> list[Entry]:
-        """Return those records of which the selector is true."""
+        """Return those records that are somebody else's, and of which the selector is true."""
+        own = self.own
+        if own is not None:
+            entries = [entry for entry in entries if entry[0] not in own]
+            own.pass_by(self.next)
         selector = self.selector
         if selector is None:
             return entries

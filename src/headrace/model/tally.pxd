@@ -16,5 +16,6 @@ cdef class Tally:
     cdef public unsigned long long published
     cdef public unsigned long long delivered
     cdef public unsigned long long acknowledged
+    cdef public object arrivals
 
     cpdef bint crowded(self) except -1

@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from headrace.model.arrivals import Arrivals
+
 MESSAGE_OVERHEAD = 200  # Octets that a ready message costs beside its body; measured, rounded up.
 PAGED_WEIGHT = 100  # What is left of it while its data is on disk only.
 
@@ -22,6 +24,7 @@ class Tally:
         self.published = 0
         self.delivered = 0  # By queues that are gone; each counts its own,
         self.acknowledged = 0  # and both are counted so.
+        self.arrivals = Arrivals()  # When which places were taken.
 
     def crowded(self) -> bool:
         """Tell whether paging did not keep up, so that publishers must wait."""

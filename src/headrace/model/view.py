@@ -27,6 +27,7 @@ if not cython.compiled:
 
 from headrace.model.deadletter import UnreadableError
 from headrace.model.errors import PreconditionFailed
+from headrace.model.looking import beginning, place
 
 ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
 READ_OCTETS = 262144  # What is prepared for a reader at a time.
@@ -55,42 +56,29 @@ class View(Stream):
     def message_count(self) -> int:
         return self.source.ready_count
 
-    def check_consumer(self, consumer: Consumer) -> None:
+    def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
         """Give a reader its range: from x-stream-offset to before x-stream-last, or all there is.
 
         Raises:
             PreconditionFailed: these are no positions, or no prefetch is set.
+            InvalidArgument: it asks for two beginnings.
         """
         if not consumer.arguments.get(ARGUMENT):
             consumer.browses = True  # What is there and what comes; see :meth:`present`.
-            self.cursors[consumer] = self.position(consumer, "x-stream-offset", 0)
+            self.cursors[consumer] = beginning(self.source, consumer.arguments)
             return
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for browsing queue '{self.name}' in vhost "
                 f"'{self.vhost.name}'"
             )
-        first = self.position(consumer, "x-stream-offset", 0)
+        first = beginning(self.source, consumer.arguments)
         end = self.tally.next_seq
         consumer.browses = False
-        last = self.position(consumer, "x-stream-last", end)
+        last = place(self.source, consumer.arguments, "x-stream-last", end)
         self.cursors[consumer] = first
         self.ends[consumer] = min(end, last)
         self.ahead[consumer] = self.source.returned_within(first, last)
-
-    def position(self, consumer: Consumer, argument: str, default: int) -> int:
-        """Return what an argument says; "first" is the beginning, "next" what comes from now on."""
-        value = consumer.arguments.get(argument, default)
-        if value == "first":
-            return 0
-        if value == "next":
-            return self.tally.next_seq
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise PreconditionFailed(
-                f"invalid arg '{argument}' for queue '{self.name}' in vhost "
-                f"'{self.vhost.name}': {value!r} is no position"
-            )
-        return value
 
     def add_consumer(self, consumer: Consumer) -> None:
         if not consumer.browses:
@@ -175,7 +163,9 @@ class View(Stream):
         return found
 
     def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
-        """Tell whether a reader's selector, if it has one, is true of a message."""
+        """Tell whether a message is one of those that a reader has chosen."""
+        if consumer.no_local and consumer.publisher == message.publisher:
+            return False
         if consumer.selector is None:
             return True
         seen = new_message(entry[1], entry[2], entry[3])

@@ -5,6 +5,7 @@ cdef class Endpoint(Output):
     cdef public unsigned int number
     cdef public Py_ssize_t output_max
     cdef public bint publishes
+    cdef public bint published
     cdef public bint blocked
     cdef public bint ended
     cdef public object pace
@@ -15,6 +16,7 @@ cdef class Endpoint(Output):
     cdef public object held_by
     cdef public object transport
 
+    cpdef forget_publishes(self)
     cpdef hold(self, object store, unsigned long long position)
     cpdef bint is_held(self) except -1
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1

@@ -21,6 +21,7 @@ class Endpoint(Output):
         self.number = 0  # Of the connection; what Message.publisher says.
         self.output_max = 1 << 62  # Octets of output above which consumers get nothing more.
         self.publishes = False  # It has published: it is stopped when memory or disk run out.
+        self.published = False  # It had, before ``publishes`` was set back.
         self.blocked = False  # It is stopped.
         self.ended = False  # All that it held was given back.
         self.pace: Any = None  # A queue that makes the transport stop reading for a while.
@@ -30,6 +31,11 @@ class Endpoint(Output):
         self.held_until = 0  # What is written must not leave before the store's log is durable
         self.held_by: Any = None  # up to there; and that store.
         self.transport: Any = None  # Knows close_soon(), unpace(), watch_output() and the like.
+
+    def forget_publishes(self) -> None:
+        """It need not be stopped until it publishes again."""
+        self.published = self.published or self.publishes
+        self.publishes = False
 
     def hold(self, store: Any, position: int) -> None:
         """Let nothing that is written from now on leave before a store has synced up to there.

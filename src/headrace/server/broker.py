@@ -512,6 +512,7 @@ class Broker:
         if self.storage is not None:
             for staging in self.storage.stagings.values():
                 staging.tick(clock_ms())
+        self.tally.arrivals.note(clock_ms(), self.tally.next_seq)
         self.reactor.turn()
 
     def wake_at(self, when_ms: int) -> None:

@@ -335,7 +335,7 @@ class Transport:
             self.patience = PATIENCE_READS
         if self.patience and connection.owes():
             self.patience -= 1
-            connection.publishes = False  # Until it publishes again.
+            connection.forget_publishes()  # Until it publishes again.
             return
         self.barred = True
         self.pause_reading()
@@ -344,7 +344,7 @@ class Transport:
         """Read once from a publisher that must wait: it may have something to settle."""
         if self.barred:
             self.barred = False
-            self.connection.publishes = False
+            self.connection.forget_publishes()
             self.resume_reading()
 
     def unblock(self) -> None:

@@ -22,18 +22,23 @@ from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.errors import (
     CommandInvalid,
     NotFound,
+    NotImplementedHere,
     PreconditionFailed,
     ResourceError,
     ResourceLocked,
 )
 from headrace.model.lanes import FileLane, lane_of
+from headrace.model.looking import OFFSET
 from headrace.model.message import KIND_FILE, REDELIVERED, Message, new_message
+from headrace.model.replay import REPLAY
+from headrace.model.selecting import Choice
 from headrace.model.served import Consumer
+from headrace.model.view import ARGUMENT as BROWSE
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.model.queue import Queue
 
@@ -493,6 +498,8 @@ class FileDesk:
         data = message.data
         assert data is not None
         body = self.staging.body_of(data)
+        if consumer.browses:  # Whoever takes it meanwhile may; this one has a twin to settle.
+            message = shown(message, consumer)
         self.tag += 1
         self.unacked[self.tag] = message
         if not consumer.automatic:
@@ -602,7 +609,9 @@ class FileDesk:
     def reject(self, tag: int, requeue: bool) -> None:
         """The client cannot take a file; it does not get it again on this channel."""
         tags = self.tags(tag, False)
-        if requeue and len(self.refused) < REFUSED_MAX:
+        if self.unacked[tag].consumer.browses:
+            self.decide(tags, "accept")
+        elif requeue and len(self.refused) < REFUSED_MAX:
             self.refused.add(self.unacked[tag].seq)
             self.decide(tags, "requeue")
         else:
@@ -625,7 +634,7 @@ class FileDesk:
             message = self.unacked[tag]
             consumer: Any = message.consumer
             lane = consumer.queue
-            joins = work is not None and not consumer.automatic
+            joins = work is not None and not consumer.automatic and not consumer.browses
             if joins:
                 work.settle(lane, message, OUTCOMES[outcome])
             del self.unacked[tag]
@@ -637,6 +646,8 @@ class FileDesk:
                     self.parted[tag] = message
                 continue
             touched[lane] = None
+            if consumer.browses:
+                continue
             if outcome == "accept":
                 lane.settle(message)
             elif outcome == "requeue":
@@ -696,9 +707,10 @@ class FileDesk:
             if not sending.consumer.automatic:
                 self.limits.give(message.body_size)
                 self.shared.give(message.body_size)
-            lane = sending.consumer.queue
-            lane.requeue(message)
-            lane.drain()
+            if not sending.consumer.browses:
+                lane = sending.consumer.queue
+                lane.requeue(message)
+                lane.drain()
 
     def share(self, shared: Limits) -> None:
         """Count what is unsettled with another connection's."""
@@ -721,6 +733,8 @@ class FileDesk:
                 self.shared.give(message.body_size)
         touched: dict[Queue, None] = {}
         for message in self.unacked.values():
+            if message.consumer.browses:
+                continue
             lane = message.consumer.queue
             touched[lane] = None
             lane.requeue(message)
@@ -754,7 +768,12 @@ def takes_at_once(lane: Queue, message: Message) -> bool:
     """Tell whether somebody would get a file now."""
     if lane.ready_count:
         return False
-    return any(c.can() and c.accepts(message) == 1 for c in lane.consumers or ())
+    return any(
+        c.can()
+        and c.accepts(message) == 1
+        and (c.selector is None or c.selector.matches(lane.vhost.contents.values(message)))
+        for c in lane.consumers or ()
+    )
 
 
 def file_message(exchange: str, routing_key: str, header: bytes, body: Any) -> Message:
@@ -765,6 +784,33 @@ def file_message(exchange: str, routing_key: str, header: bytes, body: Any) -> M
     message = new_message(data, len(address), body.size)
     message.flags = KIND_FILE
     return message
+
+
+def shown(message: Message, consumer: FileConsumer) -> Message:
+    """Return a twin of a file that is only shown to a consumer."""
+    twin = message.copy()
+    twin.seq = message.seq
+    twin.flags |= message.flags & REDELIVERED
+    twin.consumer = consumer
+    return twin
+
+
+def choose(consumer: Consumer, arguments: Mapping[str, Any]) -> None:
+    """Let a consumer of files or packets, which is on no queue yet, choose as it says.
+
+    Raises:
+        InvalidArgument: an argument makes no sense.
+        NotImplementedHere: it asks for a range of positions.
+    """
+    lane: Any = consumer.queue
+    what = f"queue '{lane.name}' in vhost '{lane.vhost.name}'"
+    for name in (BROWSE, OFFSET, REPLAY):
+        if name in arguments:
+            raise NotImplementedHere(f"arg '{name}' for {what} is for messages only")
+    choice = Choice(arguments, what)
+    consumer.arguments = dict(arguments)
+    consumer.browses = choice.browses or lane.parent.shown_only
+    choice.give(consumer)
 
 
 def identifier_of(message: Message) -> str:

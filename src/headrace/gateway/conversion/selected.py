@@ -49,10 +49,15 @@ class Selected:
 
     def header(self, name: str) -> Any:
         """Return a header."""
+        return self.headers.get(name)
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """All headers."""
         headers = self._headers
         if headers is None:
             headers = self._headers = self._read_headers()
-        return headers.get(name)
+        return headers
 
     def _read_headers(self) -> Mapping[str, Any]:
         message = self._message

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_10 import ExchangeBind
 
 
+PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
+
+
 class Arguments:
     """Reads arguments, strictly or not."""
 
@@ -35,3 +38,15 @@ class Arguments:
                 command,
                 "arguments",
             )
+
+
+def plain(value: Any) -> Any:
+    """Return a map's value in types that do not tell how wide it was on the wire."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    for kind in PLAIN:
+        if isinstance(value, kind):
+            return kind(value)
+    return value

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.gateway.v0_10.command_message import plain
+from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model import super_stream
 from headrace.model.binding import QUEUE, Binding, canonical

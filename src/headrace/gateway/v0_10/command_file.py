@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.content.files import FileConsumer, FileDesk, Limits
+from headrace.gateway.content.files import FileConsumer, FileDesk, Limits, choose
 from headrace.gateway.conversion.headers import address_of, header_of, other_properties
+from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.contents import FILE, to_0_10, to_0_x
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model.errors import ModelError
@@ -317,8 +318,10 @@ def add_consumer(session: Any, consumer: Consumer, command: Any, confirm: Comman
     """Start a consumer."""
     consumer.exclusive = command.exclusive
     consumer.no_local = command.no_local
-    consumer.selective = consumer.selective or command.no_local
-    consumer.arguments = dict(command.arguments or {})
+    try:
+        choose(consumer, plain(command.arguments or {}))
+    except ModelError as error:
+        raise translate(error, command, "arguments") from None
     session.consumers[consumer.tag] = consumer
     if not command.nowait:
         session.send_command(confirm)

@@ -13,9 +13,11 @@ from headrace.gateway.outcome import (
     SETTLE_REQUEUE,
 )
 from headrace.gateway.reply_to import REPLY_TO, make_queue
+from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.gateway.v0_10.subscription import Subscription, serial_distance
 from headrace.model.errors import ModelError
+from headrace.model.looking import beginning
 from headrace.model.selecting import Choice
 from headrace.model.view import ARGUMENT as BROWSE
 from headrace.model.view import view_of
@@ -41,7 +43,6 @@ SUBSCRIPTIONS_MAX = 65535  # On one session.
 UNLIMITED = 0xFFFFFFFF
 OCTETS = 1  # The credit unit; 0 is messages.
 WINDOW = 1  # The flow mode; 0 is credit.
-PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
 
 
 def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: object) -> None:
@@ -92,11 +93,6 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
             "exclusive" if command.exclusive else "queue",
         )
     arguments = plain(command.arguments or {})
-    priority = arguments.get("x-priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise fault(
-            ExecutionCode.INVALID_ARGUMENT, "x-priority is an integer", command, "arguments"
-        )
     try:
         choice = Choice(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
         if (choice.browses or queue.shown_only) and not arguments.get(BROWSE):
@@ -114,17 +110,19 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     subscription.number = session.command_id
     subscription.publisher = session.number
     subscription.exclusive = command.exclusive
-    subscription.priority = max(-(2**31), min(2**31 - 1, priority))
     subscription.arguments = arguments
     choice.give(subscription)
+    first = 0
     if queue.is_stream:
         subscription.browses = False  # Streams are read without taking from them in any case.
-        queue.check_consumer(subscription)
+        link = session.connection
+        queue.check_consumer(subscription, link.publishes or link.published)
+    elif subscription.browses:
+        first = beginning(queue, arguments)
     session.subscriptions[destination] = subscription
     queue.used_ms = session.tally.now_ms
     queue.add_consumer(subscription)
-    first = arguments.get("x-stream-offset", 0)
-    if subscription.browses and isinstance(first, int) and first > 0:
+    if first:
         queue.browse_from(subscription, first)
     if timeout_ms:
         watch_accepts(session, subscription, timeout_ms)
@@ -156,18 +154,6 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
         goes_on=goes_on,
     )
     watch(session.vhost.agenda, timeout, session.tally.now_ms)
-
-
-def plain(value: Any) -> Any:
-    """Return a map's value in types that do not tell how wide it was on the wire."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    for kind in PLAIN:
-        if isinstance(value, kind):
-            return kind(value)
-    return value
 
 
 def subscription_of(session: Any, command: Any) -> Any:

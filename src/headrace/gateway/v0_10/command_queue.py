@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.command_exchange import (
     ALTERNATE,
     RESERVED_PREFIX,
     check,
     check_alternate,
 )
-from headrace.gateway.v0_10.command_message import plain
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model.arguments import QUEUE_ARGUMENTS, assert_same_arguments
 from headrace.model.errors import ModelError

@@ -2,7 +2,6 @@
 """The basic, confirm and tx classes, but for the publishes and acks of the hot path."""
 
 import secrets
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway import reply_to
@@ -140,7 +139,6 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     ):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{vhost}' in exclusive use")
     arguments = method.arguments
-    priority = priority_of(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
     timeout_ms = 0
     if not method.no_ack:
         timeout_ms = timeout_of(
@@ -154,14 +152,13 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     consumer.no_local = method.no_local
     consumer.picky = bool(channel.refused)
     consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.picky
-    consumer.priority = priority
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
     choice.give(consumer)
     if queue.is_stream:
         if connection.context.specification_qos or connection.early:  # No consumer has its own.
             consumer.prefetch = channel.prefetch or connection.prefetch
-        queue.check_consumer(consumer)
+        queue.check_consumer(consumer, connection.publishes or connection.published)
     consumers[tag] = consumer
     if not method.no_wait:
         connection.reply(channel.number, BasicConsumeOk(consumer_tag=tag))
@@ -170,18 +167,6 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     if timeout_ms:
         watch_acks(connection, channel, consumer, timeout_ms)
     queue.drain()
-
-
-def priority_of(arguments: Mapping[str, Any], what: str) -> int:
-    """Return the priority that a consumer asks for; ``what`` names its queue.
-
-    Raises:
-        PreconditionFailed: it is no number.
-    """
-    priority = arguments.get("x-priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise PreconditionFailed(f"invalid arg 'x-priority' for {what}: expected integer")
-    return max(-(2**31), min(2**31 - 1, priority))
 
 
 def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeout_ms: int) -> None:

@@ -10,6 +10,7 @@ from headrace.gateway.content.files import (
     FileConsumer,
     FileDesk,
     Limits,
+    choose,
     with_body_size,
 )
 from headrace.gateway.conversion.headers import address_of, header_of, shortstr
@@ -321,7 +322,7 @@ def consume(connection: Any, channel: Any, method: FileConsume) -> None:
     consumer = FileConsumer(desk_of(connection, channel), lane, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
-    consumer.arguments = method.arguments
+    choose(consumer, method.arguments)
     channel.consumers[tag] = consumer
     if not method.no_wait:
         connection.reply(channel.number, FileConsumeOk(consumer_tag=tag))

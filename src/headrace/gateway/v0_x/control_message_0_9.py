@@ -18,7 +18,6 @@ from headrace.gateway.v0_x.control_basic import (
     check_topic,
     end_consumer,
     owner_of,
-    priority_of,
     queue_of,
     redeliver,
     watch_acks,
@@ -126,7 +125,6 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     refuse_stream(queue, method)
     what = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
     choice = Choice(method.filter, what)
-    priority = priority_of(method.filter, what)
     if method.filter.get(BROWSE) or choice.browses or queue.shown_only:
         queue = view_of(queue)
     timeout_ms = 0
@@ -135,7 +133,6 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
             connection.vhost, queue, method.filter, connection.context.ack_timeout_ms
         )
     consumer = MessageConsumer(side, queue, tag, method.no_ack)
-    consumer.priority = priority
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
     consumer.selective = method.no_local or channel.prefetch_size > 0
@@ -144,7 +141,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     choice.give(consumer)
     if queue.is_stream:
         consumer.prefetch = channel.prefetch or connection.prefetch
-        queue.check_consumer(consumer)
+        queue.check_consumer(consumer, connection.publishes or connection.published)
     consumers[tag] = consumer
     side.answer(MessageOk())
     queue.used_ms = connection.tally.now_ms
@@ -188,6 +185,8 @@ def get(connection: Any, channel: Channel, method: MessageGet) -> None:
     check_access(connection, "read", "queue", queue.access_name)
     check_exclusive(queue, asked=False)
     refuse_stream(queue, method)
+    if queue.shown_only:
+        raise AccessRefused(f"queue '{queue.name}' is for browsing only")
     queue.used_ms = connection.tally.now_ms
     getter = Getter(connection, channel, queue, method.no_ack)
     while True:

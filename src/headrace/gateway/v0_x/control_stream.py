@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.content.files import choose
 from headrace.gateway.content.packets import Pace, PacketDesk, StreamConsumer
 from headrace.gateway.conversion.headers import address_of, header_of
 from headrace.gateway.v0_x.control_file import (
@@ -122,8 +123,8 @@ def consume(connection: Any, channel: Any, method: StreamConsume) -> None:
     lane, tag = check_consumer(connection, channel, method, KIND_STREAM)
     consumer = StreamConsumer(desk_of(connection, channel), lane, tag)
     consumer.exclusive = method.exclusive
-    consumer.no_local = consumer.selective = method.no_local
-    consumer.arguments = method.arguments
+    consumer.no_local = method.no_local
+    choose(consumer, method.arguments)
     channel.consumers[tag] = consumer
     if not method.no_wait:
         connection.reply(channel.number, StreamConsumeOk(consumer_tag=tag))

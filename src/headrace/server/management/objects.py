@@ -57,7 +57,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         "name": queue.name,
         "vhost": vhost.name,
         "type": queue_type(queue.arguments),
-        "ready": queue.ready_count + lanes_ready(queue),
+        "ready": queue.message_count(),
         "unsettled": queue.unacked_count,
         "held": queue.held_count,
         "octets": queue.ready_bytes,
@@ -73,11 +73,6 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         **dict(zip(("policy", "operator_policy"), vhost.policies_of(queue), strict=True)),
         "arguments": described(queue.arguments),
     }
-
-
-def lanes_ready(queue: Queue) -> int:
-    """Ready messages of the file and stream classes."""
-    return sum(lane.ready_count for lane in (queue.lanes or {}).values())
 
 
 def show_queue(call: Call) -> Answered:

@@ -27,6 +27,7 @@ import contextlib
 import inspect
 import json
 import logging
+import math
 import os
 import socket
 import stat
@@ -346,6 +347,8 @@ def described(value: Any) -> Any:
         return [described(item) for item in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The beginning of a stored message's body, for people who look at it."""
+
+from __future__ import annotations
+
+from headrace.gateway.conversion.headers import header_at
+from headrace.model.message import KIND_FILE, KIND_MASK, KIND_TRANSFER, Message
+from headrace.wire.memory import get32
+
+
+def beginning(message: Message, octets_max: int) -> bytes:
+    """Return the first octets of the body of a message in memory, of any kind.
+
+    The body of a file is on disk, and not read: of one there is nothing.
+    """
+    data = message.data
+    assert data is not None, "the message is paged out"
+    kind = message.flags & KIND_MASK
+    if kind == KIND_FILE:
+        return b""
+    at = message.address_len + 2
+    found = b""
+    if kind == KIND_TRANSFER:
+        at += 4 + get32(data, at)
+        found = data[at : at + octets_max]
+    else:
+        at = header_at(data, at)[1] + 1
+        pieces = []
+        left = octets_max
+        while at < len(data) and left > 0:
+            size = get32(data, at + 3)
+            pieces.append(data[at + 7 : at + 7 + min(size, left)])
+            left -= size
+            at += size + 8
+        found = b"".join(pieces)
+    for part in message.parts or ():
+        if len(found) >= octets_max:
+            break
+        found += bytes(part[: octets_max - len(found)])
+    return found

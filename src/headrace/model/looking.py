@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at what is in a queue, in order of position, without being a consumer of it.
+
+Nothing is held, marked, moved or counted, and the queue does not count as used: an operator looks.
+(Consumers that look are in :mod:`headrace.model.view`.) Between two steps the loop serves others;
+what somebody takes meanwhile is not shown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Generator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
+from headrace.model.moving import loaded, record, seq_of
+from headrace.model.replay import REPLAY, replay_period
+from headrace.model.stream import Stream
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
+    from headrace.model.queue import Queue
+    from headrace.model.selector import Selector
+    from headrace.model.vhost import VirtualHost
+
+OFFSET = "x-stream-offset"  # Of a consumer that looks: the position to begin at.
+POSITION_MAX = (1 << 63) - 1
+READ_OCTETS = 65536  # What is looked at in one step.
+RETURNED_MAX = 1000  # Messages that came back to the queue, looked at in one step.
+
+
+class Shown(NamedTuple):
+    """A message that is looked at."""
+
+    message: Message  # In memory; not to be changed.
+    arrived_ms: int  # When it arrived, as far as that is known; else 0.
+
+
+class Look:
+    """Goes over a queue's messages of one content class, or over the records of a stream."""
+
+    def __init__(
+        self,
+        vhost: VirtualHost,
+        source: Queue,
+        *,
+        first: int = 0,
+        selector: Selector | None = None,
+    ) -> None:
+        """``source`` is a queue or a lane of one; ``first`` is a position, of a stream an offset.
+
+        Raises:
+            AccessRefused: the queue is the broker's own.
+        """
+        if source.is_hidden:
+            raise AccessRefused(f"queue '{source.name}' is the broker's own")
+        self._vhost = vhost
+        self._source = source
+        self._selector = selector
+        self._next = first
+        self._last = vhost.tally.next_seq
+        self._returned: list[Message] = []
+        if isinstance(source, Stream):
+            self._next = max(first, source.log.first_offset)
+            self._last = source.log.committed_offset
+        else:
+            self._returned = source.returned_within(first, self._last)
+
+    def run(self) -> Generator[Shown | None, None, None]:
+        """Give each message that is there and chosen; None is a step without one."""
+        while self._next < self._last and not self._source.deleted:
+            for shown in self._read():
+                message = shown.message
+                if self._selector is None or self._matches(self._selector, message):
+                    yield shown
+            yield None
+
+    def _matches(self, selector: Selector, message: Message) -> bool:
+        contents = self._vhost.contents
+        return contents is not None and selector.matches(contents.values(message))
+
+    def _read(self) -> list[Shown]:
+        """Return what is next, and go behind it."""
+        source, last = self._source, self._last
+        if isinstance(source, Stream):
+            entries = source.log.read(self._next, READ_OCTETS)
+            found = [Shown(record(entry), entry[4]) for entry in entries if entry[0] < last]
+            self._next = found[-1].message.seq + 1 if found else last
+            return found
+        at = bisect_left(self._returned, self._next, key=seq_of)
+        returned = self._returned[at : at + RETURNED_MAX]
+        if at + RETURNED_MAX < len(self._returned):
+            last = returned[-1].seq + 1
+        messages = source.peek(self._next, last, READ_OCTETS, returned)
+        self._next = messages[-1].seq + 1 if messages else last
+        now_ms = self._vhost.tally.now_ms
+        found = []
+        for message in messages:
+            if message.deadline_ms and message.deadline_ms <= now_ms:
+                continue
+            arrived_ms = self._arrival(message)
+            with_data = loaded(self._vhost, message)
+            if with_data is not None:
+                found.append(Shown(with_data, arrived_ms))
+        return found
+
+    def _arrival(self, message: Message) -> int:
+        try:
+            return self._vhost.store.arrival(message)
+        except OSError:
+            return 0
+
+
+# --- Where to begin -----------------------------------------------------------------------------
+
+
+def beginning(source: Queue, arguments: Mapping[str, Any]) -> int:
+    """Return the position at which a consumer that browses a queue wants to begin.
+
+    Raises:
+        PreconditionFailed: what it says is no position.
+        InvalidArgument: it says two things.
+    """
+    period_s = replay_period(arguments, what(source))
+    if period_s is None:
+        return place(source, arguments, OFFSET, 0)
+    if OFFSET in arguments:
+        raise InvalidArgument(
+            f"invalid arg '{REPLAY}' for {what(source)}: it contradicts '{OFFSET}'"
+        )
+    if period_s == 0:
+        return int(source.tally.next_seq)
+    return position_since(source, source.tally.now_ms - period_s * 1000)
+
+
+def place(source: Queue, arguments: Mapping[str, Any], argument: str, default: int) -> int:
+    """Return the position that an argument says: a number, ``first``, ``last`` or ``next``, which
+    is what comes from now on, or a time.
+
+    Raises:
+        PreconditionFailed: it is none of these.
+    """
+    value = arguments.get(argument, default)
+    if value == "first":
+        return 0
+    if value == "last":
+        return last_position(source)
+    if value == "next":
+        return int(source.tally.next_seq)
+    if isinstance(value, datetime):
+        return position_since(source, int(value.timestamp() * 1000))
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POSITION_MAX:
+        raise PreconditionFailed(
+            f"invalid arg '{argument}' for {what(source)}: {value!r} is no position"
+        )
+    return value
+
+
+def what(source: Queue) -> str:
+    """Return what a queue is called in the text of an error."""
+    return f"queue '{source.name}' in vhost '{source.vhost.name}'"
+
+
+def last_position(source: Queue) -> int:
+    """Return the position of the last message that is ready; the next one of all without any."""
+    end = source.tally.next_seq
+    first = source.position_of_first()
+    span = 1
+    while True:
+        at = max(first, end - span)
+        found = 0
+        while messages := source.peek(at, end, READ_OCTETS, source.returned_within(at, end)):
+            found = messages[-1].seq
+            at = found + 1
+        if found or end - span <= first:
+            return found or end
+        span *= 4
+
+
+def position_since(source: Queue, since_ms: int) -> int:
+    """Return the position from which on the ready messages arrived at a time or later.
+
+    What is in the journal says when it arrived; of other messages that is known as exactly as
+    :class:`~headrace.model.arrivals.Arrivals` knows it.
+    """
+    low, high = source.position_of_first(), source.tally.next_seq
+    returned = source.returned_within(low, high)
+    while low < high:
+        middle = (low + high) // 2
+        at = bisect_left(returned, middle, key=seq_of)
+        found = source.peek(middle, high, 1, returned[at : at + 1])
+        if not found or arrived(source, found[0]) >= since_ms:
+            high = middle
+        else:
+            low = found[0].seq + 1
+    return low
+
+
+def arrived(source: Queue, message: Message) -> int:
+    """Return when a message arrived, in milliseconds, or at the latest."""
+    try:
+        known: int = source.store.arrival(message)
+    except OSError:
+        known = 0
+    return known or source.tally.arrivals.latest(message.seq, source.tally.now_ms)

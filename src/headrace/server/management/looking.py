@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation that shows messages of a queue and leaves them as they are."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.headers import address_of
+from headrace.gateway.conversion.preview import beginning
+from headrace.model.looking import Look, place
+from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
+from headrace.model.selector import compile_selector
+from headrace.model.selector.build import LENGTH_MAX
+from headrace.model.stream import Stream
+from headrace.server.management.socket import described
+
+if TYPE_CHECKING:
+    from headrace.model.looking import Shown
+    from headrace.model.queue import Queue
+    from headrace.model.selector import Selector
+    from headrace.model.vhost import VirtualHost
+    from headrace.server.management.call import Answered, Call, Operation, Steps
+
+COUNT = 10  # Messages, unless the operator says how many.
+BODY_OCTETS = 1024  # Of each body, unless the operator says how many,
+BODY_OCTETS_MAX = 1 << 20  # and at most.
+CLASSES = {KIND_FILE: "file", KIND_STREAM: "stream"}
+PROPERTIES = (
+    *("content_type", "content_encoding", "priority", "correlation_id", "reply_to"),
+    *("message_id", "type", "user_id", "app_id", "cluster_id"),
+)
+
+
+def peek(call: Call) -> Steps:
+    """Each message that is ready and chosen, in order of position; of a stream, each record."""
+    vhost = call.vhost()
+    name = call.text("queue")
+    queue = vhost.queues.get(name)
+    if queue is None:
+        call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
+    left = call.number("count", COUNT, least=1)
+    octets_max = call.number("octets", BODY_OCTETS, most=BODY_OCTETS_MAX)
+    selector = selector_of(call)
+    first = place_of(call, queue)
+    looks = [
+        Look(vhost, one, first=first, selector=selector)
+        for one in (queue, *(queue.lanes or {}).values())
+    ]
+    call.broker.note_operator(call, f"looks at messages of queue {name!r} in {vhost.name!r}")
+    count = 0
+    for look in looks:
+        for shown in look.run():
+            if shown is None:
+                yield None
+                continue
+            count += 1
+            yield describe(vhost, shown, octets_max)
+            if count >= left:
+                return {"items": count}
+    return {"items": count}
+
+
+def selector_of(call: Call) -> Selector | None:
+    """Return the selector of a request, if it has one."""
+    text = call.text("selector", "", octets_max=4 * LENGTH_MAX)
+    return compile_selector(text) if text.strip() else None
+
+
+def place_of(call: Call, queue: Queue) -> int:
+    """Return the position that ``from`` says: a number, first, last or next, or an ISO time."""
+    asked: Any = call.request.get("from", "first")
+    with contextlib.suppress(TypeError, ValueError):
+        moment = datetime.fromisoformat(asked)
+        asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if isinstance(queue, Stream):
+        return int(queue.resolve(asked))
+    return place(queue, {"from": asked}, "from", 0)
+
+
+def describe(vhost: VirtualHost, shown: Shown, octets_max: int) -> Answered:
+    """What is told of a message."""
+    message = shown.message
+    contents: Any = vhost.contents
+    values = contents.values(message)
+    exchange, routing_key = address_of(message)
+    told: Answered = {
+        "position": message.seq,
+        "class": CLASSES.get(message.flags & KIND_MASK, "basic"),
+        "exchange": exchange,
+        "routing_key": routing_key,
+        "redelivered": bool(message.flags & REDELIVERED),
+        "deliveries": message.deliveries,
+        "persistent": values.get("amqp.durable"),
+    }
+    for name in PROPERTIES:
+        value = values.property(name)
+        if value is not None:
+            told[name] = described(value)
+    for name, when in (
+        ("timestamp", values.get("amqp.timestamp")),
+        ("expires", message.deadline_ms),
+        ("arrived", shown.arrived_ms),
+    ):
+        if (moment := iso(when)) is not None:
+            told[name] = moment
+    told["headers"] = described(values.headers)
+    told["octets"] = message.body_size
+    return told | body(beginning(message, octets_max), message.body_size)
+
+
+def body(octets: bytes, size: int) -> Answered:
+    """Return a body, or its beginning, as text if it is that, else in base64."""
+    cut = len(octets) < size
+    told: Answered = {"cut": True} if cut else {}
+    try:
+        told["body"] = codecs.getincrementaldecoder("utf-8")().decode(octets, not cut)
+    except UnicodeDecodeError:
+        told["body_base64"] = base64.b64encode(octets).decode()
+    return told
+
+
+def iso(when: Any) -> str | None:
+    """Return a moment in ISO 8601: a datetime, or milliseconds since 1970, but 0 is none."""
+    if isinstance(when, int) and when > 0:
+        try:
+            when = datetime.fromtimestamp(when / 1000, UTC)
+        except (OverflowError, ValueError, OSError):
+            return None
+    return when.isoformat() if isinstance(when, datetime) else None
+
+
+OPERATIONS: dict[str, Operation] = {"peek": peek}
