@@ -466,6 +466,8 @@ class Leases:
             raise PreconditionFailed(f"a group is a word of 1 to {GROUP_OCTETS_MAX} octets")
         if queue.is_stream:
             raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
+        if queue.shown_only:
+            raise InvalidArgument(f"{what} is for browsing only: nobody takes messages from it")
         if not queue.durable or queue.is_hidden:
             raise InvalidArgument(f"{what} is not durable, as a lease is")
         if len(self._known) >= LEASES_MAX:

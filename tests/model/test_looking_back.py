@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When messages arrived, from where a browser looks, and which records are a reader's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kinds import Host, Taker, body_of, content
+from kinds import left as left_in
+
+from headrace.model import stream as streams
+from headrace.model.arrivals import MARKS_MAX, PART_OF_AGE, Arrivals
+from headrace.model.errors import ModelError
+from headrace.model.looking import Look, arrived, beginning, last_position, position_since
+from headrace.model.message import Message, new_message
+from headrace.model.own_records import OwnRecords
+from headrace.model.ports import Store
+from headrace.model.selector import compile_selector
+from headrace.model.stream import Stream, StreamLog
+from headrace.model.vhost import VirtualHost
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
+
+
+def test_marks_tell_until_when_a_message_came() -> None:
+    arrivals = Arrivals()
+    assert arrivals.latest(1, 777) == 777
+    for now_ms, next_seq in ((1000, 5), (1500, 5), (2000, 9), (2500, 9)):
+        arrivals.note(now_ms, next_seq)
+    assert [arrivals.latest(seq, 3000) for seq in (1, 4, 5, 8, 9)] == [1000, 1000, 2000, 2000, 3000]
+    assert len(arrivals) == 2
+
+
+def test_marks_are_few_and_the_late_ones_close_together() -> None:
+    arrivals = Arrivals()
+    count = 200_000  # Half a second each: more than a day.
+    for n in range(1, count + 1):
+        arrivals.note(n * 500, n * 10)
+    assert len(arrivals) <= MARKS_MAX
+    now_ms = count * 500
+    for age_s in (1, 10, 60, 600, 3600, 86_000):
+        seq = (now_ms - age_s * 1000) // 50  # Of the message that came then.
+        error_ms = arrivals.latest(seq, now_ms) - (now_ms - age_s * 1000)
+        assert 0 <= error_ms <= 500 + age_s * 1000 * 2 / PART_OF_AGE
+
+
+class Timed(Store):
+    """A store that knows when some messages came."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, int] = {}
+
+    def arrival(self, message: Message) -> int:
+        if message.seq in self.times:
+            return self.times[message.seq]
+        if self.times:
+            return 0
+        raise OSError("the disk is gone")
+
+
+def test_where_a_browser_begins_that_looks_back() -> None:
+    host = Host()
+    store = Timed()
+    queue = host.queue()
+    queue.store = store
+    held = Taker(queue, 3)
+    for n in range(20):
+        host.offer(queue, str(n))
+        store.times[n + 1] = host.tally.now_ms
+        host.pass_time(1000)
+    held.start()
+    host.queue("other")
+    host.offer(queue, "20")  # Transient: the store does not know.
+    queue.remove_consumer(held)
+    zero, one, two = held.held
+    queue.settle(two)
+    now_ms = host.tally.now_ms
+
+    def shown(period: Any) -> list[str]:
+        first = beginning(queue, {"x-qpid-replay-period": period})
+        return [body_of(message) for message in ready(host, queue) if message.seq >= first]
+
+    assert shown(5) == ["15", "16", "17", "18", "19", "20"]
+    assert shown(0) == []
+    assert shown("17") == [str(n) for n in range(3, 21)]
+    assert shown(10**6) == shown("17")  # 0 and 1 are held, 2 is gone.
+    queue.requeue(one)
+    assert shown(10**6)[:2] == ["1", "3"]
+    assert shown(19)[:2] == ["1", "3"]
+    assert shown(18)[:2] == ["3", "4"]
+    queue.requeue(zero)
+    assert shown(20)[0] == "0"
+    assert position_since(queue, now_ms + 1) == host.tally.next_seq
+    assert last_position(queue) == 21
+    store.times.clear()
+    assert arrived(queue, host.message("x")) == now_ms  # What cannot be read has come by now.
+
+
+def ready(host: Host, queue: Queue) -> list[Message]:
+    return [shown.message for shown in Look(host.vhost, queue).run() if shown is not None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"x-qpid-replay-period": -1}, "expected 0 to 999999999 seconds"),
+        ({"x-qpid-replay-period": "1s"}, "expected 0 to 999999999 seconds"),
+        ({"x-qpid-replay-period": 1, "x-stream-offset": 5}, "contradicts 'x-stream-offset'"),
+        ({"x-stream-offset": "soon"}, "'soon' is no position"),
+        ({"x-stream-offset": 1 << 64}, "is no position"),
+        ({"x-stream-offset": True}, "is no position"),
+    ],
+)
+def test_what_is_no_place_to_begin(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        beginning(Host().queue(), arguments)
+
+
+def test_looking_goes_in_steps_and_takes_nothing() -> None:
+    host = Host()
+    queue = host.queue(**{"x-max-priority": 3})
+    for n in range(50):
+        host.offer(queue, str(n) + "x" * 50000, n % 4, n=n)
+    steps = list(Look(host.vhost, queue, first=11, selector=compile_selector("n > 40")).run())
+    found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
+    assert found == [str(n) for n in range(41, 50)]
+    assert steps.count(None) >= 3
+    looked = Look(host.vhost, queue).run()
+    next(looked)
+    host.vhost.delete_queue("q")
+    assert [one for one in looked if one is not None] != []  # Those of the step,
+    assert len(list(Look(host.vhost, queue).run())) == 0  # and no more.
+
+
+def test_the_last_position_is_found_from_the_end() -> None:
+    host = Host()
+    queue = host.queue()
+    assert last_position(queue) == 1
+    for n in range(300):
+        host.offer(queue, str(n))
+    others = host.queue("others")
+    for n in range(5000):
+        host.offer(others, str(n))
+    assert last_position(queue) == 300
+    assert left_in(queue)[-1] == "299"
+
+
+# --- Whose ---------------------------------------------------------------------------------------
+
+
+def test_runs_of_own_records() -> None:
+    own = OwnRecords()
+    for offset in (3, 4, 5, 9, 20, 21):
+        own.note(offset)
+    assert len(own) == 3
+    assert [n for n in range(25) if n in own] == [3, 4, 5, 9, 20, 21]
+    own.pass_by(9)
+    assert len(own) == 2
+    own.pass_by(21)
+    assert [n for n in range(25) if n in own] == [20, 21]
+    own.pass_by(22)
+    assert len(own) == 0
+
+
+def test_a_reader_that_falls_too_far_behind_its_own_records_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "RUNS_MAX", 3)
+    host = Host()
+    vhost = VirtualHost(
+        "/",
+        store=Store(),
+        tally=host.tally,
+        contents=host.vhost.contents,
+        make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
+    )
+    stream: Any = vhost.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+    failures = []
+
+    class Reader(Taker):
+        def failed(self, error: Exception) -> None:
+            failures.append(str(error))
+
+    def reader(room: int) -> Reader:
+        one = Reader(stream, room)
+        one.no_local = True
+        one.publisher = 7
+        stream.check_consumer(one)
+        one.start()
+        return one
+
+    def publish(body: str, publisher: int) -> None:
+        message = new_message(content(body, {}), 2, len(body))
+        message.publisher = publisher
+        vhost.deliver(message, [stream], False)
+
+    quick, slow = reader(100), reader(0)
+    for n in range(8):
+        publish(str(n), 7 if n % 2 else 8)
+        host.turn()
+    assert quick.got == ["0", "2", "4", "6"]
+    assert failures == [
+        "the reader is too far behind in stream 's' to know still which records are its own"
+    ]
+    assert stream.consumer_count() == 1
+    stream.remove_consumer(quick)
+    assert slow.got == []
+    late = Reader(stream)
+    late.no_local = True
+    late.arguments = {"x-stream-offset": "first"}
+    with pytest.raises(ModelError, match="may have published what is there already"):
+        stream.check_consumer(late, True)
