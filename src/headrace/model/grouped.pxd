@@ -32,6 +32,7 @@ cdef class GroupedQueue(OrderedQueue):
     cdef dict idle
     cdef object otherwise
 
+    cdef int level(self, int priority) except -1
     @cython.locals(group=Group)
     cdef Group find_group(self, Message message)
     @cython.locals(group=Group)

@@ -77,6 +77,10 @@ class GroupedQueue(OrderedQueue):
         default = arguments.get("qpid.default-message-group", NO_GROUP if self.shared else None)
         self.otherwise = canonical(default)
 
+    def level(self, priority: int) -> int:
+        """All go by place, whatever their priority."""
+        return 0
+
     # --- Lines ------------------------------------------------------------------------------
 
     def find_group(self, message: Message) -> Group:

@@ -333,8 +333,9 @@ class Queue(ServedMessages):
             if consumer.selective or consumer.picky:
                 verdict = self.judge(consumer, message)
                 if verdict == 2:
+                    consumer.parked = True  # Until there is room for it.
                     self.rest(cursor, True)
-                    return  # There will be room for it.
+                    return
             self.pass_over(cursor, message)
             if verdict == 0:
                 if paged:

@@ -43,7 +43,6 @@ cdef class Consumer:
     cpdef ended(self)
     cpdef failed(self, object error)
 
-@cython.final
 cdef class Cursor:
     cdef public Consumer consumer
     cdef public bint browses
