@@ -305,6 +305,19 @@ def test_prefetch_size_bounds_octets_in_advance(talk: Client, name: str) -> None
     assert delivered(client, 1) == [(4, b"1")]
 
 
+def test_prefetch_size_bounds_what_a_browser_is_shown(talk: Client, name: str) -> None:
+    client = talk()
+    client.declare(name, exclusive=True)
+    client.publish(name, b"1234", b"12", b"34", b"123")
+    qos(client, prefetch_size=4)
+    client.consume(name, arguments={"x-filter-no-consume": True})
+    found = []
+    for tag in range(1, 5):
+        found += [client.content(BasicDeliver)[1]]
+        client.ack(tag)
+    assert found == [b"1234", b"12", b"34", b"123"]
+
+
 def test_no_ack_has_no_limit(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)

@@ -43,6 +43,10 @@ class Kind(NamedTuple):
     headers: Callable[[str], dict[str, Any]] = lambda body: {}
 
     @property
+    def is_fair(self) -> bool:
+        return "qpid.fairshare" in self.arguments
+
+    @property
     def is_stream(self) -> bool:
         return "stream" in self.arguments.values() or "partition" in self.arguments
 
@@ -245,6 +249,102 @@ def test_whoever_looks_sees_all_in_order_and_leaves_no_trace(
     ends = {"x-filter-auto-close": True} | ({"x-stream-offset": "first"} if kind.is_stream else {})
     assert shown(channel, queue, **ends) == kind.order
     assert state(socket, queue)["ready"] == (5 if kind.is_stream else 0)
+
+
+@every
+@queues_only
+def test_looking_while_consumers_take_and_messages_return(
+    connection: blocking.Connection,
+    channel: blocking.Channel,
+    other: blocking.Channel,
+    look: Callable[..., list[dict[str, Any]]],
+    socket: Path,
+    name: Callable[..., str],
+    kind: Kind,
+) -> None:
+    queue = make(other, kind, name())
+    publish(other, kind, queue, kind.sent)
+    words = kind.order.split()
+    with other.consume(queue, prefetch=2) as taker:
+        held = [taker.receive(10) for _ in range(2)]
+        assert [one.body.decode() for one in held] == words[:2]
+        rest = words[2:]
+        if kind.is_fair:  # It looks from where the queue's turn is.
+            rest = ["a1", "d9", "b1"]
+        with channel.consume(queue, prefetch=9, arguments={"x-filter-no-consume": True}) as browser:
+            assert [browser.receive(10).body.decode() for _ in rest] == rest
+            places = (kind.places or kind.order).split()
+            found = look(queue)
+            assert [one["body"] for one in found] == [word for word in places if word in rest]
+            with connection.channel() as second:  # Before 0-9-1 prefetch is the channel's.
+                assert browsed(second, queue) == " ".join(rest)
+            assert state(socket, queue)["unsettled"] == 2
+            taker.cancel()
+            for one in held:
+                one.nack(requeue=True)
+            until_ready(socket, queue, 5)
+            publish(other, kind, queue, "n4")
+            again = list(iter(lambda: browser.receive(10).body.decode(), "n4"))
+            assert set(again) <= set(words[:2])  # Those that it has not passed.
+            assert len(again) == len(set(again))
+    if "ring" in kind.arguments.values():
+        words.remove("a4")  # It made way for the last one.
+    back = [word for word in kind.order.split()[:2] if word in words]
+    assert {one["body"] for one in look(queue) if one["redelivered"]} == set(back)
+    ends = {"x-filter-auto-close": True}
+    order = []
+    with other.consume(queue, arguments=ends) as consumer:
+        with suppress(ConsumerCancelled):
+            for delivery in consumer:
+                order.append((delivery.body.decode(), delivery.redelivered))
+                delivery.ack()
+    assert {body for body, again in order if again} == set(back)
+    left = [body for body, _ in order if body != "n4"]
+    assert left == words or (kind.is_fair and sorted(left) == sorted(words))
+
+
+def until_ready(socket: Path, queue: str, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while state(socket, queue)["ready"] != count:
+        assert time.monotonic() < deadline
+
+
+@every
+def test_a_last_value_is_replaced_under_a_browser(
+    channel: blocking.Channel, other: blocking.Channel, name: Callable[..., str]
+) -> None:
+    kind = KINDS["last value"]
+    queue = make(other, kind, name())
+    publish(other, kind, queue, "a1 b1 c1")
+    with channel.consume(queue, prefetch=1, arguments={"x-filter-no-consume": True}) as browser:
+        first = browser.receive(10)
+        assert first.body == b"a1"
+        publish(other, kind, queue, "b2 a2")
+        first.ack()
+        for body in (b"c1", b"b2", b"a2"):
+            delivery = browser.receive(10)
+            assert delivery.body == body
+            delivery.ack()
+    assert shown(other, queue, **{"x-filter-auto-close": True}) == "c1 b2 a2"
+
+
+@every
+def test_a_sorted_queue_grows_behind_and_ahead_of_a_browser(
+    channel: blocking.Channel, other: blocking.Channel, name: Callable[..., str]
+) -> None:
+    kind = KINDS["sorted"]
+    queue = make(other, kind, name())
+    publish(other, kind, queue, "c4 e4 g4")
+    with channel.consume(queue, prefetch=1, arguments={"x-filter-no-consume": True}) as browser:
+        first = browser.receive(10)
+        assert first.body == b"c4"
+        publish(other, kind, queue, "f4 a4 d4")
+        first.ack()
+        for body in (b"a4", b"d4", b"e4", b"f4", b"g4"):  # Each once, the first of them first.
+            delivery = browser.receive(10)
+            assert delivery.body == body
+            delivery.ack()
+    assert shown(other, queue, **{"x-filter-auto-close": True}) == "a4 c4 d4 e4 f4 g4"
 
 
 # --- headrace peek ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from kinds import Host, Taker, body_of, left
 
 from headrace.model.queue import Queue
+from headrace.model.selector import compile_selector
 
 
 @pytest.fixture
@@ -41,12 +42,66 @@ def test_what_comes_back_goes_to_where_it_sorts(host: Host, queue: Queue) -> Non
     assert left(queue) == ["a", "b", "c"]
 
 
-def test_browsers_and_limits_go_by_place(host: Host) -> None:
+def test_limits_go_by_place(host: Host) -> None:
     queue = host.queue(**{"qpid.queue_sort_key": "s", "x-max-length": 3})
     for key in "dcba":
-        host.offer(queue, key, s=key)
-    assert Taker(queue, browses=True).start().got == ["c", "b", "a"]
+        host.offer(queue, key, priority=9 if key == "a" else 0, s=key)
     assert left(queue) == ["a", "b", "c"]
+
+
+def test_a_browser_goes_by_the_header_and_sees_each_once(host: Host, queue: Queue) -> None:
+    for key in "dbf":
+        host.offer(queue, key, s=key)
+    browser = Taker(queue, room=2, browses=True).start()
+    assert browser.got == ["b", "d"]
+    host.offer(queue, "a", s="a")  # Behind it,
+    host.offer(queue, "e", s="e")  # and ahead of it.
+    host.turn()
+    browser.room = 10
+    queue.unpark(browser)
+    host.turn()
+    assert browser.got == ["b", "d", "a", "e", "f"]
+    taker = Taker(queue, room=3).start()
+    assert taker.got == ["a", "b", "d"]
+    second = Taker(queue, room=1, browses=True).start()
+    assert second.got == ["e"]
+    taker.room = -10
+    taker.give_back("d")  # Behind the second one.
+    host.offer(queue, "c", s="c")  # New to both.
+    second.room = 10
+    queue.unpark(second)
+    host.turn()
+    assert second.got == ["e", "c", "f"]
+    assert browser.got == ["b", "d", "a", "e", "f", "c"]
+    assert left(queue) == ["c", "d", "e", "f"]
+
+
+def test_a_browser_of_a_sorted_queue_from_a_position(host: Host, queue: Queue) -> None:
+    for key in "dbfac":
+        host.offer(queue, key, s=key)
+    browser = Taker(queue, room=0, browses=True)
+    queue.add_browser(browser)
+    queue.browse_from(browser, 3)
+    browser.room = 10
+    queue.unpark(browser)
+    host.turn()
+    assert browser.got == ["a", "c", "f"]
+
+
+def test_a_consumer_with_a_selector_goes_by_the_header(host: Host, queue: Queue) -> None:
+    for n, key in enumerate("dbfac"):
+        host.offer(queue, key, s=key, n=n)
+    chooser = Taker(queue, room=2)
+    chooser.selector = compile_selector("n <> 3")
+    chooser.start()
+    assert chooser.got == ["b", "c"]
+    chooser.give_back("b")  # Comes again: it is the first.
+    assert chooser.got == ["b", "c", "b"]
+    chooser.settle("c")
+    host.offer(queue, "aa", s="aa", n=9)
+    chooser.settle("b")
+    assert chooser.got == ["b", "c", "b", "d", "aa"]
+    assert left(queue) == ["a", "f"]
 
 
 def test_a_sorted_queue_against_a_model(host: Host, queue: Queue) -> None:
@@ -130,3 +185,92 @@ def test_what_comes_back_goes_to_its_level(host: Host) -> None:
     taker.give_back("9")
     assert sorted(left(queue)) == ["1", "9", "9"]
     assert queue.ready_bytes == 0
+
+
+FAIR = {"qpid.priorities": 3, "qpid.fairshare": 2}
+
+
+def test_whoever_looks_at_a_fair_queue_goes_by_shares(host: Host) -> None:
+    queue = host.queue(**FAIR)
+    for body, priority in (("l1", 1), ("l2", 1), ("h1", 9), ("h2", 9), ("h3", 9), ("m1", 4)):
+        host.offer(queue, body, priority)
+    order = ["h1", "h2", "m1", "l1", "l2", "h3"]
+    browser = Taker(queue, room=3, browses=True).start()
+    assert browser.got == order[:3]
+    taker = Taker(queue, room=1).start()
+    assert taker.got == ["h1"]
+    second = Taker(queue, browses=True).start()
+    assert second.got == order[1:]
+    taker.room = -10
+    taker.give_back("h1")  # Behind both.
+    host.offer(queue, "h4", 9)
+    browser.room = 10
+    queue.unpark(browser)
+    host.turn()
+    assert browser.got == ["h1", "h2", "m1", "l1", "l2", "h3", "h4"]
+    assert second.got == [*order[1:], "h4"]
+    chooser = Taker(queue, room=3)
+    chooser.selector = compile_selector("JMSPriority < 10")
+    assert chooser.start().got == ["h1", "m1", "l1"]  # The taker had one of the first turn.
+    assert left(queue) == ["h2", "l2", "h3", "h4"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"qpid.queue_sort_key": "s"},
+        FAIR,
+        {"qpid.group_header_key": "s"},
+        {"qpid.group_header_key": "s", "qpid.shared_msg_group": 1},
+        {"qpid.last_value_queue_key": "s"},
+        {"x-max-priority": 4},
+        {"holdOnPublishEnabled": True},
+    ],
+    ids=["sorted", "fair", "groups", "shared", "last value", "priority", "hold"],
+)
+def test_whatever_comes_and_goes_each_is_shown_once(host: Host, arguments: dict[str, Any]) -> None:
+    """A browser, one that has room at times, and a consumer that chooses, among takers."""
+    random = Random(7)
+    queue = host.queue(**arguments)
+    watcher = Taker(queue, room=1 << 30, browses=True).start()
+    visitor = Taker(queue, room=0, browses=True).start()
+    chooser = Taker(queue, room=0)
+    chooser.selector = compile_selector("n % 3 = 0")
+    chooser.start()
+    getter = Taker(queue, room=0)
+    held: list[Any] = []
+    for n in range(1000):
+        what = random.random()
+        if what < 0.5:
+            key = str(random.randrange(30))
+            host.offer(queue, str(n), random.randrange(10), s=key, n=n)
+        elif what < 0.65:
+            message = queue.get(getter)
+            held += [] if message is None else [message]
+        elif what < 0.75:
+            chooser.room += 1
+            queue.unpark(chooser)
+        elif what < 0.85:
+            visitor.room += random.randrange(4)
+            queue.unpark(visitor)
+        elif held:
+            message = held.pop(random.randrange(len(held)))
+            random.choice([queue.settle, queue.requeue, queue.release])(message)
+        queue.drain()
+        host.turn()
+        if n % 100 == 0:
+            queue.expire(0)
+    visitor.room = 1 << 30
+    queue.unpark(visitor)
+    host.turn()
+    assert all(int(body) % 3 == 0 for body in chooser.got)
+    assert len(chooser.got) > 50
+    for looker in (watcher, visitor):
+        assert len(looker.got) == len(set(looker.got))
+    queue.remove_consumer(chooser)
+    for message in [*held, *chooser.held]:
+        queue.release(message)
+    rest = left(queue)
+    assert set(rest) - set(chooser.got) <= set(watcher.got)  # It may have had them at once.
+    assert len(rest) == len(set(rest))
+    assert (queue.ready_count, queue.unacked_count) == (0, 0)

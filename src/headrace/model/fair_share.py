@@ -108,7 +108,8 @@ class FairShareQueue(OrderedQueue):
         return FairCursor(consumer, [list(line) for line in self.lines], self.turn_of, self.had)
 
     def following(self, cursor: Cursor) -> Message | None:
-        own: FairCursor = cursor
+        assert isinstance(cursor, FairCursor)
+        own = cursor
         turn = own.turn_of
         had = own.had
         tries = self.level_count + 1
@@ -135,7 +136,8 @@ class FairShareQueue(OrderedQueue):
         return None
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
-        own: FairCursor = cursor
+        assert isinstance(cursor, FairCursor)
+        own = cursor
         level = self.level(message.priority)
         line = own.lines[level]
         while line and line[0][1] is message:  # One that came back may be there twice.

@@ -409,7 +409,7 @@ class Queue(ServedMessages):
                     self.foresee(cursor, entry)
             self.wake()
 
-    def foresee(self, cursor: Cursor, entry: tuple[int, int, Message]) -> None:
+    def foresee(self, cursor: Cursor, entry: tuple[Any, int, Message]) -> None:
         """A cursor is to look at a message that returned to its place."""
         if cursor.ahead is None:
             cursor.ahead = []

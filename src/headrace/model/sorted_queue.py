@@ -101,7 +101,8 @@ class SortedQueue(OrderedQueue):
         return None
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
-        own: SortedCursor = cursor
+        assert isinstance(cursor, SortedCursor)
+        own = cursor
         ahead = own.ahead
         reach = (self.values[message.seq], message.seq)
         while ahead and ahead[0][2] is message:  # One that came back may be there twice.
