@@ -50,7 +50,7 @@ from headrace.wire.frame import (
     HEARTBEAT,
     encode_frame,
 )
-from serving import Served
+from serving import Served, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,6 +120,20 @@ def test_another_header_is_answered_with_ours_and_the_end(raw: Raw, header: byte
     raw.send(header)
     assert raw.read(8) == HEADER
     assert raw.hung_up()
+
+
+@pytest.mark.parametrize(
+    ("octets", "said"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP came to a port of AMQP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS came to a port without TLS"),
+        (b"AMQP\x00\x01\x00\x00", "a client asks for AMQP 1-0-0, which is not served"),
+        (b"\x1b[2J\n", r"what came is no AMQP: b'\x1b[2J\n'"),
+    ],
+)
+def test_the_log_says_what_knocks(served: Served, raw: Raw, octets: bytes, said: str) -> None:
+    raw.send(octets)
+    until(lambda: said in served.log(), "it is said")
 
 
 def test_a_header_may_come_in_pieces(raw: Raw) -> None:

@@ -179,11 +179,24 @@ def test_too_many_operators_are_told(
     broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(management, "CLIENTS_MAX", 1)
-    with socket.socket(socket.AF_UNIX) as first:
+
+    async def wait(call: Call) -> Any:
+        await call.tell({"begun": True})
+        await call.receive()
+        return {}
+
+    monkeypatch.setitem(management_table(), "wait", wait)
+    with socket.socket(socket.AF_UNIX) as first, first.makefile("rb") as answers:
+        first.settimeout(20)
         first.connect(str(data / "management.sock"))
-        first.sendall(b'{"do":"list users"}\n')
-        assert first.recv(1)
+        first.sendall(b'{"do":"wait"}\n')
+        assert b"begun" in answers.readline()
         assert "1 operators are served at a time" in refused("list", "users", "--data", data)
+        first.sendall(b'{"end":true}\n')
+        assert b"done" in answers.readline()
+        listed = ("list", "users", "--data", data)
+        until(lambda: run(*listed).exit_code == 0, "who says nothing goes")
+        assert answers.read() == b""
 
 
 def test_long_lists_are_made_in_slices(

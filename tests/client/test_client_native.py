@@ -477,6 +477,7 @@ async def test_a_redirection_to_nowhere() -> None:
 @pytest.mark.rule("0-9/connection.start-ok.mechanism#security", "0-9-1/s013")
 def test_the_strongest_mechanism_is_taken() -> None:
     assert Login(Settings(), ["AMQPLAIN", "PLAIN"]).mechanism == "PLAIN"
+    assert Login(Settings(), ["SCRAM-SHA-256"]).mechanism == "SCRAM-SHA-256"
     certified = Settings(tls=True, certfile="cert.pem")
     assert Login(certified, ["PLAIN", "EXTERNAL"]).mechanism == "EXTERNAL"
     assert Login(certified, ["PLAIN"]).mechanism == "PLAIN"

@@ -22,14 +22,14 @@ class Login:
         """A mechanism that the URL names is the only one to use.
 
         Without one it is the certificate, if there is one; a password is sent as it is through TLS
-        or on this machine only, when the broker knows better.
+        or on this machine only, when the broker knows better, and never when it offers no such way.
 
         Raises:
             AuthenticationFailed: the broker offers nothing that will do.
         """
-        wanted: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+        wanted: tuple[str, ...] = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256")
         if not settings.tls and not is_loopback(settings.host):
-            wanted = ("SCRAM-SHA-256", *wanted)
+            wanted = ("SCRAM-SHA-256", "PLAIN", "AMQPLAIN")
         if settings.mechanism:
             wanted = (settings.mechanism,)
         elif settings.certfile:

@@ -451,7 +451,12 @@ class Leases:
             return 0
         if self._holds(lease):
             return now_ms + self._pause_ms(lease)
-        log.warning("%r: its owner '%s' is gone", lease, tenure.owner)
+        log.warning(
+            "lease of queue '%s' for '%s': its owner '%s' is gone",
+            lease.source.name,
+            lease.group,
+            tenure.owner,
+        )
         self.leave(lease, tenure.owner)
         if tenure.on_timeout == RELEASE and lease.count():
             self._run(self.release(lease))

@@ -84,6 +84,7 @@ TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is th
 FRAME_MIN_SIZE = 4096  # Octets; the least that both peers must accept (0-9-1/4.2.3).
 
 HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
+STRANGE_OCTETS = 32  # What is told of the octets of a peer that is none of ours.
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
 HELD_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
 INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
@@ -259,6 +260,7 @@ class Connection(Endpoint):
         for i in range(min(4, n - pos)):
             if d[pos + i] != b"AMQP"[i]:
                 self.after = n
+                self.on_rejected(cut(d, pos, min(n, pos + STRANGE_OCTETS)))
                 self.refuse_header()
                 return
 
@@ -266,6 +268,7 @@ class Connection(Endpoint):
         """The peer sent its protocol header."""
         chosen = negotiate(header)
         if isinstance(chosen, bytes) or chosen is V0_10:
+            self.on_rejected(header)
             self.write(chosen if isinstance(chosen, bytes) else self.version.header)
             self.state_number = 10
             self.on_closed()
@@ -878,8 +881,9 @@ class Connection(Endpoint):
         """Server: the client's protocol header was accepted."""
 
     def on_rejected(self, header: bytes) -> None:
-        """Client: the server does not speak our version."""
-        self.events.append(HeaderRejected(header))
+        """The peer does not speak our version, or, to a server, any: its first octets."""
+        if not self.is_server:
+            self.events.append(HeaderRejected(header))
 
     def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
         """A method without content came, or one that the machine has dealt with itself."""

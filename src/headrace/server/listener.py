@@ -180,13 +180,15 @@ class Listener:
             if tls is not self.tls:
                 transport.lost()
         except (OSError, asyncio.CancelledError) as error:
-            log.info("TLS handshake failed: %s", error)
+            number, host = transport.connection.number, transport.peer.host
+            reason = "it took too long" if isinstance(error, TimeoutError) else str(error)
+            log.info("connection %d: TLS handshake with %s failed: %s", number, host, reason)
             if self.audit.active and not isinstance(error, asyncio.CancelledError):
                 self.audit.tell(
                     "connection.refused",
                     peer=transport.peer,
                     allowed=False,
-                    reason=f"TLS handshake failed: {error}",
+                    reason=f"TLS handshake failed: {reason}",
                 )
             transport.lost()
 

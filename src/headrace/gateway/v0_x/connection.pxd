@@ -33,6 +33,7 @@ cdef class GatewayConnection(Publisher):
     cdef write_ack(self, Channel channel, unsigned long long seq)
     cpdef ProtocolChannel make_channel(self, unsigned int number)
     cpdef on_header(self)
+    cpdef on_rejected(self, bytes header)
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
     cpdef object explain(self, error)
     cpdef on_ticket(self, ProtocolChannel channel, unsigned int ticket, bytes address)

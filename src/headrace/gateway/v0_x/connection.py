@@ -5,6 +5,7 @@ Publishes take the way of :mod:`headrace.gateway.v0_x.publisher`. Everything els
 methods, handled by the functions of ``control_*``.
 """
 
+import logging
 from typing import Any
 
 import cython
@@ -22,6 +23,7 @@ if not cython.compiled:
     from headrace.wire.memory import put16, put32, put64
 
 from headrace.gateway.context import Context
+from headrace.gateway.strangers import stranger
 from headrace.gateway.v0_x import control_connection
 from headrace.gateway.v0_x.control_basic import recheck
 from headrace.model.errors import ModelError
@@ -39,6 +41,8 @@ from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9, V0_10
+
+log = logging.getLogger(__name__)
 
 BASIC_CONSUME = 0x003C0014  # As a close method names it.
 
@@ -164,6 +168,9 @@ class GatewayConnection(Publisher):
 
     def on_header(self) -> None:
         self.context.greet(self)
+
+    def on_rejected(self, header: bytes) -> None:
+        log.warning("connection %d: %s", self.number, stranger(header))
 
     def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
         reply = self.context.control(self, channel, method)

@@ -15,9 +15,10 @@ An operation that takes more than one object reads the lines that follow, up to 
 Then the next request may come. The kernel says who is at the other end (SO_PEERCRED): only the
 broker's own system user and root are served.
 
-Everything is bounded: clients, the length of a line, the time for a request to come and for an
-answer to be read. The answer of a long list is made in slices, between which the loop serves
-everybody else, and no faster than it is read.
+Everything is bounded: clients, of whom the one that has said nothing for the longest time goes when
+another comes, the length of a line, the time for a request to come and for an answer to be read.
+The answer of a long list is made in slices, between which the loop serves everybody else, and no
+faster than it is read.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class ManagementSocket:
         self.path = path
         self.operations = operations
         self.clients: set[asyncio.Task[None]] = set()
+        self.idle: dict[asyncio.Task[None], None] = {}  # Those who say nothing, longest first.
         self._server: asyncio.Server | None = None
         self._inode = 0
 
@@ -120,7 +122,12 @@ class ManagementSocket:
         self.clients.add(task)
         try:
             client = Client(self, reader, writer)
-            if len(self.clients) > CLIENTS_MAX:
+            if len(self.clients) > CLIENTS_MAX and self.idle and client.is_trusted():
+                silent = next(iter(self.idle))
+                del self.idle[silent]
+                silent.cancel()
+                await client.serve()
+            elif len(self.clients) > CLIENTS_MAX:
                 await client.fail("limit", f"{CLIENTS_MAX} operators are served at a time")
             elif client.is_trusted():
                 await client.serve()
@@ -132,6 +139,7 @@ class ManagementSocket:
             pass  # Gone, silent for too long, or the broker stops.
         finally:
             self.clients.discard(task)
+            self.idle.pop(task, None)
             writer.close()
 
 
@@ -157,12 +165,17 @@ class Client:
 
     async def serve(self) -> None:
         """Do one request after the other."""
+        task = asyncio.current_task()
+        assert task is not None
         while True:
+            self.owner.idle[task] = None
             try:
                 request = await self.receive()
             except Refused as error:
                 await self.fail(error.code, error.text)
                 return  # Where the next line begins is not known.
+            finally:
+                self.owner.idle.pop(task, None)
             if request is None:
                 return
             await self.do(request)

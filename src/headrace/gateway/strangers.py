@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who knocks with another protocol than AMQP in a version of ours: for the log."""
+
+from headrace.protocol.negotiate import numbers_of
+
+HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
+TLS_RECORD = b"\x16\x03"  # A handshake of SSL 3 or any TLS.
+SHOWN_OCTETS = 16
+
+
+def stranger(octets: bytes) -> str:
+    """Return a sentence about the first octets of somebody who is not served."""
+    if octets.startswith(TLS_RECORD):
+        return "TLS came to a port without TLS"
+    if octets[:4] in HTTP:
+        return "HTTP came to a port of AMQP"
+    if octets.startswith(b"AMQP"):
+        numbers = "-".join(map(str, numbers_of(octets)))
+        return f"a client asks for AMQP {numbers}, which is not served"
+    return f"what came is no AMQP: {octets[:SHOWN_OCTETS]!r}"
