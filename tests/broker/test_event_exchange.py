@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from click.testing import CliRunner
 from headrace.cli import main
 from headrace.client.blocking import connect
 from headrace.testing.broker import LocalBroker
+from security_desk import Certificates
+from serving import until
 
 EVENTS = "amq.rabbitmq.event"
 
@@ -30,7 +33,8 @@ def read(channel: Any, queue: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Any:
+def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("headrace.server.broker.USERS_S", 0.05)
     with LocalBroker(tmp_path / "data") as broker:
         yield broker
 
@@ -105,3 +109,82 @@ def test_tracing_is_switched_by_a_command_and_survives_a_restart(
         assert properties.headers["channel"] == 1
         assert properties.headers["user"] == "guest"
     assert trace("off") == "vhost '/': tracing is off"
+
+
+def test_what_operators_change_is_published(broker: LocalBroker, tmp_path: Path) -> None:
+    """Policies, limits, users and parameters, under the names and headers of RabbitMQ's."""
+    commands = (
+        ("policy", "set", "short", "^q", '{"max-length": 10}', "--priority", "3"),
+        ("operator-policy", "set", "guard", ".*", '{"expires": 5000}'),
+        ("limits", "set", "max-queues", "5", "--vhost", "/"),
+        ("limits", "set", "max-connections", "7", "--user", "guest"),
+        ("user", "add", "ada", "--password", "secret", "--tag", "monitoring"),
+        ("permission", "set", "ada", "^a", "^b", "^c"),
+        ("permission", "topic", "set", "ada", "amq.topic", "^d", "^e"),
+        ("policy", "clear", "short"),
+        ("permission", "topic", "clear", "ada", "amq.topic"),
+        ("user", "delete", "ada"),
+    )
+    found: dict[tuple[str, Any], dict[str, Any]] = {}
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("events", exclusive=True)
+        for subject in ("policy", "parameter", "vhost", "user", "permission", "topic"):
+            channel.queue_bind("events", EVENTS, f"{subject}.#")
+
+        def look() -> bool:
+            for kind, headers in read(channel, "events"):
+                found[kind, headers.get("component") or headers.get("name")] = headers
+            return True
+
+        wanted = (
+            *(("policy.set", "short"), ("policy.set", "operator_policy")),
+            *(("parameter.set", "operator_policy"), ("parameter.set", "vhost-limits")),
+            *(("vhost.limits.set", "limits"), ("user.limits.set", "limits")),
+            *(("user.created", "ada"), ("user.tags.set", "ada"), ("permission.created", None)),
+            *(("topic.permission.created", None), ("policy.cleared", "short")),
+            *(("topic.permission.deleted", None), ("user.deleted", "ada")),
+        )
+        for words, what in zip(commands, (*wanted[:2], *wanted[4:7], *wanted[8:]), strict=True):
+            done = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "data")])
+            assert done.exit_code == 0, done.output
+            until(lambda key=what: look() and key in found, str(what))
+        assert [key for key in wanted if key not in found] == []
+    short = found["policy.set", "short"]
+    assert (short["pattern"], short["definition"], short["priority"]) == (
+        "^q",
+        {"max-length": 10},
+        3,
+    )
+    assert (short["apply-to"], short["vhost"]) == ("all", "/")
+    assert found["parameter.set", "operator_policy"]["value"]["definition"] == {"expires": 5000}
+    assert found["vhost.limits.set", "limits"]["max-queues"] == 5
+    assert found["user.limits.set", "limits"]["username"] == "guest"
+    assert found["user.tags.set", "ada"]["tags"] == ["monitoring"]
+    topic = found["topic.permission.created", None]
+    assert (topic["exchange"], topic["write"], topic["read"]) == ("amq.topic", "^d", "^e")
+    assert short["user_who_performed_action"] == f"system user {os.getuid()}"
+
+
+def test_connections_over_tls_tell_their_certificates(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key, _ = certificates.issue("localhost", "localhost")
+    mine = certificates.issue("guest")
+    with LocalBroker(tls_port=0, tls_cert=cert, tls_key=key, tls_ca=certificates.ca) as broker:
+        port = broker.addresses["amqps"].rpartition(":")[2]
+        files = f"certfile={mine[0]}&keyfile={mine[1]}&cacertfile={certificates.ca}"
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("events", exclusive=True)
+            channel.queue_bind("events", EVENTS, "connection.created")
+            url = f"amqps://localhost:{port}/?auth_mechanism=EXTERNAL&{files}"
+            with connect(url, reconnect=None, name="the one"):
+                (found,) = until(lambda: read(channel, "events"), "the event")
+    headers = found[1]
+    assert (headers["ssl"], headers["auth_mechanism"]) == (True, "EXTERNAL")
+    assert headers["ssl_protocol"] == "TLSv1.3"
+    assert headers["peer_cert_subject"] == "CN=guest"
+    assert headers["peer_cert_issuer"] == "CN=Test authority"
+    assert " - " in headers["peer_cert_validity"]
+    assert headers["user_provided_name"] == "the one"
+    assert headers["timeout"] == 60

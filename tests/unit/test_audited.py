@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import headrace
+from headrace.gateway.service import pipeline, requests, transactions
 from headrace.server import audited
 from headrace.server.user_events import SUBJECTS
 
@@ -19,6 +20,9 @@ COMPUTED = {
     "server/user_events.py": {kind for pair in SUBJECTS.values() for kind in pair},
     "server/revocation.py": {"certificate.revoked", "certificate.expired"},
 }
+
+
+LOOKING = {"messages.errand"}
 
 
 def told() -> Iterator[tuple[str, str]]:
@@ -59,6 +63,13 @@ def test_what_is_told_is_in_one_of_the_tables() -> None:
     assert {kind: where for kind, where in found.items() if kind not in known} == {}
     assert set(known) - found.keys() == set()
     assert all(text for table in tables for text in table.values())
+
+
+def test_requests_that_are_audited_are_served() -> None:
+    served = {*pipeline.HANDLERS, *transactions.HANDLERS}
+    assert requests.AUDITED - served == set()
+    changing = {name for name in served if name.startswith("messages.") or "delete" in name}
+    assert changing - requests.AUDITED - LOOKING == set()
 
 
 def test_the_documents_name_them() -> None:

@@ -8,7 +8,6 @@ group to the writer thread, and each connection that has something to say sends 
 import asyncio
 import logging
 import os
-import sqlite3
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -39,7 +38,6 @@ from headrace.server.identity import node_name, server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.logs import Logs
 from headrace.server.management.call import Call
-from headrace.server.management.objects import moment
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.process import memory_available
@@ -49,7 +47,7 @@ from headrace.server.settings import Settings
 from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
 from headrace.server.transport import Reactor, Transport, clock_ms
-from headrace.server.user_events import Operator, tell_changes
+from headrace.server.user_events import note_acts, tell_changes
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
@@ -564,7 +562,7 @@ class Broker:
         assert self.storage is not None
         before = self.access.snapshot
         changed = self.access.refresh()
-        actor = self.note_acts()
+        actor = note_acts(self.storage.users.acts, self.audit)
         if not changed:
             return
         self.tally.generation += 1
@@ -587,28 +585,6 @@ class Broker:
             if name not in self.vhosts:
                 self.add_vhost(name, number)
         self.drop_strangers()
-
-    def note_acts(self) -> Operator | None:
-        """Have the audit log note what commands changed; return who did, if it was one alone."""
-        assert self.storage is not None
-        try:
-            acts = self.storage.users.acts.take()
-        except sqlite3.Error as error:
-            log.error("who changed users cannot be read: %s", error)
-            return None
-        if self.audit.active:
-            for act in acts:
-                self.audit.tell(
-                    "command",
-                    user=act.who,
-                    peer=act.place,
-                    allowed=not act.reason,
-                    reason=act.reason,
-                    command=act.what,
-                    at=moment(act.at_ms),
-                )
-        who = {(act.who, act.place) for act in acts}
-        return Operator(*who.pop()) if len(who) == 1 else None
 
     def drop_strangers(self) -> None:
         """End the connections of users who may not be here any more."""

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import sqlite3
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.gateway.telling import addresses, tls_facts
@@ -11,9 +14,13 @@ from headrace.model import policy
 from headrace.model.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
 
 if TYPE_CHECKING:
+    from headrace.gateway.audit import Audit
     from headrace.model.events import Events
     from headrace.model.parameters import Key
     from headrace.model.users import Snapshot
+    from headrace.store.acts import Acts
+
+log = logging.getLogger(__name__)
 
 
 class Operator(NamedTuple):
@@ -21,6 +28,28 @@ class Operator(NamedTuple):
 
     name: str  # The system user.
     peer: str  # The process.
+
+
+def note_acts(acts: Acts, audit: Audit) -> Operator | None:
+    """Have the audit log note what commands changed; return who did, if it was one alone."""
+    try:
+        found = acts.take()
+    except sqlite3.Error as error:
+        log.error("who changed users cannot be read: %s", error)
+        return None
+    if audit.active:
+        for act in found:
+            audit.tell(
+                "command",
+                user=act.who,
+                peer=act.place,
+                allowed=not act.reason,
+                reason=act.reason,
+                command=act.what,
+                at=datetime.fromtimestamp(act.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+            )
+    who = {Operator(act.who, act.place) for act in found}
+    return who.pop() if len(who) == 1 else None
 
 
 def connection_of(connection: Any, mechanism: str) -> dict[str, Any]:
