@@ -188,3 +188,23 @@ def test_connections_over_tls_tell_their_certificates(tmp_path: Path) -> None:
     assert " - " in headers["peer_cert_validity"]
     assert headers["user_provided_name"] == "the one"
     assert headers["timeout"] == 60
+
+
+def test_interceptors_stamp_messages() -> None:
+    stamps = {"stamp_timestamp": "keep", "stamp_node": "overwrite", "stamp_sent_time": True}
+    with (
+        LocalBroker(**stamps) as broker,
+        pika.BlockingConnection(pika.URLParameters(broker.url)) as connection,
+    ):
+        channel = connection.channel()
+        channel.queue_declare("q", exclusive=True)
+        for headers in ({}, {"timestamp_in_ms": 7, "x-routed-by": "me"}):
+            channel.basic_publish("", "q", b"", pika.BasicProperties(headers=headers))
+        _, properties, _ = channel.basic_get("q", auto_ack=True)
+        arrived = properties.headers["timestamp_in_ms"]
+        assert properties.timestamp == arrived // 1000
+        assert properties.headers["x-opt-rabbitmq-sent-time"] >= arrived
+        node = properties.headers["x-routed-by"]
+        _, properties, _ = channel.basic_get("q", auto_ack=True)
+        assert properties.headers["timestamp_in_ms"] == 7
+        assert properties.headers["x-routed-by"] == node != "me"

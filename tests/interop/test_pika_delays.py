@@ -58,7 +58,6 @@ def test_a_delayed_message_exchange(channel: BlockingChannel, name: str) -> None
 
 def test_a_quorum_queue_retries_later_and_gives_up(channel: BlockingChannel, name: str) -> None:
     dead = f"{name}.dead"
-    channel.queue_declare(dead)
     arguments = {
         "x-queue-type": "quorum",
         "x-delivery-limit": 2,
@@ -78,6 +77,7 @@ def test_a_quorum_queue_retries_later_and_gives_up(channel: BlockingChannel, nam
         assert time.time() - before >= 30 * count / 1000 - 0.01
         assert (properties.headers or {}).get("x-delivery-count", 0) == count
         channel.basic_reject(tag, requeue=True)
+    assert channel.queue_declare(dead).method.message_count == 0  # Only now can it go there.
     _, properties, body = take(channel, dead)
     assert body == b"poison"
     assert properties.headers["x-first-death-reason"] == "delivery_limit"

@@ -65,6 +65,9 @@ def _same(value: Any) -> Any:
     return value
 
 
+#: What an exchange's alternate is called: our name first, which counts where several are given.
+ALTERNATES = ("alternate-exchange", "x-alternate-exchange", "alternateExchange")
+
 QUEUE_ALIASES: dict[str, Alias] = {
     "qpid.max_count": Alias("x-max-length", _number),
     "qpid.max_size": Alias("x-max-length-bytes", _number),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import deduplication
+from headrace.model.aliases import ALTERNATES
 from headrace.model.arguments import Check, type_name
 from headrace.model.binding import (
     Binding,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 # selectors see.
 Headers = Callable[[], Mapping[str, Any]]
 
-ALTERNATE = "alternate-exchange"
-X_ALTERNATE = "x-alternate-exchange"  # The same, as others call it.
-ALTERNATES = (ALTERNATE, X_ALTERNATE)
 X_MATCH = "x-match"
 SEQUENCE = "qpid.msg_sequence"  # The exchange numbers its messages.
 IVE = "qpid.ive"  # The exchange keeps its last message for new bindings.
@@ -52,8 +50,7 @@ _UNORDERED = 1 << 64
 
 # Arguments that exchanges of all types understand.
 COMMON_ARGUMENTS: Mapping[str, Check] = {
-    ALTERNATE: string,
-    X_ALTERNATE: string,
+    **dict.fromkeys(ALTERNATES, string),
     SEQUENCE: switch,
     IVE: switch,
     **deduplication.ARGUMENTS,
@@ -84,7 +81,8 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments: dict[str, Any] = dict(arguments or {})
-        alternate = self.arguments.get(ALTERNATE, self.arguments.get(X_ALTERNATE))
+        said = [self.arguments[argument] for argument in ALTERNATES if argument in self.arguments]
+        alternate = said[0] if said else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
         self.alternate = self.own_alternate  # Or that of a policy.
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.

@@ -19,7 +19,7 @@ import difflib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.aliases import QUEUE_ALIASES, translated
+from headrace.model.aliases import ALTERNATES, QUEUE_ALIASES, translated
 from headrace.model.arguments import QUEUE_ARGUMENTS
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.rules import DEFAULT, LOG, REFUSE
@@ -186,10 +186,16 @@ def judge_exchange(
 
     Raises:
         NotUnderstood: one is refused; the text names it.
+        InvalidArgument: two contradict each other.
     """
     for name in arguments:
         if name not in known:
             _judge(name, what, mode, name in MEANINGFUL_OF_EXCHANGES)
+    alternates = [name for name in ALTERNATES if name in arguments]
+    for name in alternates[1:]:
+        if arguments[name] != arguments[alternates[0]] and mode in (DEFAULT, REFUSE):
+            text = f"invalid arg '{name}' for {what}: it contradicts '{alternates[0]}'"
+            raise InvalidArgument(text)
 
 
 def _judge(name: str, what: str, mode: str, meaningful: bool) -> None:

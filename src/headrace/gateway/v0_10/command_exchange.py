@@ -9,9 +9,10 @@ from typing import Any
 from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model import super_stream
+from headrace.model.aliases import ALTERNATES
 from headrace.model.binding import QUEUE, Binding, canonical
 from headrace.model.errors import ModelError
-from headrace.model.exchange import ALTERNATES, EXCLUSIVE, PARTITION_ORDER
+from headrace.model.exchange import EXCLUSIVE, PARTITION_ORDER
 from headrace.model.exchange_types import TYPES, known_arguments
 from headrace.model.selecting import SELECTORS
 from headrace.protocol.codec_0_10 import (

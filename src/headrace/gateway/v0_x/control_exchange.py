@@ -8,8 +8,8 @@ from typing import Any
 from headrace.gateway.v0_x import early
 from headrace.gateway.v0_x.control_basic import check_access, check_topic
 from headrace.model import super_stream
+from headrace.model.aliases import ALTERNATES
 from headrace.model.binding import EXCHANGE
-from headrace.model.exchange import ALTERNATES
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
     ExchangeBindOk,
