@@ -99,7 +99,14 @@ def test_what_was_done_while_no_broker_ran_is_audited_at_the_next_start(
 ) -> None:
     broker.stop()
     works("user", "delete", "eve", "--data", data)
+    file = data.parent / "definitions.json"
+    file.write_text(json.dumps({"queues": [{"name": "q", "vhost": "/", "durable": True}]}))
+    works("definitions", "import", file, "--data", data)
     broker.start()
+    imported = until(lambda: log.find(what="command", who=ME), "the commands")[-1]
+    assert imported["command"].startswith("definitions import")
+    assert len(until(lambda: log.find(what="broker.started"), "the start")) == 2
+    assert log.find(what="broker.stopped")[0]["pid"] == os.getpid()
     line = log.one(what="command", command="user delete name='eve'")
     assert (line["who"], line["allowed"]) == (ME, True)
     assert line["at"] <= line["time"]

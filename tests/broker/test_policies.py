@@ -401,6 +401,7 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
     [
         (("policy", "set", "p", "(", '{"expires": 1}'), "pattern '(' is no regular expression"),
         (("policy", "set", "p", "(a{999}){999}", '{"expires": 1}'), "is no regular expression"),
+        (("policy", "set", "p", "a" * 2000, '{"expires": 1}'), "longer than 1024 characters"),
         (("policy", "set", "p", "(?=a)", '{"expires": 1}'), "is no regular expression"),
         (("policy", "set", "p", "x", '{"max-length": -1}'), "'max-length'"),
         (("policy", "set", "p", "x", '{"colour": "red"}'), "colour"),

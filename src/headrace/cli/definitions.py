@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import click
 
-from headrace.cli.accounts import check_schema, data_option
+from headrace.cli.accounts import check_schema, data_option, told
 from headrace.cli.management import ask, exchange, listed
 from headrace.cli.output import shown
 from headrace.model.errors import ModelError
@@ -271,7 +271,7 @@ def stopped(data: Path) -> Iterator[Stopped]:
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_schema(data)
-        with contextlib.closing(Stopped(data)) as target:
+        with contextlib.closing(Stopped(data, told())) as target:
             yield target
     except FAILURES as error:
         raise click.ClickException(str(error)) from None

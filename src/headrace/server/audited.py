@@ -44,6 +44,8 @@ EVENTS = {
 
 # What is told to the audit log alone.
 OWN = {
+    "broker.started": "the broker takes clients",
+    "broker.stopped": "it ends",
     "login": "a login, allowed or refused, or a renewed secret",
     "permission": "access was refused: of a name, a topic, a virtual host, somebody else's queue",
     "command": "a command of an operator, on the management socket or the data directory",

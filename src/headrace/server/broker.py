@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace import __version__
 from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
@@ -150,6 +151,10 @@ class Broker:
         if self.revocation is not None:
             self.chores.append(asyncio.create_task(self.every(CHECK_S, self.revocation.look)))
         self.started_ms = clock_ms()
+        if self.audit.active:
+            self.audit.tell(
+                "broker.started", pid=os.getpid(), version=__version__, listens=self.addresses
+            )
         if self.logs is not None:
             self.logs.facts = self.facts_of
         return self.addresses
@@ -638,6 +643,7 @@ class Broker:
         if self.access is not None:
             self.access.close()
         if isinstance(self.audit, AuditLog):
+            self.audit.tell("broker.stopped", pid=os.getpid())
             self.audit.close()
             self.audit = SILENT
         if self.storage is not None:

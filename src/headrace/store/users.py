@@ -100,10 +100,18 @@ class UserDirectory:
         Raises:
             AccountError: nothing was changed.
         """
-        with self._errors():
-            self.acts.begin()
+        self.begin()
         change(self._db, changes)
         self._version = -1  # So that whoever asks `changed` takes them over.
+
+    def begin(self) -> None:
+        """Note the command that is going to change something, if there is one.
+
+        Raises:
+            AccountError: the file cannot be written.
+        """
+        with self._errors():
+            self.acts.begin()
 
     def is_empty(self) -> bool:
         """Tell whether there is neither a user nor a virtual host: a new data directory."""

@@ -81,8 +81,8 @@ class Stopped:
 
     keeps_transient = False
 
-    def __init__(self, data: Path) -> None:
-        """Take the directory, which is made if need be.
+    def __init__(self, data: Path, command: str = "") -> None:
+        """Take the directory, which is made if need be; ``command`` is noted beside a change.
 
         Raises:
             StoreError, AccountError, DefinitionsError: it cannot be used, or a broker has it.
@@ -91,7 +91,7 @@ class Stopped:
         self.vhosts: dict[str, VirtualHost] = {}
         self._tally = Tally()
         try:
-            self._users = UserDirectory(data)
+            self._users = UserDirectory(data, command)
             self._definitions = SqliteDefinitions(data)
             self._take()
         except BaseException:
@@ -129,7 +129,9 @@ class Stopped:
 
         Raises:
             OSError: the disk does not take it.
+            AccountError: it cannot be noted who does it.
         """
+        self._users.begin()
         self._definitions.commit()
         if self._definitions.failing:
             raise OSError(f"{self._definitions.path} cannot be written")
