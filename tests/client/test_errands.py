@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli import errands
+from headrace.cli import errands, main
 from headrace.cli.moving import messages
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
@@ -222,7 +223,11 @@ def test_what_is_asked_for_again_is_done_once(
     assert left(channel, target) == [0, 1, 2, 3]
 
 
-def test_what_was_done_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_what_was_done_is_known_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "LOOKS_MAX", 1)  # So that it can be seen under way.
+    shown = ["list", "errands", "--format", "json", "--data", str(tmp_path / "data")]
     with LocalBroker(tmp_path / "data") as broker:
         names = {"from": "a", "to": "b", "id": "copy"}
         for already in (False, True):
@@ -234,10 +239,15 @@ def test_what_was_done_is_known_after_a_restart(tmp_path: Path) -> None:
                 for queue in ("a", "b"):
                     channel.declare_queue(queue, durable=True)
                 if not already:
-                    fill(channel, "a", 5)
+                    fill(channel, "a", 500)
+                    requests.ask("messages.copy", **names, wait=False)
+                    [line] = CliRunner().invoke(main, shown).stdout.splitlines()
+                    assert json.loads(line)["id"] == "copy"
+                    assert json.loads(line)["state"] == "choosing"
+                    assert not requests.ask("messages.copy", **names)["already"]  # It waits.
                 answer = requests.ask("messages.copy", **names)
-                assert (answer["done"], answer["already"]) == (5, already)
-                assert count(channel, "b") == 5
+                assert (answer["done"], answer["already"]) == (500, True)
+                assert count(channel, "b") == 500
             broker.restart()
 
 

@@ -32,6 +32,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "streams": ("name", "vhost", "first_offset", "next_offset", "octets", "consumers", "groups"),
     "bindings": ("source", "vhost", "kind", "destination", "routing_key", "arguments"),
     "transactions": ("xid", "vhost", "state", "since", "publishes", "settles", "sessions"),
+    "errands": ("id", "vhost", "do", "from", "to", "state", "looked", "done", "shown"),
     "leases": ("queue", "group", "vhost", "settled", "next", "leased", "ready", "owner"),
     "groups": ("stream", "group", "vhost", "position", "lag", "lag_octets", "owner", "pin"),
     "vhosts": ("name", "queues", "exchanges", "connections", "ready", "unsettled", "octets"),
@@ -47,6 +48,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "channel": ("number", "name"),
     "consumer": ("tag",),
     "transaction": ("xid",),
+    "errand": ("id",),
     "lease": ("queue", "group"),
     "group": ("group", "stream"),
     "vhost": ("name",),
@@ -72,7 +74,7 @@ def list_kind(
     """Print the connections, queues, … of a running broker, of all virtual hosts.
 
     KIND is connections, channels, consumers, exchanges, queues, streams, bindings, transactions,
-    leases, groups, vhosts, users, permissions or policies.
+    errands, leases, groups, vhosts, users, permissions or policies.
 
     It asks the broker on this machine, through the socket in its data directory, and needs the
     rights of the broker's system user. JSON has all columns unless some are chosen, and whole
@@ -116,10 +118,11 @@ def checked(rows: Iterator[dict[str, Any]], wanted: Sequence[str]) -> Iterator[d
 def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
     """Print all that is known of what NAME names.
 
-    KIND is connection, channel, consumer, exchange, queue, stream, transaction, lease, group, vhost
-    or user. Connections are named by their numbers, channels by connection and number as in 17:1,
-    or the name of the session, consumers by their tags, transactions by their ids, leases and
-    groups of readers by the group or by what it reads. All that have that name are printed.
+    KIND is connection, channel, consumer, exchange, queue, stream, transaction, errand, lease,
+    group, vhost or user. Connections are named by their numbers, channels by connection and number
+    as in 17:1, or the name of the session, consumers by their tags, transactions and errands by
+    their ids, leases and groups of readers by the group or by what it reads. All that have that
+    name are printed.
     """
     if kind == "connection":
         print_facts(ask(socket, "show connection", id=number_of(name)), form)

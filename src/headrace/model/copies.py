@@ -19,6 +19,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.branch import ERRAND, Xid
+from headrace.model.deadletter import UnreadableError
+from headrace.model.delivery_counts import HEADER as COUNT
 from headrace.model.held import admit, bring, weight
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
 
@@ -193,6 +195,8 @@ class Copies:
             copy.data, copy.parts = source.data, source.parts
         else:
             copy.flags |= PAGED
+        if source is not None and source.deliveries and copy.data is not None:
+            begin_anew(self.vhost, copy)
         if copy.position:
             copy.flags |= PERSISTENT
         return copy
@@ -244,6 +248,20 @@ class Copies:
                 store.decide(lot.xid, 0, tally.now_ms)
         finally:
             store.commit()
+
+
+def begin_anew(vhost: VirtualHost, copy: Message) -> None:
+    """A copy, in memory, does not tell how often the message came back where it was before."""
+    if vhost.contents is None:
+        return
+    try:
+        content = vhost.contents.read(copy)
+        if COUNT in content.headers:
+            headers = {name: value for name, value in content.headers.items() if name != COUNT}
+            address = content.exchange, content.routing_key
+            copy.data = vhost.contents.rewrite(copy, *address, headers, expires=True).data
+    except UnreadableError:
+        return
 
 
 def packed(copy: Message, position: int) -> bytes:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import IllegalState, ModelError, ResourceError
@@ -102,6 +102,10 @@ class Errands:
 
     def __len__(self) -> int:
         return len(self._running)
+
+    def __iter__(self) -> Iterator[Running]:
+        """Give those that are under way."""
+        return iter(list(self._running.values()))
 
     def find(self, name: str, what: What) -> Running | dict[str, Any] | None:
         """Return an errand that is under way, or what it did; None when it is not known.

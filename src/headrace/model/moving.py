@@ -14,10 +14,11 @@ delivered before, and the time to live of the queue that it leaves no longer lim
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.model.copies import Chosen, Copies
+from headrace.model.copies import Chosen, Copies, begin_anew
 from headrace.model.deadletter import X_DEATH, Content, UnreadableError
 from headrace.model.errors import (
     AccessRefused,
@@ -40,7 +41,7 @@ BATCH_MAX = 256  # Messages that are written at once,
 BATCH_OCTETS_MAX = 256 << 10  # and octets of their bodies, beyond which no more are added.
 READ_OCTETS = 48 << 10  # What is looked at in one turn,
 LOOKS_MAX = 192  # and how many messages.
-BEHIND_MAX = 8 << 20  # Octets that wait for the disk, beyond which nothing is added.
+BEHIND_MAX = 32  # Batches that wait for the disk, beyond which no more are written.
 RETURNED_MAX = 1000  # Messages that came back to the queue, looked at in one turn.
 REASONS_MAX = 100  # Reasons why messages stay that are told apart.
 OTHER_REASON = "for other reasons"
@@ -129,6 +130,7 @@ class Errand:
         self._copies = Copies(vhost, source, self._holder)
         self._batch: list[Chosen] = []
         self._octets = 0
+        self._written: deque[int] = deque()  # Where batches end in the log, of the last ones.
         self._rooms: dict[Queue, Room] = {}
         self._looked = self._selected = self._done = 0
         self._skipped: dict[str, int] = {}
@@ -210,7 +212,10 @@ class Errand:
                 self._look(message)
             yield
             self._check()
-            while store.appended - store.synced > BEHIND_MAX:
+            while len(self._written) > BEHIND_MAX:
+                if store.synced >= self._written[0]:
+                    self._written.popleft()
+                    continue
                 yield
                 self._check()
 
@@ -294,6 +299,8 @@ class Errand:
         lasting = content is None or content.persistent
         if target is not None:
             copy = with_data.copy()
+            if message.deliveries:
+                begin_anew(self.vhost, copy)
             if content is None or content.expiration is None:
                 copy.deadline_ms = 0  # That was the queue's.
             if not queued and content is not None:
@@ -347,6 +354,7 @@ class Errand:
                 room.check()
         batch, self._batch, self._octets = self._batch, [], 0
         self._copies.prepare(batch)
+        self._written.append(self.vhost.store.appended)
         for chosen in batch:
             if chosen.queue is not None:
                 self._rooms[chosen.queue].prepared += 1

@@ -197,6 +197,19 @@ def describe_transaction(vhost: VirtualHost, branch: Any) -> Answered:
     return {"xid": told.pop("xid"), "vhost": vhost.name, **told}
 
 
+def describe_errand(vhost: VirtualHost, running: Any) -> Answered:
+    """What a list tells of an errand that is under way."""
+    what, far = running.what, running.errand.progress()
+    return {
+        "id": running.name,
+        "vhost": vhost.name,
+        "do": what["do"],
+        "from": what["from"],
+        "to": what.get("to", ""),
+        **{name: far[name] for name in ("state", "looked", "done", "shown")},
+    }
+
+
 def describe_lease(vhost: VirtualHost, lease: Any) -> Answered:
     """What a list tells of a lease."""
     return {
@@ -327,6 +340,7 @@ OPERATIONS: dict[str, Operation] = {
     "list exchanges": each(lambda vhost: vhost.exchanges.values(), describe_exchange),
     "list bindings": list_bindings,
     "list transactions": each(lambda vhost: vhost.branches, describe_transaction),
+    "list errands": each(lambda vhost: vhost.errands, describe_errand),
     "list leases": each(lambda vhost: vhost.leases, describe_lease),
     "list groups": each(lambda vhost: vhost.groups, describe_group),
     "list vhosts": list_vhosts,
