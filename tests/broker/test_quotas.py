@@ -187,9 +187,9 @@ def test_words_that_pika_users_know(broker: LocalBroker) -> None:
 
 
 def test_limits_are_set_listed_and_cleared_while_the_broker_runs(tmp_path: Path) -> None:
-    def run(*words: str) -> str:
+    def run(*words: str, fails: bool = False) -> str:
         result = CliRunner().invoke(main, ["limits", *words, "--data", str(tmp_path)])
-        assert result.exit_code == 0, result.output
+        assert (result.exit_code != 0) is fails, result.output
         return result.output
 
     with LocalBroker(tmp_path) as broker, connect(broker.url) as kept:
@@ -210,6 +210,11 @@ def test_limits_are_set_listed_and_cleared_while_the_broker_runs(tmp_path: Path)
         run("clear", "max-queues", "--user", "guest")
         until(lambda: not refused(), "the limit is gone")
         assert run("list") == ""
+        assert "virtual host '/' has no limits" in run("clear", "--vhost", "/", fails=True)
+        run("set", "max-queues", "-1", "--vhost", "/")
+        assert "has no limit 'max-channels'" in run(
+            "clear", "max-channels", "--vhost", "/", fails=True
+        )
 
 
 def test_a_rate_is_kept_on_average() -> None:

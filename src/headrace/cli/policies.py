@@ -153,7 +153,7 @@ def limits_key(vhost: str | None, user: str | None) -> Key:
     return Key(vhost, VHOST_LIMITS, LIMITS_NAME)
 
 
-@limits.command("set")
+@limits.command("set", context_settings={"ignore_unknown_options": True})  # Such as -1.
 @data_option
 @click.option("--vhost")
 @click.option("--user")
@@ -184,13 +184,13 @@ def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | No
     key = limits_key(vhost, user)
     with open_directory(data) as directory:
         value = dict(directory.parameters.all().get(key, {}))
-        if limit is None or limit not in value:
-            if limit is not None:
-                raise AccountError(f"there is no limit '{limit}'")
-            directory.parameters.clear(*key)
-            return
-        del value[limit]
-        if value:
+        whose = f"virtual host '{vhost}'" if user is None else f"user '{user}'"
+        if not value:
+            raise AccountError(f"{whose} has no limits")
+        if limit is not None and limit not in value:
+            raise AccountError(f"{whose} has no limit '{limit}'")
+        value.pop(limit, None)
+        if value and limit is not None:
             directory.parameters.change({key: value})
         else:
             directory.parameters.clear(*key)
