@@ -59,6 +59,7 @@ def serve(config: Path | None, **flags: object) -> None:
     def read_settings() -> Settings:
         return load(flags, os.environ, config)
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Until the loop hears it: it never means death.
     try:
         settings = read_settings()
         logs = Logs(settings)
