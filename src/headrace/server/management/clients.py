@@ -175,7 +175,9 @@ def describe_connection(transport: Transport) -> Answered:
     """What a list tells of a connection."""
     connection: Any = transport.connection
     is_0_10 = hasattr(connection, "attached")
-    version = "0-10" if is_0_10 else getattr(connection.version, "label", "")
+    version = "0-10" if is_0_10 else connection.version.label
+    if not connection.state_number:
+        version = ""  # Nothing has come yet that says.
     peer, port = address_of(transport)
     properties = getattr(connection, "client_properties", None) or {}
     state = STATES[connection.state_number]
