@@ -308,6 +308,10 @@ def test_what_holds_for_a_queue_is_shown(broker: LocalBroker, data: Path) -> Non
     assert (shown["max_length"], shown["user"]) == (1, "guest")
     assert shown["arguments"] == {"x-max-length": 3, "x-expires": 60000}
     assert shown["effective_arguments"] == {"x-max-length": 1, "x-expires": 60000}
+    quorum = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 3}
+    channel.queue_declare("three", durable=True, arguments=quorum)
+    shown = ask(data / "management.sock", "show queue", name="three", vhost="/")
+    assert (shown["type"], shown["replicas"], len(shown["members"])) == ("quorum", 1, 1)
     channel.connection.close()
 
 

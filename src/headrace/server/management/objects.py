@@ -12,6 +12,7 @@ from headrace.gateway.service.transactions import describe as describe_branch
 from headrace.model.arguments import queue_type
 from headrace.model.queue import Queue
 from headrace.model.stream import Stream
+from headrace.server.identity import node_name
 from headrace.server.management.clients import consumers_of, describe_consumer
 from headrace.server.management.socket import described
 
@@ -57,6 +58,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         "name": queue.name,
         "vhost": vhost.name,
         "type": queue_type(queue.arguments),
+        "replicas": 1,  # Whatever its type: on this node.
         "ready": queue.message_count(),
         "unsettled": queue.unacked_count,
         "held": queue.held_count,
@@ -83,6 +85,7 @@ def show_queue(call: Call) -> Answered:
         call.refuse("not-found", f"no queue '{call.text('name')}' in vhost '{vhost.name}'")
     told = describe_queue(vhost, queue) or {"name": queue.name, "vhost": vhost.name}
     told |= {
+        "members": [node_name()],
         "max_length": queue.max_length,
         "max_length_octets": queue.max_length_bytes,
         "message_ttl_ms": queue.message_ttl_ms,
