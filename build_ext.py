@@ -74,6 +74,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/store/record.py",
     "headrace/store/segment.py",
     "headrace/store/scratch.py",
+    "headrace/store/counts.py",
     "headrace/store/journal.py",
     "headrace/store/recovery.py",
     "headrace/store/stream_log.py",

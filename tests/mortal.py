@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.definitions import NoDefinitions, QueueRecord
+from headrace.model.delivery_counts import restore
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.store.journal import Journal
@@ -79,7 +80,7 @@ class DurableRig(Rig):
         for queue_id, message, arrived_ms in self.store.recover():
             self.store.load(message)
             self.recovered(queue_id, message)
-            by_id[queue_id].restore(message, arrived_ms)
+            restore(by_id[queue_id], message, arrived_ms)
         self.vhost.facts.restore()
         self.tally.next_seq = max(self.tally.next_seq, self.store.last_seq + 1)
         self.context = Context(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delivery counts, in every version and over a restart."""
+"""Delivery counts, in every version."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 
 from headrace.client import Delivery, Message, connect
 from headrace.spec.tables import Version
-from headrace.testing import LocalBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 VERSIONS = [version.label for version in Version]
 LIMIT = {"x-delivery-limit": 5}
@@ -42,15 +40,3 @@ async def test_the_count_is_told_in_every_version(
         delivery = await come_back(f"{url}?version={other}", queue)
         told = {"x-delivery-count": count} if count else {}
         assert (delivery.body, delivery.headers) == (b"body", {"mine": 1, **told})
-
-
-async def test_counts_outlive_an_orderly_stop(tmp_path: Path) -> None:
-    for count in range(3):
-        with LocalBroker(tmp_path) as broker:
-            async with connect(broker.url, reconnect=None) as connection:
-                async with connection.channel() as channel:
-                    await channel.declare_queue("q", durable=True, arguments=LIMIT)
-                    if not count:
-                        await channel.publish(Message(b"body", persistent=True), "q")
-            delivery = await come_back(broker.url, "q")
-            assert (delivery.headers or {}).get("x-delivery-count", 0) == count

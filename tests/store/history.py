@@ -10,6 +10,7 @@ compared with the history:
 - nothing is there that was never published, and every octet is as it was;
 - order is kept, and a transaction is there with all its parts or with none;
 - a prepared branch is there with all that it holds back, until its outcome;
+- a message has its last durable count of returns or a later one, and waits until the same time;
 - a fact has its last durable value or a later one, the same as its transaction's messages say;
 - what may have been delivered says so, and nothing else does.
 """
@@ -67,6 +68,16 @@ class Branch:
 
 
 @dataclass
+class Count:
+    """How often a message came back, and until when it waits."""
+
+    count: int
+    when_ms: int
+    durable: int
+    transaction: int = 0
+
+
+@dataclass
 class Change:
     """A change of a kept fact, and how far the log must be durable for it."""
 
@@ -97,6 +108,8 @@ class History:
     outcomes: int = 0
     lives: int = 0
     returned: int = 0
+    counts: dict[tuple[int, int], list[Count]] = field(default_factory=dict)
+    counted: int = 0
     full_seen: int = 0
 
     def __post_init__(self) -> None:
@@ -148,6 +161,9 @@ class History:
             self.change()
         elif pick < 0.58:
             self.give_back()
+        elif pick < 0.75:
+            for _ in range(self.random.randrange(12)):
+                self.count_one()
         for _ in range(self.random.randrange(6)):
             self.publish()
         for _ in range(self.random.randrange(8)):
@@ -255,6 +271,21 @@ class History:
             self.journal.appended,
         )
         self.returned += 1
+        self.counts.setdefault((fact.queue, fact.seq), [Count(0, 0, 0)]).append(Count(0, 0, 0))
+        self.count(self.facts[fact.queue, fact.seq])
+
+    def count_one(self) -> None:
+        owed = self.owed()
+        if owed:
+            self.count(owed[0] if self.random.random() < 0.5 else self.random.choice(owed))
+
+    def count(self, fact: Fact) -> None:
+        """Say that a message came back so often, and perhaps waits."""
+        count, when_ms = self.random.randrange(256), self.random.choice((0, 1 << 40, 12345))
+        durable = self.journal.counted(fact.queue, fact.seq, fact.message.position, count, when_ms)
+        entry = Count(count, when_ms, durable, self.transaction)
+        self.counts.setdefault((fact.queue, fact.seq), [Count(0, 0, 0)]).append(entry)
+        self.counted += 1
 
     def in_transaction(self) -> None:
         self.begin()
@@ -265,10 +296,16 @@ class History:
             owed = [fact for fact in self.owed() if (fact.queue, fact.seq) in before]
             if owed:
                 self.settle(self.random.choice(owed))
+        for _ in range(self.random.randrange(2)):
+            self.count_one()
         changed = [self.change() for _ in range(self.random.randrange(3))]
         self.journal.commit()
         for change in changed:
             change.durable = self.journal.appended
+        for entries in self.counts.values():
+            for entry in entries:
+                if entry.transaction == self.transaction:
+                    entry.durable = self.journal.appended
         for key, fact in self.facts.items():
             if key not in before:
                 fact.published = self.journal.appended
@@ -425,6 +462,7 @@ class History:
         for key in found:
             assert key in self.facts, f"invented message {key}"
         self.compare_transactions(found, synced)
+        self.compare_counts(found, synced)
         assert self.journal.last_seq >= max(seqs, default=0)
         for (queue, seq), message in found.items():
             fact = self.facts[queue, seq]
@@ -487,6 +525,21 @@ class History:
                         happened.setdefault(change.transaction, set()).add(k <= possible[0])
             self.changes[key] = [Change(found, 0)]
 
+    def compare_counts(self, found: dict[tuple[int, int], Message], synced: int) -> None:
+        """Each message has a count that it may have, and waits as it says with that."""
+        assert self.journal.waits.keys() <= found.keys(), "somebody waits who is not there"
+        for key, message in found.items():
+            entries = self.counts.get(key, [Count(0, 0, 0)])
+            last = max(k for k, entry in enumerate(entries) if entry.durable <= synced)
+            if entries[last].durable == 0 and last:
+                last = 0  # It was given back: what was said before may be known, or not.
+            told = message.deliveries, self.journal.waits.get(key, 0)
+            possible = {(entry.count, entry.when_ms) for entry in entries[last:]}
+            assert told in possible, f"{key} came back {told}, not {possible}"
+            assert not message.deliveries or message.flags & REDELIVERED
+            self.counts[key] = [Count(*told, 0)]
+        self.counts = {key: self.counts[key] for key in found if key in self.counts}
+
     def compare_marks(
         self,
         found: dict[tuple[int, int], Message],
@@ -494,6 +547,8 @@ class History:
         marks: set[tuple[int, int]] | None,
     ) -> None:
         for (queue, seq), message in found.items():
+            if message.deliveries:
+                continue  # Its count says so.
             flagged = bool(message.flags & REDELIVERED)
             if marks is not None:
                 assert flagged == ((queue, seq) in marks), (queue, seq)

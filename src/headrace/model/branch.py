@@ -391,6 +391,8 @@ class Branches:
                     continue
                 queue = lane_of(queues[number], message.flags & KIND_MASK)
                 message.consumer = branch.work.holder(queue)
+                if message.deliveries and queue.delivery_limit >= 0:
+                    message.deliveries -= 1  # It was counted as coming back: the outcome tells.
                 if queue.restore_held(message):
                     branch.settles.append(Settle(queue, message, outcome))
                 else:

@@ -73,10 +73,13 @@ class DeduplicatingQueue(Queue):
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Take back a message that the store recovered."""
-        value = self._headers_of(message).get(self._header)
-        if value is not None:
-            self._note(message.seq, digest(value))
+        self._recognize(message)
         Queue.restore(self, message, arrived_ms)
+
+    def restore_held(self, message: Message) -> bool:
+        """Take back a recovered message that somebody holds."""
+        self._recognize(message)
+        return bool(Queue.restore_held(self, message))
 
     def leave(self, message: Message) -> None:
         """Let go of a message: its id may come again."""
@@ -116,6 +119,11 @@ class DeduplicatingQueue(Queue):
         if paged and not message.flags & PAGED:
             self.store.page_out(message)
         return headers
+
+    def _recognize(self, message: Message) -> None:
+        value = self._headers_of(message).get(self._header)
+        if value is not None:
+            self._note(message.seq, digest(value))
 
     def _note(self, seq: int, message_id: bytes) -> None:
         self._ids[seq] = message_id

@@ -1,35 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often messages came back, in queues with a delivery limit.
 
-Consumers are told in the header ``x-delivery-count``. The count is kept with the message in memory
-and, over an orderly stop of the broker, in facts. After a kill it starts anew, at one for a message
-that was delivered before.
+Consumers are told in the header ``x-delivery-count``. The count is kept with the message in memory,
+and of persistent messages in the journal: a message that is handed out is noted there as one that
+will have come back once more, unless it is settled. So what was out when the broker was killed
+counts as returned, and so does what was out when it was stopped.
+
+The first delivery of a message does not wait for its note, which is written with the next group;
+every later one leaves the broker once its note is durable. So of a message that takes the broker
+down with it each time at most the first try is not counted.
+
+From the same notes queues know how long a message waits for its next try (:mod:`.retry`).
 """
 
 from __future__ import annotations
 
 import logging
-import struct
 from typing import TYPE_CHECKING
 
 from headrace.model import deadletter
-from headrace.model.errors import ResourceError
-from headrace.model.message import KIND_FILE, KIND_MASK, REDELIVERED
+from headrace.model.message import KIND_FILE, KIND_MASK
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
     from headrace.model.ready import ReadyMessages
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.served import ServedMessages
 
 log = logging.getLogger(__name__)
 
 HEADER = "x-delivery-count"
-PREFIX = b"counts/"  # Of the facts: queue id and number of the part follow.
-ENTRY = struct.Struct(">QB")  # seq, count.
-ENTRIES_MAX = 7000  # Of one fact.
-
-Counts = dict[int, dict[int, int]]  # By queue id and seq.
 
 
 def tell(queue: ReadyMessages, message: Message) -> None:
@@ -49,32 +48,20 @@ def tell(queue: ReadyMessages, message: Message) -> None:
     message.data = told.data
 
 
-def keep(vhost: VirtualHost) -> None:
-    """Keep the counts: the last thing before the store rests."""
-    for queue in vhost.queues.values():
-        if not queue.durable or queue.is_stream or queue.delivery_limit < 0:
-            continue
-        counts = queue.counts()
-        for part in range(0, len(counts), ENTRIES_MAX):
-            entries = b"".join([ENTRY.pack(*pair) for pair in counts[part : part + ENTRIES_MAX]])
-            try:
-                vhost.facts.put(PREFIX + b"%d/%d" % (queue.id, part), entries)
-            except ResourceError as error:
-                log.warning("queue %r: delivery counts are not kept: %s", queue.name, error)
-                break
+def is_spent(queue: ServedMessages, message: Message) -> bool:
+    """Tell whether a message has come back too often to be tried again."""
+    return 0 <= queue.delivery_limit < message.deliveries
 
 
-def take(vhost: VirtualHost) -> Counts:
-    """Return the counts that were kept, and keep them no longer."""
-    found: Counts = {}
-    for key, value in vhost.facts.items(PREFIX):
-        queue_id = int(key.split(b"/")[1])
-        found.setdefault(queue_id, {}).update(ENTRY.iter_unpack(value))
-    vhost.facts.forget(PREFIX)
-    return found
+def restore(queue: ServedMessages, message: Message, arrived_ms: int) -> None:
+    """Take back a message that the store recovered: it is ready, waits, or is to be given up.
 
-
-def restore(counts: Counts, queue: Queue, message: Message) -> None:
-    """Give a message that the store recovered its count back."""
-    if queue.delivery_limit >= 0 and message.flags & REDELIVERED:
-        message.deliveries = counts.get(queue.id, {}).get(message.seq, 1)
+    ``queue`` is the one for its kind of content. All that is before any consumer comes.
+    """
+    when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
+    if when_ms <= queue.tally.now_ms and not is_spent(queue, message):
+        queue.restore(message, arrived_ms)
+        return
+    if queue.message_ttl_ms >= 0:
+        queue.limit_life(message, arrived_ms)
+    queue.vhost.letters.wait_again(queue, message, max(when_ms, queue.tally.now_ms))

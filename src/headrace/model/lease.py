@@ -155,6 +155,8 @@ class Lease(Stream):
                 message.position = self.store.give_back(message, arrived_ms, source.id_bytes)
                 if not message.position:
                     message.flags &= ~C_PERSISTENT
+                if source.delivery_limit >= 0:
+                    source.note(message, message.deliveries, 0)
             self.tally.memory_used += source.weight(message)
             source.put_back(message)
             if message.flags & C_GONE:

@@ -148,11 +148,24 @@ class Letters:
 
     def put_off(self, queue: Queue, message: Message) -> None:
         """Let a message that a consumer gave back wait for its next try."""
+        due_ms = self.vhost.tally.now_ms + queue.backoff.delay_ms(message.deliveries)
+        queue.note(message, message.deliveries, due_ms)
+        waiting = self._waiting(queue)
+        message.consumer = waiting
+        waiting.add(message, due_ms)
+
+    def wait_again(self, queue: Queue, message: Message, due_ms: int) -> None:
+        """A message that waited when the broker stopped goes on waiting."""
+        waiting = self._waiting(queue)
+        message.consumer = waiting
+        if queue.restore_held(message):
+            waiting.add(message, due_ms)
+
+    def _waiting(self, queue: Queue) -> Waiting:
         waiting = self._retries.get(queue)
         if waiting is None:
             waiting = self._retries[queue] = Waiting(queue, self.vhost.agenda)
-        message.consumer = waiting
-        waiting.add(message, queue.backoff.delay_ms(message.deliveries))
+        return waiting
 
     def _report_cycle(self, dead_in: str, queue: str) -> None:
         if (dead_in, queue) not in self._cycles and len(self._cycles) < CYCLES_MAX:

@@ -48,6 +48,8 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.shown_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
     queue.single = bool(arguments.get("x-single-active-consumer", False))
     queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
+    if queue.delivery_limit >= 0:
+        queue.reserved = 0  # Each delivery is noted.
     queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     queue.alternate_exchange = arguments.get("alternate-exchange")
     queue.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")

@@ -52,5 +52,3 @@ cdef class Places:
     cpdef unsigned long long position_of_first(self) except? 0
     @cython.locals(ring=Ring, step=Py_ssize_t, at=Py_ssize_t)
     cpdef list positions(self, Py_ssize_t parts)
-    @cython.locals(message=Message, ring=Ring)
-    cpdef list counts(self)

@@ -298,17 +298,3 @@ class Places:
             if not message.flags & C_GONE:
                 found.append(message.seq)
         return found
-
-    def counts(self) -> list[tuple[int, int]]:
-        """Return seq and count of the ready messages that came back."""
-        found: list[tuple[int, int]] = []
-        message: Message | None
-        for ring in [self.ring, *(self.rings or ())]:
-            for i in range(0 if ring is None else ring.count):
-                message = ring.at(i)
-                if message.deliveries and not message.flags & C_GONE:
-                    found.append((message.seq, message.deliveries))
-        for _, _, message in self.returned or ():
-            if message.deliveries and not message.flags & C_GONE:
-                found.append((message.seq, message.deliveries))
-        return found

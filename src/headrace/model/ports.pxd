@@ -11,6 +11,7 @@ cdef class Store:
     cdef public object notify
     cdef public list kept
     cdef public dict facts
+    cdef public dict waits
 
     cdef unsigned long long publish(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi, unsigned int address_len,
@@ -27,6 +28,10 @@ cdef class Store:
     cpdef settle(self, unsigned int queue_id, unsigned long long seq, unsigned long long position)
     cpdef int forget(self, unsigned int queue_id, unsigned long long position) except -2
     cpdef delivered(self, unsigned int queue_id, unsigned long long seq)
+    cpdef unsigned long long counted(
+        self, unsigned int queue_id, unsigned long long seq, unsigned long long position,
+        unsigned int count, unsigned long long when_ms,
+    ) except? 0
     cpdef drop(self, unsigned int queue_id, unsigned long long upto_seq)
     cpdef begin(self)
     cpdef commit(self)

@@ -30,6 +30,8 @@ class Store:
         self.facts: dict[
             bytes, bytes
         ] = {}  # See headrace.model.facts; only :meth:`fact` changes it.
+        #: Until when messages wait (milliseconds), by queue id and seq; :meth:`recover` found them.
+        self.waits: dict[tuple[int, int], int] = {}
 
     def publish(
         self,
@@ -85,6 +87,17 @@ class Store:
 
         After an unclean stop such messages come back as redelivered.
         """
+
+    def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+        """Note that a message has come back ``count`` times, unless more is heard of it.
+
+        So whoever hands it out, unsettled, counts that it will come back. After any stop it is
+        recovered with this count, and is not to be ready before ``when_ms`` (0: at once).
+
+        Returns:
+            The position of the log at which this is durable; 0 when it never will be.
+        """
+        return 0
 
     def drop(self, queue_id: int, upto_seq: int) -> None:
         """Forget all that the queue owes up to ``upto_seq``: a purge, or the queue's end.

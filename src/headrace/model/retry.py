@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delayed retry: what a consumer gives back is ready again after a while, longer each time.
 
-A message that waits so is not ready, held by no consumer, and not counted in the queue's limits.
-How long it waits is not kept over a restart of the broker: then it is ready at once.
+A message that waits so is not ready and held by no consumer. Until when it waits is in the journal:
+over a stop or a kill of the broker it waits the rest of its time.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.model.delivery_counts import is_spent
 from headrace.model.later import Later
 from headrace.model.served import Consumer
 
@@ -26,7 +27,7 @@ MULTIPLIER = "x-delayed-retry-multiplier"
 TYPES = ("all", "failed", "returned", "disabled")
 MIN_MS = 1000  # Where only the type is given.
 MAX_MS = 0xFFFFFFFF  # Some 49 days.
-DUE_MAX = 4096  # Messages that become ready in one go.
+DUE_MAX = 512  # Messages that become ready, or dead letters, in one go.
 
 
 class Backoff(NamedTuple):
@@ -69,17 +70,19 @@ class Waiting(Consumer):
         self._later = Later()
         self._agenda = agenda
 
-    def add(self, message: Message, delay_ms: int) -> None:
-        """Let a message wait."""
-        due = self.queue.tally.now_ms + delay_ms
-        self._later.add(due, message)
-        self._agenda.put(self, due, self.ripen)  # Unless it is due earlier already.
+    def add(self, message: Message, due_ms: int) -> None:
+        """Let a message wait until a time."""
+        self._later.add(due_ms, message)
+        self._agenda.put(self, due_ms, self.ripen)  # Unless it is due earlier already.
 
     def ripen(self, now_ms: int) -> int:
         """Return what is due to the queue; return when to call again, 0 when nothing waits."""
         queue = self.queue
         for message in self._later.take(now_ms, DUE_MAX):
-            queue.come_back(message)
+            if is_spent(queue, message):
+                queue.give_up(message)
+            else:
+                queue.come_back(message)
         queue.drain()
         return self._later.next_ms
 

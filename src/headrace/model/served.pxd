@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.message cimport C_GONE, C_PAGED, C_REDELIVERED, Message
+from headrace.model.message cimport C_GONE, C_PAGED, C_REDELIVERED, C_SCRATCH, Message
 from headrace.model.ready cimport ReadyMessages
 
 cdef unsigned long long RESERVATION
+cdef int COUNT_MAX
 
 cdef class Consumer:
     cdef public ServedMessages queue
@@ -100,10 +101,15 @@ cdef class ServedMessages(ReadyMessages):
     @cython.locals(message=Message)
     cpdef Message get(self, Consumer getter)
     cdef int reserve(self, unsigned long long seq) except -1
-    cdef reserve_for(self, Consumer consumer, unsigned long long seq)
+    @cython.locals(reserved=cython.ulonglong, durable_at=cython.ulonglong)
+    cdef reserve_for(self, Consumer consumer, Message message)
+    cpdef unsigned long long note(
+        self, Message message, unsigned int count, unsigned long long when_ms
+    ) except? 0
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
     cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
+    cpdef give_up(self, Message message)
     cpdef release(self, Message message)
     cpdef come_back(self, Message message)
     cpdef redeliver(self, Message message)

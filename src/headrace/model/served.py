@@ -20,6 +20,7 @@ if not cython.compiled:
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
     from headrace.model.ports import Store
     from headrace.model.ready import ReadyMessages
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+COUNT_MAX = 255  # Times that a message can count to have come back.
 RESERVATION = 65536  # How far ahead of the deliveries the journal says "may have been delivered".
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 PACE_BELOW = 2048  # Ready messages below which they go on.
@@ -386,7 +388,7 @@ class ServedMessages(ReadyMessages):
         if self.observed:
             self.vhost.delivering(self, consumer, message)
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
-            self.reserve_for(consumer, message.seq)
+            self.reserve_for(consumer, message)
         if consumer.no_ack:
             consumer.deliver(message)
             self.leave(message)
@@ -409,7 +411,7 @@ class ServedMessages(ReadyMessages):
         if self.observed:
             self.vhost.delivering(self, getter, message)
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
-            self.reserve_for(getter, message.seq)
+            self.reserve_for(getter, message)
         if not getter.no_ack:
             self.unacked_count += 1
             message.consumer = getter
@@ -422,19 +424,37 @@ class ServedMessages(ReadyMessages):
             self.store.delivered(self.id, self.reserving)
             self.reserving_at = self.store.appended
 
-    def reserve_for(self, consumer: Consumer, seq: int) -> None:
+    def reserve_for(self, consumer: Consumer, message: Message) -> None:
         """Reserve in time, so that mostly what is handed out next is covered durably already.
 
-        Where it is not, the consumer holds it back until it is.
+        Where it is not, the consumer holds it back until it is. In queues with a delivery limit
+        each message comes here (``reserved`` stays 0), for each is noted: it counts as coming back.
         """
         if not self.durable:
             return
-        if self.reserving > self.reserved and self.store.synced >= self.reserving_at:
-            self.reserved = self.reserving
-        if seq + (RESERVATION >> 1) > self.reserving:
-            self.reserve(seq)
-        if seq > self.reserved:
+        reserved = self.reserved
+        if self.reserving > reserved and self.store.synced >= self.reserving_at:
+            reserved = self.reserving
+            if self.delivery_limit < 0:
+                self.reserved = reserved
+        if message.seq + (RESERVATION >> 1) > self.reserving:
+            self.reserve(message.seq)
+        if message.seq > reserved:
             consumer.hold(self.reserving_at)
+        if self.delivery_limit >= 0 and not consumer.no_ack:
+            durable_at = self.note(message, min(message.deliveries + 1, COUNT_MAX), 0)
+            if durable_at and message.flags & C_REDELIVERED:
+                consumer.hold(durable_at)
+
+    def note(self, message: Message, count: int, when_ms: int) -> int:
+        """Have the store know that a message came back so often, and until when it is to wait.
+
+        Returns:
+            The position of the log at which that is durable; 0 when it need not be, or cannot.
+        """
+        if not self.durable or not message.position or message.flags & C_SCRATCH:
+            return 0
+        return self.store.counted(self.id, message.seq, message.position, count, when_ms)
 
     def acquire(self, message: Message, consumer: Consumer) -> bool:
         """Take a ready message from wherever it stands; False when another was faster."""
@@ -445,7 +465,7 @@ class ServedMessages(ReadyMessages):
         if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
             return False
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
-            self.reserve_for(consumer, message.seq)
+            self.reserve_for(consumer, message)
         return self.withdraw(message, consumer)
 
     def withdraw(self, message: Message, holder: Consumer) -> bool:
@@ -473,26 +493,34 @@ class ServedMessages(ReadyMessages):
         The caller drains the queue afterwards, once for all that it returns.
         """
         message.flags |= C_REDELIVERED
-        if message.deliveries < 255:
+        if message.deliveries < COUNT_MAX:
             message.deliveries += 1
         if 0 <= self.delivery_limit < message.deliveries and not self.deleted:
-            self.unacked_count -= 1
-            message.consumer = None
-            self.die(message, "delivery_limit")
+            self.give_up(message)
             return
         if self.delivery_limit >= 0:
             tell_count(self, message)
         if self.backoff is not None and self.backoff.failed and not self.deleted:
             self.vhost.letters.put_off(self, message)
-        else:
-            self.come_back(message)
+            return
+        if self.delivery_limit >= 0 and not self.deleted:
+            self.note(message, message.deliveries, 0)
+        self.come_back(message)
+
+    def give_up(self, message: Message) -> None:
+        """A message that somebody holds has come back too often."""
+        self.unacked_count -= 1
+        message.consumer = None
+        self.die(message, "delivery_limit")
 
     def release(self, message: Message) -> None:
         """A consumer gives a message back that it has not tried: it returns to its place."""
         if self.backoff is not None and self.backoff.returned and not self.deleted:
             self.vhost.letters.put_off(self, message)
-        else:
-            self.come_back(message)
+            return
+        if self.delivery_limit >= 0 and not self.deleted:
+            self.note(message, message.deliveries, 0)
+        self.come_back(message)
 
     def come_back(self, message: Message) -> None:
         """A message that was held returns to its place, or goes when there is no queue."""

@@ -165,7 +165,6 @@ class Storage:
         for vhost in vhosts:
             vhost.errands.close()
             vhost.branches.close()
-            delivery_counts.keep(vhost)
             if isinstance(vhost.store, Journal):
                 vhost.store.rest(
                     (queue.id, seq)
@@ -214,14 +213,14 @@ class Storage:
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = self.settings.group_pin_size_max
         vhost.groups.restore(iter(vhost.queues.values()), self.tally.now_ms)
-        counts = delivery_counts.take(vhost)
         for queue_id, message, arrived_ms in recovered:
             queue = queues.get(queue_id)
             if queue is None:
                 store.settle(queue_id, message.seq, message.position)
             else:
-                delivery_counts.restore(counts, queue, message)
-                lane_of(queue, message.flags & KIND_MASK).restore(message, arrived_ms)
+                lane = lane_of(queue, message.flags & KIND_MASK)
+                delivery_counts.restore(lane, message, arrived_ms)
+        store.waits = {}
         vhost.branches.restore(store.kept)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
         vhost.sinks.restored()

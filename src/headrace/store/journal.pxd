@@ -8,6 +8,7 @@ from headrace.store.record cimport (
     C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE,
     C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, C_SEALED, C_SETTLED,
 )
+from headrace.store.counts cimport Counts
 from headrace.store.record cimport first_word, intact, residue, seal, seal_around
 from headrace.store.scratch cimport Scratch
 from headrace.store.segment cimport Segment
@@ -36,6 +37,7 @@ cdef class Journal(Store):
     cdef public dict reserved
     cdef public dict prepared
     cdef public object fact_homes
+    cdef public Counts counts
     cdef public bytearray buffer
     cdef public Py_ssize_t capacity
     cdef public object spare_buffer
@@ -107,6 +109,10 @@ cdef class Journal(Store):
     cpdef end_run(self)
     cpdef flush_runs(self)
     cpdef flush_settled(self)
+    cpdef u64 counted(
+        self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms
+    ) except? 0
+    cpdef bint owes(self, u32 queue_id, u64 position) except -1
     cpdef delivered(self, u32 queue_id, u64 seq)
     cpdef drop(self, u32 queue_id, u64 upto_seq)
     cpdef begin(self)
@@ -124,6 +130,8 @@ cdef class Journal(Store):
     cpdef bint page_out(self, Message message) except -1
     cpdef release(self, Message message)
     cpdef load(self, Message message)
+    @cython.locals(i=u32, segment=Segment)
+    cpdef whereabouts(self, u64 position)
     @cython.locals(i=u32, segment=Segment)
     cpdef find(self, u64 position)
     @cython.locals(segment=Segment, offset=u64, at=Py_ssize_t, q=Py_ssize_t, n=Py_ssize_t, lo=Py_ssize_t)

@@ -51,6 +51,7 @@ if not cython.compiled:
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
     from headrace.model.ports import Store
+    from headrace.store.counts import Counts
     from headrace.store.record import BEGIN as C_BEGIN
     from headrace.store.record import CLEAN as C_CLEAN
     from headrace.store.record import COMMIT as C_COMMIT
@@ -192,6 +193,7 @@ class Journal(Store):
         self.reserved: dict[int, int] = {}  # Queue id to seq; what RESERVED records say.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
         self.fact_homes = FactHomes(self.facts)
+        self.counts = Counts(self)
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
         self.spare_buffer: bytearray | None = bytearray(BUFFER_SIZE)
@@ -542,6 +544,18 @@ class Journal(Store):
         if self.run_count:
             self.end_run()
         self.flush_runs()
+        if self.counts.at:
+            self.counts.flush()
+
+    def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+        """See :class:`Store`."""
+        self.counts.note(queue_id, seq, position, count, when_ms)
+        return self.appended + 1
+
+    def owes(self, queue_id: int, position: int) -> bool:
+        """Tell whether a queue owes a message."""
+        segment, i = self.whereabouts(position)
+        return segment is not None and bool(segment.owes(i, queue_id))
 
     def delivered(self, queue_id: int, seq: int) -> None:
         """See :class:`Store`."""
@@ -617,7 +631,7 @@ class Journal(Store):
 
     def kick(self) -> None:
         """See :class:`Store`."""
-        if self.run_count or self.runs_at:
+        if self.run_count or self.runs_at or self.counts.at:
             self.flush_settled()
         if self.emptied:
             self.emptied = False
@@ -752,6 +766,9 @@ class Journal(Store):
                 self.emptied = True
             if len(self.order) == 2 and self.segment.written == 0:
                 return  # Numbers go on from the last segment on the disk.
+            if not self.counts.carry(segment):
+                self.emptied = True
+                return
             self.order.popleft()
             segment.retired = True
             self.carry(segment)
@@ -838,8 +855,8 @@ class Journal(Store):
             self.load_record(message)
         message.flags &= ~C_PAGED & 0xFF
 
-    def find(self, position: int) -> tuple["Segment", int]:
-        """Return the segment and the offset of a message that is still owed."""
+    def whereabouts(self, position: int) -> tuple["Segment | None", int]:
+        """Return the segment and the index of a message, wherever it was copied."""
         i = position & INDEX_MASK
         segment = self.segments.get(position >> 32)
         while segment is not None and segment.forward is not None and i < segment.count:
@@ -848,6 +865,11 @@ class Journal(Store):
                 break
             i = position & INDEX_MASK
             segment = self.segments.get(position >> 32)
+        return segment, i
+
+    def find(self, position: int) -> tuple["Segment", int]:
+        """Return the segment and the offset of a message that is still owed."""
+        segment, i = self.whereabouts(position)
         if segment is None or i >= segment.count:
             raise OSError(errno.ENOENT, f"no message at position {position:#x} of the journal")
         return segment, segment.offset(i)
@@ -981,6 +1003,8 @@ class Journal(Store):
         self.prepared = dict(recovery.prepared)
         self.fact_homes = recovery.facts
         self.facts = recovery.facts.values
+        recovery.place_counts(self.counts)
+        self.waits = recovery.counts.waits()
         self.kept = recovery.kept()
         self.recovered = True
         self.emptied = True

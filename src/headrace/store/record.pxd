@@ -38,7 +38,8 @@ cdef enum:
     C_DECIDED = 13
     C_FACT = 14
     C_RETURNED = 15
-    C_TYPE_MAX = 15
+    C_COUNTED = 16
+    C_TYPE_MAX = 16
 
 @cython.locals(
     k3=u128, k4=u128, k5=u128, k6=u128, low=u128,

@@ -43,7 +43,8 @@ GROUP behind a damaged place proves that the place had been synced before. BEGIN
 a transaction; where the log of a stream has a part of it, its BEGIN there and the COMMIT here carry
 its number (8). SEALED ends a segment that another one follows, CLEAN a log that was closed in
 peace; these have nothing behind their heads. PREPARED and DECIDED speak of transaction branches
-(:mod:`headrace.store.prepared`), FACT of facts (:mod:`headrace.store.facts`).
+(:mod:`headrace.store.prepared`), FACT of facts (:mod:`headrace.store.facts`), COUNTED of messages
+that come back (:mod:`headrace.store.counts`).
 """
 
 import cython
@@ -70,7 +71,8 @@ PREPARED = 12
 DECIDED = 13
 FACT = 14
 RETURNED = 15
-TYPE_MAX = 15
+COUNTED = 16
+TYPE_MAX = 16
 
 if not cython.compiled:
     C_HEAD = HEAD

@@ -4,7 +4,7 @@ from headrace.model.message cimport (
     C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
 from headrace.store.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_MARKED, C_MESSAGE,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_COUNTED, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_MARKED, C_MESSAGE,
     C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, C_SEALED, C_SETTLED, intact,
     next_intact,
 )
@@ -54,6 +54,7 @@ cdef class Recovery:
     cdef public set locked
     cdef public set shared
     cdef public object facts
+    cdef public object counts
 
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, following=Py_ssize_t)
     cpdef Py_ssize_t scan(self, Segment segment, bytearray d, Py_ssize_t size, bint last) except -1

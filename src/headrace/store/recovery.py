@@ -27,6 +27,7 @@ from typing import Any
 import cython
 
 from headrace.model.branch import ERRAND, Kept
+from headrace.store.counts import Counts, FoundCounts
 from headrace.store.errors import StoreError
 from headrace.store.facts import FactHomes
 from headrace.store.facts import decode as decode_fact
@@ -44,6 +45,7 @@ if not cython.compiled:
     from headrace.store.record import BEGIN as C_BEGIN
     from headrace.store.record import CLEAN as C_CLEAN
     from headrace.store.record import COMMIT as C_COMMIT
+    from headrace.store.record import COUNTED as C_COUNTED
     from headrace.store.record import DECIDED as C_DECIDED
     from headrace.store.record import DROPPED as C_DROPPED
     from headrace.store.record import FACT as C_FACT
@@ -110,6 +112,7 @@ class Recovery:
         self.quarantined = 0
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
         self.facts = FactHomes({})
+        self.counts = FoundCounts()
         self.held: set[int] = set()  # Rows that prepared branches published.
         self.shared: set[int] = set()  # Committed transactions that streams' logs have, too.
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) that they settled.
@@ -374,6 +377,19 @@ class Recovery:
             self.decide(payload)
         elif type == C_FACT:
             self.facts.note(*decode_fact(payload), segment)
+        elif type == C_COUNTED and self.counts.take(payload, segment):
+            self.sweep_counts()
+
+    def sweep_counts(self) -> dict[tuple[int, int], int]:
+        """Forget the counts of messages that nobody owes; return where the others are."""
+        kept, places = {}, {}
+        for key, entry in self.counts.entries.items():
+            row = self.find_of(key[0], key[1])
+            if row >= 0 and key[0] in self.owing(row):
+                kept[key] = entry
+                places[key] = get64(self.rows, row * C_ROW + C_AT_POSITION)
+        self.counts.swept(kept)
+        return places
 
     def decide(self, payload: bytes) -> None:
         """Take in the outcome of a branch."""
@@ -561,6 +577,12 @@ class Recovery:
         put32(self.rows, row * C_ROW + C_AT_OWED, owed)
         return owed
 
+    def place_counts(self, counts: Counts) -> None:
+        """Let the journal know what its segments say of how often messages came back."""
+        if self.counts.entries:
+            places = self.sweep_counts()
+            self.counts.settle_in(counts, places)
+
     def kept(self) -> list[Kept]:
         """Return the branches that are known still, with what they hold back."""
         found = []
@@ -635,5 +657,10 @@ class Recovery:
         delivered = bool(self.reserved) and message.seq <= self.reserved.get(queue_id, 0)
         if delivered or (self.marks and (queue_id, message.seq) in self.marks):
             flags |= C_REDELIVERED
+        if self.counts.entries:
+            entry = self.counts.entries.get((queue_id, message.seq))
+            if entry is not None and entry[1]:
+                message.deliveries = entry[1]
+                flags |= C_REDELIVERED
         message.flags = flags
         return message

@@ -34,6 +34,9 @@ cdef class Segment:
     cdef public list shared
     cdef public set facts
     cdef public u64 fact_octets
+    cdef public object counts
+    cdef public object count_places
+    cdef public Py_ssize_t counts_room
 
     @cython.locals(i=u32)
     cpdef u32 note(self, u64 offset, u32 owed, bytes ids) except? 0xFFFFFFFF
@@ -44,5 +47,7 @@ cdef class Segment:
     cpdef int settle(self, u32 i, u32 queue_id) except -2
     @cython.locals(bits=dict, bit=cython.int, mask=u64, flag=u64)
     cdef int settle_one(self, u32 i, u32 queue_id) except -2
+    @cython.locals(owed=u32, bit=cython.int)
+    cpdef bint owes(self, u32 i, u32 queue_id) except -1
     @cython.locals(mask=u64)
     cpdef bytes owing(self, u32 i, bytes ids)

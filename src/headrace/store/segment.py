@@ -30,7 +30,7 @@ if not cython.compiled:
     from headrace.wire.memory import get32, get64, put32, put64
 
 MAGIC = b"HEADRACE"
-VERSION = 3  # 2: records of transaction branches; 3: of facts.
+VERSION = 4  # 2: records of transaction branches; 3: of facts; 4: of counts.
 HEADER = 64  # Octets.
 SEAL_ROOM = 16  # Octets that are always left for a SEALED record.
 SEVERAL = 0x80000000  # More than one queue owed the message at first.
@@ -69,6 +69,9 @@ class Segment:
         self.marks: list[bytes] | None = None  # What its MARKED records say.
         self.facts: set[bytes] | None = None  # Keys of the facts that stand in it and count,
         self.fact_octets = 0  # and what their records hold.
+        self.counts: Any = None  # What its COUNTED records say (bytearray),
+        self.count_places: Any = None  # the positions of the messages,
+        self.counts_room = 0  # and at how many octets that is looked through.
 
     def __repr__(self) -> str:
         return f"<Segment {self.number} live={self.live}/{self.count} end={self.end}>"
@@ -155,6 +158,18 @@ class Segment:
             return 0
         put64(self.masks, 12 * i + 4, mask | flag)
         return 1
+
+    def owes(self, i: int, queue_id: int) -> bool:
+        """Tell whether one of its queues still owes a message."""
+        if i >= self.count:
+            return False
+        owed = get32(self.heads, 8 * i + 4)
+        if not owed & C_SEVERAL:
+            return owed > 0
+        bit = self.bits[get32(self.masks, 12 * i)].get(queue_id, -1)
+        if bit >= MASK_BITS:
+            return queue_id not in (self.partial or {}).get(i, ())
+        return bit >= 0 and not get64(self.masks, 12 * i + 4) >> bit & 1
 
     def owing(self, i: int, ids: bytes) -> bytes:
         """Return those of a message's queues that still owe it."""
