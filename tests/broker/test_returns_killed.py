@@ -7,12 +7,15 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.client import Message, blocking
-from headrace.client.blocking import Delivery
 from serving import Served, until
+
+if TYPE_CHECKING:
+    from headrace.client.blocking import Delivery
 
 VERSIONS = ("0-9-1", "0-10", "0-9", "0-8")
 LIMIT = 2

@@ -15,6 +15,7 @@ from headrace.protocol.codec_0_x import BasicConsume, BasicConsumeOk, QueuePurge
 READY = 5_000_000
 PROBE = 500_000  # Messages that are published to, or drained from, what is ready.
 CONNECTIONS = 1000
+QUEUES = 100_000
 
 _BASE = Load(size=100, prefetch=1000, ack_every=100)
 
@@ -47,6 +48,23 @@ def idle_connections(bench: Bench) -> Sample:
             link.close()
         remove(all_queues, bench.settings)
     return _sample(outcome)
+
+
+def idle_queues(bench: Bench) -> Sample:
+    """The base load beside 100,000 queues where nothing comes."""
+    idle = bench.scaled(QUEUES)
+    load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
+    all_queues = Load(queues=1 + idle)
+    before = bench.usage.resident() if bench.usage.pid else 0
+    try:
+        declare(all_queues, bench.settings)
+        after = bench.usage.resident() if bench.usage.pid else 0
+        sample = _sample(Run(replace(load, keep=False), bench.settings, bench.usage).go())
+    finally:
+        remove(all_queues, bench.settings)
+    if bench.usage.pid:
+        sample.figures[Figure.PER_QUEUE] = (after - before) / 1024 / idle
+    return sample
 
 
 def busy_connections(bench: Bench) -> Sample:
@@ -118,6 +136,7 @@ GROWTH: dict[str, Workload] = {
         Workload("Q1", "1 queue, 1 connection each way", queues(1)),
         Workload("Q10", "10 queues", queues(10)),
         Workload("Q1000", "1,000 queues", queues(1000)),
+        Workload("I100k", "100,000 idle queues beside it", idle_queues),
         Workload("C1000", "1,000 idle connections beside it", idle_connections),
         Workload("C1000b", "500 publishers, 500 consumers, 500 queues", busy_connections),
         Workload("P0", "publish 500,000 onto an empty queue", publish_onto(0)),
