@@ -161,6 +161,35 @@ def test_other_names_of_arguments_mean_the_same(speak: Speak, version: str) -> N
 
 
 @every
+@pytest.mark.parametrize(
+    ("arguments", "taken"),
+    [
+        ({"qpid.max_count": 2, "qpid.policy_type": "reject"}, 0),
+        ({"qpid.max_size": 2, "qpid.policy_type": "reject"}, 0),
+        ({"x-max-length": 2, "x-overflow": "reject-publish"}, 2),
+        ({"x-max-length-bytes": 2, "x-overflow": "reject-publish"}, 2),
+    ],
+)
+def test_what_is_unsettled_counts_by_qpids_names_only(
+    speak: Speak, version: str, arguments: dict[str, Any], taken: int
+) -> None:
+    channel = speak()
+    queue = f"held-{version}-{min(arguments)}"
+    channel.declare_queue(queue, arguments=arguments)
+    fill(channel, queue, 2)
+    held = [channel.get(queue), channel.get(queue)]
+    for _ in range(3):
+        with contextlib.suppress(ClientError):
+            speak().publish(b"x", queue)
+    assert ready(channel, queue) == taken
+    for delivery in held:
+        assert delivery is not None
+        delivery.ack()
+    fill(channel, queue, 2 - taken)
+    assert ready(channel, queue) == 2
+
+
+@every
 def test_a_queue_may_ask_for_one_of_its_dead_letters(speak: Speak, version: str) -> None:
     channel = speak()
     queue = f"mortal-{version}"

@@ -94,11 +94,82 @@ def test_publishers_wait_from_stop_to_resume(host: Host, arguments: dict[str, An
     assert publisher.waits
     taker.settle("a")
     assert taker.got == ["a", "b"]
+    if "x-max-length" not in arguments:  # By Qpid's names, what is held counts.
+        assert publisher.waits
+        taker.settle("b")
     assert not publisher.waits
     assert not queue.stopped
     host.offer(queue, "e")
     host.offer(queue, "f")
     assert queue.stopped
+
+
+@pytest.mark.parametrize(
+    "bound", [{"qpid.flow_stop_count": 2}, {"qpid.flow_stop_size": 2}, {"qpid.alert_count": 2}]
+)
+def test_what_is_handed_out_at_once_counts_until_it_is_settled(
+    host: Host, heard: list[Event], bound: dict[str, Any]
+) -> None:
+    queue = host.queue(**bound)
+    taker = Taker(queue).start()
+    for body in "ab":
+        assert not queue.stopped
+        host.offer(queue, body)
+    assert taker.got == ["a", "b"]
+    assert queue.stopped != bool(alerts(heard))
+    publisher = wait(queue)
+    taker.settle("a")
+    host.pass_time(50)
+    assert not publisher.waits
+    taker.room = 0
+    Taker(queue, no_ack=True).start()
+    for body in "cdef":  # Nobody holds these.
+        host.offer(queue, body)
+    assert not queue.stopped
+
+
+# --- Length limits -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", [{}, {"qpid.queue_sort_key": "k"}, {"x-message-deduplication": True}]
+)
+@pytest.mark.parametrize(
+    ("limit", "counts"),
+    [
+        ({"qpid.max_count": 2, "x-max-length": 2}, True),
+        ({"qpid.max_size": 2, "x-max-length-bytes": 2}, True),
+        ({"x-max-length": 2}, False),
+        ({"x-max-length-bytes": 2}, False),
+    ],
+)
+def test_what_is_held_counts_for_limits_by_qpids_names(
+    host: Host, limit: dict[str, Any], counts: bool, kind: dict[str, Any]
+) -> None:
+    queue = host.queue(**limit, **kind, **{"x-overflow": "reject-publish"})
+    taker = Taker(queue, room=2).start()
+    for body in "ab":
+        assert host.offer(queue, body) == 0
+    assert taker.got == ["a", "b"]
+    assert host.offer(queue, "c") == counts
+    taker.room = -2
+    taker.give_back("a")
+    assert host.offer(queue, "d") == 1
+    taker.settle("b")
+    assert queue.held_bytes == 0
+    assert host.offer(queue, "e") == (not counts)
+    assert left(queue) == (["a", "e"] if counts else ["a", "c"])
+
+
+def test_a_ring_by_qpids_names_drops_what_it_has_no_place_for(host: Host) -> None:
+    queue = host.queue(**{"qpid.max_count": 2, "x-max-length": 2})
+    taker = Taker(queue, room=1).start()
+    for body in "abc":
+        assert host.offer(queue, body) == 0
+    assert taker.got == ["a"]
+    assert queue.ready_count == 1
+    taker.settle("a")
+    assert taker.got == ["a", "c"]
 
 
 def test_a_queue_that_nobody_drains_is_looked_at(host: Host) -> None:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.model.attentive import AttentiveQueue
 from headrace.model.deadletter import UnreadableError
 from headrace.model.deduplication import CACHE_SIZE, CACHE_TTL, Ids, digest, prefix_of
 from headrace.model.deduplication import HEADER as HEADER_ARGUMENT
 from headrace.model.message import PAGED, Message
-from headrace.model.queue import Queue
 
 
-class DeduplicatingQueue(Queue):
+class DeduplicatingQueue(AttentiveQueue):
     """An ordinary queue but for what comes twice."""
 
     def __init__(self, name: str, **properties: Any) -> None:
@@ -43,7 +43,7 @@ class DeduplicatingQueue(Queue):
         if not self._is_new(message):
             return 0
         seq = message.seq
-        refused: int = Queue.offer(self, message)
+        refused: int = AttentiveQueue.offer(self, message)
         if refused:
             self._forget(seq)
         return refused
@@ -51,7 +51,7 @@ class DeduplicatingQueue(Queue):
     def admit(self, message: Message, promised: bool = False) -> None:
         """Take a message of a branch, unless its id is known by now."""
         if self._is_new(message):
-            Queue.admit(self, message, promised)
+            AttentiveQueue.admit(self, message, promised)
 
     def _is_new(self, message: Message) -> bool:
         """Note the id of a message; when it is known, forget the message instead."""
@@ -74,24 +74,24 @@ class DeduplicatingQueue(Queue):
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Take back a message that the store recovered."""
         self._recognize(message)
-        Queue.restore(self, message, arrived_ms)
+        AttentiveQueue.restore(self, message, arrived_ms)
 
     def restore_held(self, message: Message) -> bool:
         """Take back a recovered message that somebody holds."""
         self._recognize(message)
-        return bool(Queue.restore_held(self, message))
+        return bool(AttentiveQueue.restore_held(self, message))
 
     def leave(self, message: Message) -> None:
         """Let go of a message: its id may come again."""
         self._forget(message.seq)
-        Queue.leave(self, message)
+        AttentiveQueue.leave(self, message)
 
     def destroy(self) -> int:
         """End the queue, and what it remembers."""
         cache = self.cache()
         if cache is not None:
             cache.clear()
-        count: int = Queue.destroy(self)
+        count: int = AttentiveQueue.destroy(self)
         return count
 
     def cache(self) -> Ids | None:

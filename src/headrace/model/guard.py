@@ -9,7 +9,8 @@ Alerts. Beyond a threshold an event ``queue.alert`` is told and a line logged, a
 long as it lasts, but not twice within the repeat gap. The age of the oldest message is looked at
 from time to time: an alert for it may be late by a tenth of the age.
 
-Only queues that have thresholds have a guard. What counts is what is ready.
+Only queues that have thresholds have a guard. What counts is what is ready and, in queues that were
+declared with limits or thresholds by Qpid's names, what somebody holds unsettled.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ ALERT_COUNT = ("qpid.alert_count", "qpid.alert_count_up", "x-qpid-maximum-messag
 ALERT_SIZE = ("qpid.alert_size", "qpid.alert_size_up", "x-qpid-maximum-queue-depth")
 ALERT_MESSAGE = ("x-qpid-maximum-message-size",)
 ALERT_AGE = ("x-qpid-maximum-message-age",)
+HELD = (*STOP_COUNT, *STOP_SIZE, *ALERT_COUNT, *ALERT_SIZE)  # For which what is held counts too,
+MAXIMA = ("qpid.max_count", "qpid.max_size")  # as it does for these.
 GAP_S = "qpid.alert_repeat_gap"
 GAP = "x-qpid-minimum-alert-repeat-gap"
 
@@ -92,6 +95,7 @@ class Guard:
             self.gap_ms = 1000 * number(arguments[GAP_S])
         if GAP in arguments:
             self.gap_ms = number(arguments[GAP])
+        self.counts_held = queue.weighs
         self.alerted: dict[str, int] = {}  # When an alert was told last, by its reason.
         self.marks: deque[tuple[int, int]] = deque()  # Until when no message had this place yet.
 
@@ -110,7 +114,7 @@ class Guard:
     def look(self) -> None:
         """Something came or left: stop or resume the publishers, tell what is too much."""
         queue = self.queue
-        count, size = queue.ready_count, queue.ready_bytes
+        count, size = self.depth()
         if queue.stopped:
             if self.may_resume(count, size):
                 self.resume()
@@ -123,6 +127,16 @@ class Guard:
         if self.alert_size and size >= self.alert_size:
             self.alert("queue-depth", size, self.alert_size)
 
+    def depth(self) -> tuple[int, int]:
+        """Return how many messages count, and their octets."""
+        queue = self.queue
+        if self.counts_held:
+            return (
+                queue.ready_count + queue.unacked_count,
+                queue.ready_bytes + queue.held_bytes,
+            )
+        return queue.ready_count, queue.ready_bytes
+
     def may_resume(self, count: int, size: int) -> bool:
         """Tell whether the queue is short enough."""
         if self.stop_count and count > self.resume_count:
@@ -134,14 +148,14 @@ class Guard:
         queue = self.queue
         queue.stopped = True
         queue.pace_above = -1
-        log.info("queue %r: publishers wait at %d messages", queue.name, queue.ready_count)
+        log.info("queue %r: publishers wait at %d messages", queue.name, self.depth()[0])
         queue.vhost.agenda.put(("flow", queue), queue.tally.now_ms + CHECK_MS, self.check)
 
     def check(self, now_ms: int) -> int:
         """Look whether a queue has shrunk that nobody drained; return when to look again."""
         queue = self.queue
         if queue.stopped and queue.guard is self and not queue.deleted:
-            if not self.may_resume(queue.ready_count, queue.ready_bytes):
+            if not self.may_resume(*self.depth()):
                 return now_ms + CHECK_MS
             self.resume()
         return 0

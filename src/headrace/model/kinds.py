@@ -71,7 +71,8 @@ def check(arguments: Mapping[str, Any], what: str) -> None:
         raise _contradiction(hold, wants(arguments, LAST_VALUE), what)
     once = wants(arguments, (DEDUPLICATION,))
     wanted += [name for name in (hold, wants(arguments, SHARES)) if name]
-    if once and kind_of(arguments) is not Queue and wanted:
+    wanted = [name for name in wanted if name not in PRIORITIES]
+    if once and wanted:
         raise _contradiction(once, wanted[0], what)
     guard.check(arguments, what)
     for name, needed in _NEEDS:
@@ -93,6 +94,6 @@ def kind_of(arguments: Mapping[str, Any]) -> type[AnyQueue]:
         return GroupedQueue
     if wants(arguments, SHARES):
         return FairShareQueue
-    if wants(arguments, (HOLD, *guard.ALERT_MESSAGE)):
+    if wants(arguments, (HOLD, *guard.ALERT_MESSAGE, *guard.HELD, *guard.MAXIMA)):
         return AttentiveQueue
     return Queue

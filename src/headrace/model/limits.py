@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import number
+from headrace.model.guard import MAXIMA
 from headrace.model.retry import backoff
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
         queue.max_length = queue.max_length_bytes = -1
     queue.limited = queue.max_length >= 0 or queue.max_length_bytes >= 0
     queue.overflow = OVERFLOWS[overflow]
+    queue.counts_held = any(number(arguments.get(name, 0)) for name in MAXIMA)
     queue.max_priority = arguments.get("x-max-priority", 0)
     queue.priority_base = 0
     levels = number(arguments.get("qpid.priorities", 0))

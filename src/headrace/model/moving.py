@@ -392,8 +392,8 @@ class Room:
         queue = self.queue
         if not queue.limited or queue.overflow in (OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK):
             return
-        messages = queue.ready_count + queue.held_count - self.prepared + self.messages
-        octets = queue.ready_bytes + self.octets
+        messages = queue.length() + queue.held_count - self.prepared + self.messages
+        octets = queue.octets() + self.octets
         if 0 <= queue.max_length < messages or 0 <= queue.max_length_bytes < octets:
             raise ResourceError(
                 f"queue '{queue.name}' has no room for {self.messages} more messages; "

@@ -23,6 +23,7 @@ cdef class ReadyMessages(Places):
     cdef public long long max_length_bytes
     cdef public int overflow
     cdef public bint limited
+    cdef public bint counts_held
     cdef public long long message_ttl_ms
     cdef public int delivery_limit
     cdef public str dead_letter_exchange
@@ -31,12 +32,16 @@ cdef class ReadyMessages(Places):
     cdef public bint insists
     cdef public object guard
     cdef public long long unacked_count
+    cdef public long long held_bytes
+    cdef public bint weighs
     cdef public long long held_count
     cdef list expiring
     cdef public object on_deadline
 
     @cython.locals(held=cython.longlong)
     cpdef bint refuses(self, unsigned int body_size) except -1
+    cpdef long long length(self) except -1
+    cpdef long long octets(self) except -1
     cdef keep_limits(self, Message message)
     cdef bint too_long(self, int more, long long octets) except -1
     @cython.locals(message=Message)

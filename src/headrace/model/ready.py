@@ -74,6 +74,7 @@ class ReadyMessages(Places):
         self.max_length_bytes = -1
         self.overflow = OVERFLOW_DROP_HEAD
         self.limited = False  # One of max_length and max_length_bytes is set.
+        self.counts_held = False  # What somebody holds counts for them, as in Qpid's brokers.
         self.message_ttl_ms = -1
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
         self.dead_letter_exchange: str | None = None
@@ -82,7 +83,9 @@ class ReadyMessages(Places):
         self.insists = False  # Dead letters stay here until they have arrived.
         self.guard: Any = None  # A Guard, if there are thresholds; see model.guard.
         # State.
-        self.unacked_count = 0  # Messages that somebody holds.
+        self.unacked_count = 0  # Messages that somebody holds,
+        self.held_bytes = 0  # and their octets, where the kind of queue counts those.
+        self.weighs = False  # They count for something.
         self.held_count = 0  # Messages of prepared transactions that are meant for this queue.
         self.expiring: Any = None  # (deadline_ms, seq, message)
         self.on_deadline: Callable[[Any, int], None] | None = None
@@ -102,9 +105,21 @@ class ReadyMessages(Places):
             if not held or self.max_length < 0:
                 return held > 0 and self.too_long(1, body_size)
             return self.ready_count + held >= self.max_length or self.too_long(1, body_size)
-        if self.max_length >= 0 and self.ready_count >= self.max_length:
+        if self.max_length >= 0 and self.length() >= self.max_length:
             return True
-        return self.max_length_bytes >= 0 and self.ready_bytes + body_size > self.max_length_bytes
+        return self.max_length_bytes >= 0 and self.octets() + body_size > self.max_length_bytes
+
+    def length(self) -> int:
+        """Return how many messages count for the length limit."""
+        if self.counts_held:
+            return self.ready_count + self.unacked_count
+        return self.ready_count
+
+    def octets(self) -> int:
+        """Return how many octets count for the limit of octets."""
+        if self.counts_held:
+            return self.ready_bytes + self.held_bytes
+        return self.ready_bytes
 
     def keep_limits(self, message: Message | None) -> None:
         """Do what the limits ask for after ``message`` came, or with None after some came back."""
@@ -121,10 +136,10 @@ class ReadyMessages(Places):
             self.guard.look()
 
     def too_long(self, more: int, octets: int) -> bool:
-        """Tell whether the limits do not allow so many more ready messages and octets."""
-        if self.max_length >= 0 and self.ready_count + more > self.max_length:
+        """Tell whether the limits do not allow so many more messages and octets."""
+        if self.max_length >= 0 and self.length() + more > self.max_length:
             return True
-        return self.max_length_bytes >= 0 and self.ready_bytes + octets > self.max_length_bytes
+        return self.max_length_bytes >= 0 and self.octets() + octets > self.max_length_bytes
 
     def shorten(self) -> None:
         """Drop from the head what exceeds the length limits (x-overflow drop-head)."""
