@@ -18,12 +18,13 @@ import pytest
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.message import REDELIVERED, Message
-from headrace.model.queue import Consumer, Queue
+from headrace.model.served import Consumer
 from headrace.protocol.codec_0_x import BasicProperties, BasicPublish, encode_content_header
 from headrace.spec.tables import V0_9_1
 from mortal import Dead, DurableRig, MortalDisk
 
 if TYPE_CHECKING:
+    from headrace.model.queue import Queue
     from rig import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
