@@ -139,6 +139,23 @@ def test_a_bad_setting_is_named_with_its_source(tmp_path: Path) -> None:
     assert said == f"Error: setting heartbeat_s (from {config}): -1 is less than 0"
 
 
+def test_what_is_in_a_directory_open_to_all_is_ours_alone(tmp_path: Path) -> None:
+    """As systemd makes a StateDirectory."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    served = Served(tmp_path).start()
+    try:
+        with connect(served.url) as connection, connection.channel() as channel:
+            channel.declare_queue("log", durable=True, arguments={"x-queue-type": "stream"})
+            channel.publish(b"secret", "log")
+        works("vhost", "add", "lab", "--data", data)
+        found = {path: path.stat().st_mode & 0o077 for path in data.rglob("*")}
+    finally:
+        served.stop()
+    assert {path.name for path in found} > {"definitions.db", "definitions.db-wal", "streams"}
+    assert not any(found.values())
+
+
 def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")

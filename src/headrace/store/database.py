@@ -9,6 +9,7 @@ keys, topic permissions, who declared a queue, and notes of who changed what.
 """
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,8 @@ def open_database(path: str) -> sqlite3.Connection:
     """
     db: sqlite3.Connection | None = None
     try:
+        if path != ":memory:":
+            make_private(path)
         db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         if path != ":memory:":
             db.execute("PRAGMA journal_mode = WAL")
@@ -130,6 +133,16 @@ def open_database(path: str) -> sqlite3.Connection:
             f"{path} has schema {version}; this Headrace knows {SCHEMA_VERSION} at most"
         )
     return db
+
+
+def make_private(path: str) -> None:
+    """Make the file, if it is not there, for our own user alone: hashes of passwords come into it.
+
+    The directory may be open to others, as systemd makes it. What SQLite puts beside the file gets
+    the same mode.
+    """
+    with contextlib.suppress(OSError):  # It is there, or SQLite says what is wrong.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 @contextlib.contextmanager

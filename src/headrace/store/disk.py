@@ -20,7 +20,14 @@ class Disk:
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents, readable by the owner alone."""
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        parent = os.path.dirname(path)
+        if parent and not os.path.isdir(parent):
+            self.make_directory(parent)  # os.makedirs would leave it open to others.
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
 
     def names(self, path: str) -> list[str]:
         """List the names in a directory."""
