@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Brings what tests/interop drives and is no Python package: rabbitmq-c's tools, Node and amqplib
-# (into build/interop), Wireshark's tshark, and the clients of AMQP 0-8 that Debian has, for Python
-# and for Perl (into build/interop/debian).
+# (into build/interop), Wireshark's tshark, the clients of AMQP 0-8 that Debian has, for Python and
+# for Perl (into build/interop/debian), and Qpid's client of 0-10 for Python 2 with the Jython that
+# runs it (into build/interop/qpid-python and build/interop/jython).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -52,5 +53,54 @@ if [ ! -e "$debian/usr/share/perl5/Net/AMQP.pm" ] || [ ! -d "$debian/usr/lib/pyt
     for package in "$packages"/*.deb; do
         dpkg-deb -x "$package" "$debian"
     done
+    rm -r "$packages"
+fi
+
+# Nothing else of ours speaks 0-10; it is as it was published, and no Python 3 could run it.
+qpid=1.36.0-1
+qpid_url=https://files.pythonhosted.org/packages/2a/33/026ac50a29a85d5d54dd7784a98d624f6142cb07ce185ed268ef9bd3b6dc/qpid-python-$qpid.tar.gz
+qpid_sha256=1a341981723a7980163e6d33530f29133433742f6f9b5b12b46d5d239548afee
+if [ ! -e "$folder/qpid-python/qpid/messaging/driver.py" ]; then
+    echo "== unpacking qpid-python $qpid into $folder/qpid-python"
+    unpacked=$(mktemp -d)
+    python3 - "$qpid_url" "$qpid_sha256" "$unpacked/qpid-python.tar.gz" <<'END'
+import hashlib, sys, urllib.request
+
+url, sha256, path = sys.argv[1:]
+with urllib.request.urlopen(url, timeout=60) as answer:
+    octets = answer.read(16 << 20)
+if hashlib.sha256(octets).hexdigest() != sha256:
+    sys.exit(f"headrace: {url} is not what it was")
+with open(path, "wb") as file:
+    file.write(octets)
+END
+    tar -xzf "$unpacked/qpid-python.tar.gz" -C "$unpacked"
+    mkdir -p "$folder"
+    rm -rf "$folder/qpid-python"
+    mv "$unpacked/qpid-python-$qpid" "$folder/qpid-python"
+    rm -r "$unpacked"
+fi
+
+jython=$folder/jython
+if [ ! -e "$jython/usr/share/java/jython.jar" ]; then
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        echo "headrace: tests/interop takes Jython from Debian's packages; it needs apt-get and dpkg-deb." >&2
+        exit 1
+    fi
+    echo "== unpacking Jython into $jython"
+    packages=$(mktemp -d)
+    (
+        cd "$packages"
+        apt-get -qq download jython libantlr3-runtime-java libasm-java libbcpkix-java libbcprov-java \
+            libguava-java libicu4j-java libjffi-java libjffi-jni libjline2-java \
+            libjnr-constants-java libjnr-ffi-java libjnr-netdb-java libjnr-posix-java \
+            libjnr-x86asm-java libnetty-java 2>/dev/null
+    )
+    mkdir -p "$packages/root"
+    for package in "$packages"/*.deb; do
+        dpkg-deb -x "$package" "$packages/root"
+    done
+    rm -rf "$packages/root/usr/share/doc" "$jython"
+    mv "$packages/root" "$jython"
     rm -r "$packages"
 fi

@@ -81,7 +81,10 @@ class Letters:
     def _reroute(
         self, message: Message, queue: Queue, alternate: str, contents: deadletter.Contents
     ) -> None:
-        """Give a message, as it is, to the alternate exchange, and no further when that fails."""
+        """Give a message, as it is, to the alternate exchange.
+
+        When nobody is bound for it there, that exchange's own alternate is tried, and no further.
+        """
         exchange = self.vhost.exchanges.get(alternate)
         if exchange is None:
             return
@@ -93,7 +96,7 @@ class Letters:
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
         headers = Headed(content.headers, message, contents)
-        self.vhost.follow(exchange, content.routing_key, headers, found, 0, watches)
+        self.vhost.follow(exchange, content.routing_key, headers, found, 1, watches)
         found.pop(queue, None)
         self.vhost.send(message.copy(), found, watches, content.headers, content.persistent)
 

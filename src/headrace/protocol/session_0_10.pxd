@@ -99,7 +99,7 @@ cdef class Session:
     cpdef tell(self)
     @cython.locals(sent=Ledger, low=cython.longlong, high=cython.longlong)
     cpdef peer_completed(self, unsigned int lo, unsigned int hi)
-    @cython.locals(first=cython.uint, last=cython.uint)
+    @cython.locals(first=cython.uint, last=cython.uint, told=cython.bint)
     cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     cpdef owe(self, unsigned int lo, unsigned int hi)
     cpdef release(self, long long low, long long high)
@@ -135,6 +135,7 @@ cdef class Session:
     cpdef write_octets(self, tuple item, object first, object end)
 
 cdef class Carrier(Endpoint):
+    cdef public bint reticent
     cdef public unsigned int max_frame_size
     cdef public unsigned long long body_max
     cdef public dict attached

@@ -223,7 +223,8 @@ class Session:
             if control.commands is not None:
                 for lo, hi in control.commands:
                     self.peer_completed(lo, hi)
-                    self.owe(lo, hi)
+                    if control.timely_reply or not self.connection.reticent:
+                        self.owe(lo, hi)
         elif isinstance(control, SessionKnownCompleted):
             if control.commands is not None:
                 for lo, hi in control.commands:
@@ -595,12 +596,14 @@ class Session:
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
+        told = d[lo + 2] & 2 != 0 or not self.connection.reticent
         lo += 6
         while lo < hi:
             first = get32(d, lo)
             last = get32(d, lo + 4)
             self.peer_completed(first, last)
-            self.owe(first, last)
+            if told:
+                self.owe(first, last)
             lo += 8
 
     def owe(self, lo: int, hi: int) -> None:
@@ -956,6 +959,7 @@ class Carrier(Endpoint):
         self.last: Session | None = None  # The one that was used last.
         self.newsy: list[Session] = []  # Sessions that have something to tell.
         self.current = 0  # The command being handled, class code << 8 | command code.
+        self.reticent = False  # The peer hears of known completions only when it asks.
         self.events: list[Event] = []
 
     # --- Frames -----------------------------------------------------------------------------

@@ -159,10 +159,14 @@ def delete(session: Any, command: ExchangeDelete, header: bytes, parts: object) 
             command,
             "if_unused",
         )
-    try:
-        session.vhost.delete_exchange(name)
-    except ModelError as error:
-        raise translate(error, command, "exchange") from None
+    if name.startswith(RESERVED_PREFIX):
+        raise fault(
+            ExecutionCode.NOT_ALLOWED,
+            f"deletion of system exchange '{name}' in vhost '{session.vhost.name}' not allowed",
+            command,
+            "exchange",
+        )
+    session.vhost.delete_exchange(name)
 
 
 def query(session: Any, command: ExchangeQuery, header: bytes, parts: object) -> None:

@@ -76,7 +76,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
             command,
             "destination",
         )
-    if session.selected_tx and accept_mode:
+    if session.selected_tx and accept_mode and not session.connection.kin:
         raise fault(
             ExecutionCode.NOT_ALLOWED,
             "a transactional session accepts explicitly",
@@ -208,6 +208,13 @@ def flow(session: Any, command: MessageFlow, header: bytes, parts: object) -> No
     unit = command.unit or 0
     if unit > 1:
         raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such unit of credit", command, "unit")
+    if subscription.queue.deleted:
+        raise fault(
+            ExecutionCode.RESOURCE_DELETED,
+            f"queue '{subscription.queue.name}' was deleted",
+            command,
+            "destination",
+        )
     value = UNLIMITED if command.value is None else command.value
     subscription.add_credit(unit == OCTETS, value)
 

@@ -30,6 +30,7 @@ def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> boo
     check(session)
     session.work.commit()
     session.parted.clear()
+    session.returning.clear()
     if session.files is not None:
         session.files.parted.clear()
     later: bool = session.later()

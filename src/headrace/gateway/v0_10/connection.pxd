@@ -18,6 +18,7 @@ cdef class GatewayConnection(Connection):
     cdef public ConfirmLine line
     cdef public str mechanism
     cdef public dict client_properties
+    cdef public bint kin
     cdef public list joined
     cdef public list unflushed
     cdef public dict handlers

@@ -19,6 +19,7 @@ if not cython.compiled:
 
 from headrace.gateway.v0_10.command_file import begin_stage
 from headrace.gateway.v0_10.fault import translate
+from headrace.gateway.v0_10.kin import is_kin, is_reticent
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
@@ -77,6 +78,7 @@ class GatewayConnection(Connection):
         self.line: Any = None  # and that store's ConfirmLine.
         self.mechanism = ""
         self.client_properties: dict[str, Any] = {}
+        self.kin = False  # One of Qpid's own clients.
         self.joined: list[Any] = []  # Sessions that came back in this read.
         self.unflushed: list[Session] = []  # Sessions with a batch of this read.
         self.handlers: dict[str, Any] = shared.handlers
@@ -108,6 +110,8 @@ class GatewayConnection(Connection):
     def start_ok(self, control: ConnectionStartOk) -> None:
         """The client chose a mechanism and says who it is."""
         self.client_properties = dict(control.client_properties or {})
+        self.kin = is_kin(self.client_properties)
+        self.reticent = is_reticent(self.client_properties)
         self.mechanism = control.mechanism or ""
         if control.locale and control.locale != LOCALE:
             log.info("connection %d asks for locale %.32r", self.number, control.locale)

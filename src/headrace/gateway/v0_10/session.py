@@ -60,6 +60,8 @@ REJECT_IMMEDIATE = 2
 REJECT_UNSPECIFIED = 0
 ACCEPT = 0  # As in gateway/v0_10/subscription.py.
 REQUEUE = 1
+DISCARD = 2
+RELEASE = 3
 UNKNOWN_SUBSCRIPTION = 0x0407  # message.subscribe, as execution.exception names it.
 
 
@@ -599,6 +601,8 @@ class Session(Holder):
             self.settle_range(first, last, outcome)
             if self.browsed and outcome != ACCEPT:
                 self.forget_browsed(first, last)
+            if self.parted and outcome != ACCEPT and outcome != DISCARD:
+                self.note_returns(first, last, outcome)
         self.finish_settling()
 
     def finish_settling(self) -> None:
@@ -637,8 +641,28 @@ class Session(Holder):
                     acquired.append((number, number))
         return acquired
 
+    def note_returns(self, first: int, last: int, outcome: int) -> None:
+        """The client releases what it accepted: it is to return if the transaction is undone."""
+        size = (last - first) & SERIAL_MASK
+        for number in self.parted:
+            if ((number - first) & SERIAL_MASK) <= size:
+                self.returning[number] = outcome
+
     def part_again(self) -> None:
         """The transaction is rolled back: what was accepted in it is unsettled again."""
+        returning = self.returning
+        self.returning = {}
+        for number, outcome in returning.items():
+            message = self.parted.pop(number, None)
+            if message is None:
+                continue
+            queue = message.consumer.queue
+            self.touched[queue] = None
+            if outcome == RELEASE:
+                queue.release(message)
+            else:
+                queue.requeue(message)
+        self.drain_touched()
         self.old.update(self.parted)
         self.unsettled += len(self.parted)
         self.parted = {}
@@ -709,6 +733,9 @@ class Session(Holder):
 
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue is gone: so is every session that subscribes to it (0-10/s090)."""
+        connection = self.connection
+        if connection is not None and connection.kin and subscription.idle():
+            return  # It will be cancelled, or hear of it when it wants messages again.
         self.subscriptions.pop(subscription.tag, None)
         if self.over or subscription.cancelled_by_client:
             return
@@ -818,5 +845,7 @@ class Session(Holder):
         """A subscription has ended: the queue may be one that goes with its last."""
         if queue.single and queue.ready_count:
             queue.drain()  # It is another's turn now.
+        if queue.exclusive_owner is self and not self.over and queue is not self.reply_queue:
+            return  # It goes with the session (0-10/s188).
         if queue.auto_delete and not queue.deleted and not queue.consumer_count():
             self.vhost.queue_unused(queue)

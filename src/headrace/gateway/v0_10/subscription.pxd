@@ -84,6 +84,7 @@ cdef class Holder(ProtocolSession):
     cdef public dict old
     cdef public dict browsed
     cdef public dict parted
+    cdef public dict returning
     cdef public long long unsettled
     cdef public object runs
     cdef Run last_run

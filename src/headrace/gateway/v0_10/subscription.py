@@ -150,6 +150,10 @@ class Subscription(Consumer):
         self.select(self.credit_octets >= 0)
         self.queue.unpark(self)
 
+    def idle(self) -> bool:
+        """Tell whether there is no credit for anything."""
+        return self.credit_messages == 0 or self.credit_octets == 0
+
     def stop(self) -> None:
         """Send nothing more until new credit comes."""
         self.credit_messages = 0
@@ -295,6 +299,7 @@ class Holder(ProtocolSession):
         self.old: dict[int, Message] = {}  # Unsettled ones that are not in the ring.
         self.browsed: dict[int, tuple[Message, Subscription]] = {}  # Shown, and not acquired.
         self.parted: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
+        self.returning: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
         self.unsettled = 0  # In ring and ``old``.
         self.runs: Any = None  # deque[Run] once something with limits was sent.
         self.last_run: Any = None  # The last of them.
@@ -493,6 +498,7 @@ class Holder(ProtocolSession):
         """Take every unsettled message off the session, oldest first; they are nobody's now."""
         messages: list[Message] = [*self.parted.values(), *self.old.values()]
         self.parted = {}
+        self.returning = {}
         self.old = {}
         ring = self.ring
         while ring is not None and ring.count:

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Qpid's own clients of 0-10 do otherwise than the standard has it; they are let do it.
+
+They are known by the product that they name when they log in. Rules are kept with all others.
+
+- qpid.messaging for Python ends its connection when it hears of known completions: it hears of them
+  only when it asks (0-10/s049 lets us wait).
+- The clients for Python and C++ receive from topics without accepts, in transactional sessions too
+  (against 0-10/s105): such a subscription has no part in the transaction.
+- They keep subscriptions, without credit, to queues that they or others delete: those end only when
+  they want messages again (0-10/s090 has the session end at once).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+KIN = "qpid "  # What the products' names begin with,
+RETICENT = "qpid python client"  # and this one's name.
+
+
+def is_kin(properties: dict[str, Any]) -> bool:
+    """Tell whether a client is one of Qpid's."""
+    product = properties.get("product")
+    return isinstance(product, str) and product.lower().startswith(KIN)
+
+
+def is_reticent(properties: dict[str, Any]) -> bool:
+    """Tell whether a client must not hear of known completions that it did not ask for."""
+    product = properties.get("product")
+    return isinstance(product, str) and product.lower() == RETICENT
