@@ -75,6 +75,7 @@ QUEUE_ALIASES: dict[str, Alias] = {
     "qpid.auto_delete_timeout": Alias("x-expires", _seconds),
     "x-qpid-priorities": Alias("qpid.priorities", _number),
     "x-qpid-maximum-delivery-count": Alias("x-delivery-limit", _deliveries),
+    **{f"x-qpid-fairshare-{n}": Alias(f"qpid.fairshare-{n}", _number) for n in range(10)},
     "alternateExchange": Alias("alternate-exchange", _same),
     "x-alternate-exchange": Alias("alternate-exchange", _same),
 }

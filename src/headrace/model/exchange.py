@@ -56,6 +56,8 @@ COMMON_ARGUMENTS: Mapping[str, Check] = {
     **deduplication.ARGUMENTS,
 }
 
+BINDING_ARGUMENTS = (EXCLUSIVE, *SELECTORS)  # Selectors are refused elsewhere where there are none.
+
 
 class Exchange:
     """What all types have in common."""

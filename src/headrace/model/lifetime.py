@@ -37,6 +37,7 @@ class Lifetime(NamedTuple):
 
     unused: bool | None = None  # With its last consumer; None: as its flag says.
     empty: bool = False  # But not before it is empty.
+    drained: bool = False  # When it is empty again, whoever uses it.
     scope: str = ""  # With the CONNECTION or the SESSION that made it.
 
 
@@ -48,13 +49,13 @@ _LIVES = {
     "DELETE_ON_NO_OUTBOUND_LINKS": Lifetime(unused=True),
     "DELETE_ON_NO_LINKS": Lifetime(unused=True),  # Nobody who publishes has a link.
     "DELETE_IF_UNUSED": Lifetime(unused=True),
+    "DELETE_IF_EMPTY": Lifetime(unused=False, drained=True),
     "IN_USE": Lifetime(unused=True, empty=True),
     "DELETE_IF_UNUSED_AND_EMPTY": Lifetime(unused=True, empty=True),
 }
 _LINKS = "there are no links before AMQP 1.0"
 _NOT_SERVED = {
     "DELETE_ON_CREATING_LINK_CLOSE": _LINKS,
-    "DELETE_IF_EMPTY": "a queue is empty when it is made",
     "CONTAINER": "there are no containers before AMQP 1.0",
     "SHARED_SUBSCRIPTION": _LINKS,
 }
@@ -141,7 +142,7 @@ def lifetime(arguments: Mapping[str, Any], auto_delete: bool, what: str) -> Life
                 f"invalid arg '{name}' for {what}: it contradicts '{LIFETIME[0]}'"
             )
         found = life
-        if auto_delete and life.unused is False:
+        if auto_delete and life.unused is False and not life.drained:
             raise PreconditionFailed(
                 f"invalid arg '{name}' for {what}: {arguments[name]} contradicts 'auto_delete'"
             )
@@ -226,7 +227,8 @@ class Lives:
         self._vhost = vhost
         self._of: dict[object, dict[Queue, None]] = {}  # By connection or session.
         self._scopes: dict[Queue, object] = {}  # The other way round.
-        self._empty: set[Queue] = set()  # Those that go only when they are empty.
+        self._empty: set[Queue] = set()  # Those that go only when they are empty,
+        self._drained: dict[Queue, bool] = {}  # and those that go even in use: had they any?
 
     def begin(self, queue: Queue, plan: Plan, owner: object, session: object) -> None:
         """A queue is made by somebody."""
@@ -240,6 +242,8 @@ class Lives:
             self._of.setdefault(scope, {})[queue] = None
         if life.empty:
             self._empty.add(queue)
+        if life.drained:
+            self._await_drain(queue)
 
     def restore(self, queue: Queue) -> None:
         """A queue was kept over a restart."""
@@ -248,6 +252,8 @@ class Lives:
             queue.lone = plan.policy == LINK
             if plan.life.empty:
                 self._empty.add(queue)
+            if plan.life.drained:
+                self._await_drain(queue)
 
     def end(self, scope: object) -> list[Queue]:
         """A connection or a session is over: return the queues that go with it."""
@@ -264,6 +270,9 @@ class Lives:
         if queue in self._empty:
             self._empty.discard(queue)
             self._vhost.agenda.remove(("unused", queue))
+        if queue in self._drained:
+            del self._drained[queue]
+            self._vhost.agenda.remove(("drained", queue))
 
     def stays(self, queue: Queue) -> bool:
         """Tell whether a queue that nobody uses stays until it is empty; then it is looked at."""
@@ -283,3 +292,20 @@ class Lives:
             return now_ms + EMPTY_CHECK_MS
         self._vhost.queue_unused(queue)
         return 0
+
+    def _await_drain(self, queue: Queue) -> None:
+        """Look at a queue from time to time, until it has had messages and has none any more."""
+        self._drained[queue] = False
+        due_ms = self._vhost.tally.now_ms + EMPTY_CHECK_MS
+        self._vhost.agenda.put(("drained", queue), due_ms, partial(self._check_drain, queue))
+
+    def _check_drain(self, queue: Queue, now_ms: int) -> int:
+        """Delete a queue that is empty again; return when to look again."""
+        if queue.deleted:
+            return 0
+        if queue.message_count() or queue.unacked_count:
+            self._drained[queue] = True
+        elif queue.published or self._drained[queue]:
+            self._vhost.destruct(queue)
+            return 0
+        return now_ms + EMPTY_CHECK_MS

@@ -272,9 +272,11 @@ class Queues(Topology):
     def owner_gone(self, owner: object) -> None:
         """An owner is gone: its exclusive queues go, or are nobody's."""
         for queue in self._owned.pop(owner, ()):
-            if queue in self._kept and not queue.auto_delete:
+            lingers = LINGER in queue.arguments and queue.expires_ms >= 0
+            if queue in self._kept and (lingers or not queue.auto_delete):
                 self._kept.discard(queue)
                 queue.exclusive_owner = None
+                queue.used_ms = self.tally.now_ms
             elif self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
         self.session_ended(owner)

@@ -10,20 +10,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from headrace.model import super_stream
 from headrace.model.arguments import assert_same_arguments, assert_same_field
 from headrace.model.binding import EXCHANGE, QUEUE, Binding, Destination
 from headrace.model.configure import configure_exchange
 from headrace.model.definitions import BindingRecord, Definitions, ExchangeRecord
 from headrace.model.errors import AccessRefused, NotAllowed, NotFound, PreconditionFailed
 from headrace.model.events import Events, binding_facts, exchange_facts
-from headrace.model.exchange import EXCLUSIVE, DefaultExchange, Exchange
+from headrace.model.exchange import (
+    BINDING_ARGUMENTS,
+    EXCLUSIVE,
+    PARTITION_ORDER,
+    DefaultExchange,
+    Exchange,
+)
 from headrace.model.exchange_types import exchange_type, known_arguments, new_exchange
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.trace import TRACE
-from headrace.model.understood import judge_exchange
+from headrace.model.understood import judge_binding, judge_exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from headrace.model.queue import Queue
     from headrace.model.tally import Tally
@@ -243,10 +250,17 @@ class Topology(ABC):
         routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
         owner: object = None,
+        strict: bool = False,
     ) -> None:
         """Bind a destination, given as (kind, name), to an exchange; again is no error.
 
-        Every queue is bound to the default exchange by its name, and may be so again.
+        Every queue is bound to the default exchange by its name, and may be so again. With
+        ``strict`` every argument that has no meaning there is refused, unless the virtual host has
+        a rule of its own for them.
+
+        Raises:
+            NotFound: one of the ends is missing.
+            NotUnderstood: an argument is refused.
         """
         if not source and destination == (QUEUE, routing_key):
             self.find_queue(routing_key, owner)
@@ -254,6 +268,8 @@ class Topology(ABC):
         binding = self._binding(source, destination, routing_key, arguments, owner)
         binding.source.check(routing_key, binding.arguments or NO_ARGUMENTS)
         binding.source.check_destination(binding.destination)
+        if arguments and not binding.source.reads_arguments:
+            self._judge_binding(binding.source, arguments, strict)
         if self._tie(binding):
             if self._lasting(binding):
                 self.definitions.save_binding(self.name, self._record(binding))
@@ -308,6 +324,14 @@ class Topology(ABC):
         else:
             end = self.find_exchange(name)
         return Binding(start, end, routing_key, arguments)
+
+    def _judge_binding(self, source: Exchange, arguments: Mapping[str, Any], strict: bool) -> None:
+        """Refuse, log or ignore arguments at which the source of a binding does not look."""
+        known: Collection[str] = BINDING_ARGUMENTS
+        if super_stream.is_super_stream(source):
+            known = (*known, PARTITION_ORDER)
+        what = f"a binding of {self._exchange(source.name)}"
+        judge_binding(arguments, known, what, self._mode(strict))
 
     def _lasting(self, binding: Binding) -> bool:
         return binding.source.durable and binding.destination.durable

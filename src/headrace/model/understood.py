@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of arguments of queues and exchanges that this broker does not know.
+"""What becomes of arguments of queues, exchanges and bindings that this broker does not know.
 
 That is for each virtual host to say (:class:`headrace.model.rules.Rules`):
 
@@ -129,6 +129,15 @@ MEANINGFUL_OF_EXCHANGES = frozenset(
     }
 )
 
+#: Likewise of bindings, where the exchange is not one that looks at them.
+MEANINGFUL_OF_BINDINGS = frozenset(
+    {
+        "x-apache-selector",
+        "x-filter-jms-selector",
+        "x-qpid-no-local",
+    }
+)
+
 _logged: set[str] = set()
 
 
@@ -196,6 +205,19 @@ def judge_exchange(
         if arguments[name] != arguments[alternates[0]] and mode in (DEFAULT, REFUSE):
             text = f"invalid arg '{name}' for {what}: it contradicts '{alternates[0]}'"
             raise InvalidArgument(text)
+
+
+def judge_binding(
+    arguments: Mapping[str, Any], known: Container[str], what: str, mode: str
+) -> None:
+    """Refuse, log or ignore the arguments of a binding at which its exchange does not look.
+
+    Raises:
+        NotUnderstood: one is refused; the text names it.
+    """
+    for name in arguments:
+        if name not in known:
+            _judge(name, what, mode, name in MEANINGFUL_OF_BINDINGS)
 
 
 def _judge(name: str, what: str, mode: str, meaningful: bool) -> None:

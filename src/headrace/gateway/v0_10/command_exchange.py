@@ -12,9 +12,7 @@ from headrace.model import super_stream
 from headrace.model.aliases import ALTERNATES
 from headrace.model.binding import QUEUE, Binding, canonical
 from headrace.model.errors import ModelError
-from headrace.model.exchange import EXCLUSIVE, PARTITION_ORDER
 from headrace.model.exchange_types import TYPES, known_arguments
-from headrace.model.selecting import SELECTORS
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeBound,
@@ -117,7 +115,7 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
         known.pop(named_elsewhere, None)
     strange = {name: value for name, value in arguments.items() if name not in known}
     try:
-        vhost.judge_exchange(name, kind, strange, strict=session.context.arguments.strict)
+        vhost.judge_exchange(name, kind, strange, strict=session.context.strict_arguments)
     except ModelError as error:
         raise translate(error, command, "arguments") from None
     if exchange is not None:
@@ -219,18 +217,17 @@ def bind(session: Any, command: ExchangeBind, header: bytes, parts: object) -> N
     exchange, queue = ends_of(session, command)
     key = command.binding_key or ""
     arguments = plain(command.arguments or {})
-    if not exchange.reads_arguments:
-        understood = [EXCLUSIVE]
-        if super_stream.is_super_stream(exchange):
-            understood.append(PARTITION_ORDER)
-        if exchange.selects:
-            understood += SELECTORS
-        strange = {k: v for k, v in arguments.items() if k not in understood}
-        session.context.arguments.check_binding(command, strange)
     if bindings_of(session, exchange, queue, key):
         return
     try:
-        session.vhost.bind(exchange.name, (QUEUE, queue.name), key, arguments, owner=session)
+        session.vhost.bind(
+            exchange.name,
+            (QUEUE, queue.name),
+            key,
+            arguments,
+            owner=session,
+            strict=session.context.strict_arguments,
+        )
     except ModelError as error:
         raise translate(error, command, "arguments") from None
 

@@ -108,7 +108,7 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
 
 def understood(session: Any, command: QueueDeclare, name: str) -> dict[str, Any]:
     """Return the arguments in the model's terms; one that it does not understand is refused."""
-    strict = session.context.arguments.strict
+    strict = session.context.strict_arguments
     try:
         arguments: dict[str, Any] = session.vhost.understand(
             plain(command.arguments or {}), name, strict=strict

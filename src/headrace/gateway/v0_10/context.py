@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.v0_10.arguments import Arguments
 from headrace.gateway.v0_10.commands import HANDLERS
 from headrace.gateway.v0_10.connection import GatewayConnection
 from headrace.gateway.v0_10.fragments import Fragments
@@ -46,7 +45,7 @@ class Context010:
         self.access = context.access
         self.default_vhost = default_vhost
         self.handlers = HANDLERS
-        self.arguments = Arguments(strict=strict_arguments)
+        self.strict_arguments = strict_arguments  # Of virtual hosts without a rule of their own.
         self.fragments = Fragments(context.tally, context.body_max)
         # What file.qos and stream.qos limit on whole connections, by their numbers.
         self.file_limits: dict[int, Limits] = {}

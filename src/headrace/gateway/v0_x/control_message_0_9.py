@@ -10,6 +10,7 @@ from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_message import read_message
 from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.gateway.reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_x.channel import Channel, Getter
 from headrace.gateway.v0_x.control_basic import (
     CONSUMERS_MAX,
@@ -111,8 +112,11 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
 def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     """Start a consumer."""
     side = side_of(connection, channel)
-    queue = queue_of(connection, channel, method.queue)
-    check_access(connection, "read", "queue", queue.access_name)
+    if method.queue == REPLY_TO:
+        queue = make_queue(connection, channel, not method.no_ack)
+    else:
+        queue = queue_of(connection, channel, method.queue)
+        check_access(connection, "read", "queue", queue.access_name)
     tag = method.destination
     consumers = channel.consumers
     if consumers is None:

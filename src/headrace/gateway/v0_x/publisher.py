@@ -155,6 +155,8 @@ class Publisher(SpecialPublisher):
         """
         header = address_len + 2
         self.examine(data, header + 7, header + 7 + get32(data, header + 3))
+        if self.asks:
+            data = self.with_reply_to(channel, data, 0, header, len(data))
         p = self.taken(data, 0, address_len, header, len(data), body_size, parts)
         self.look_closely(p)
         if not p.route.serves:

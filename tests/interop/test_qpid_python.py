@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Qpid's own client of 0-10 (qpid-python 1.36, unchanged): scenarios of ours, and its own tests.
+
+It is of Python 2, so Jython runs it: once for all of this file, since that starts slowly. What is
+supplied to it there is in qpid_jython.py2, the scenarios are in qpid_scenarios.py2. Qpid's tests
+are those of qpid.messaging and of its broker, without such as ask the broker's management (QMF),
+test only the client, or wait long.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+
+from serving import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+BROUGHT = ROOT / "build" / "interop"
+PATIENCE_S = 300  # On a machine that does much else.
+
+TESTS = {
+    "qpid_tests.broker_0_10.alternate_exchange": ["*", "!*.test_unr*", "!*.test_queue_autodelete"],
+    "qpid_tests.broker_0_10.dtx": [
+        "*",
+        # These want qpidd's codes and default, where the standard says others, or none.
+        *("!*.test_bad_resume", "!*.test_end_suspend_and_fail", "!*.test_select_required"),
+        *("!*.test_start_join_and_resume", "!*.test_get_timeout"),
+        "!*.test_set_timeout",  # Waits.
+    ],
+    "qpid_tests.broker_0_10.exchange": [
+        "*",
+        "!DeclareMethodExchangeFieldReservedRuleTests.test_qpid",  # Only amq. is reserved here.
+        "!*.testHeadersBindNoMatchArg",  # Without x-match, all have to match.
+    ],
+    "qpid_tests.broker_0_10.lvq": ["*.test_simple"],
+    "qpid_tests.broker_0_10.message": [
+        "*",
+        "!*.test_ack",  # Asks QMF.
+        "!*.test_consume_queue_not_specified",  # Wants 531 where the standard says 404.
+        "!*_flow_bytes",  # Count as qpidd does; the standard counts segments.
+        *("!*.test_credit_*", "!*.test_window_flow_m*", "!*.test_ranged_ack", "!*.test_ttl"),
+        *("!*.test_subscribe_not_acquired_?", "!*.test_no_local*"),
+    ],
+    "qpid_tests.broker_0_10.msg_groups": ["*.test_transaction*"],
+    "qpid_tests.broker_0_10.persistence": ["*"],
+    "qpid_tests.broker_0_10.query": ["*"],
+    "qpid_tests.broker_0_10.queue": [
+        "*",
+        "!*.test_purge_empty_name",  # Wants 531 where the standard says 542.
+        "!*.test_declare_passive_with_exclusive",  # An exclusive queue is hidden (0-10/s187).
+        "!*.test_unbind_*",
+    ],
+    # Not those of messages without a body: they come with an empty one.
+    "qpid.tests.messaging.message": ["*.testMapContent", "*.testReplyToTopicSubject"],
+    "qpid.tests.messaging.endpoints": [
+        *("AddressTests.testDelete*", "AddressTests.testCreateExchange", "*.testMode"),
+        *("AddressTests.testReliability*", "*.testRollback", "*.testCommitSend", "*.testReject"),
+    ],
+}
+FEWEST = 100  # So many of them are run.
+
+
+def jython(*words: str) -> list[str]:
+    home = BROUGHT / "jython" / "usr"
+    (native,) = (home / "lib").glob("*/jni")
+    return [
+        *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+        *("-cp", f"{home}/share/java/*", f"-Djffi.boot.library.path={native}"),
+        *("-Dpython.cachedir.skip=true", f"-Dpython.path={BROUGHT / 'qpid-python'}"),
+        *("org.python.util.jython", *words),
+    ]
+
+
+def say(channel: Any) -> None:
+    """What the client is to find from another client of another version."""
+    for queue in "qpid.from-pika", "qpid.to-pika":
+        channel.queue_declare(queue)
+    headers = {"text": "täxt", "number": 7, "yes": True, "list": [1, "two"], "map": {"in": 1}}
+    properties = pika.BasicProperties(
+        content_type="text/plain",
+        correlation_id="c1",
+        priority=3,
+        delivery_mode=2,
+        expiration="60000",
+        reply_to="answers",
+        headers=headers,
+    )
+    channel.basic_publish("", "qpid.from-pika", b"from pika", properties)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What went wrong in each scenario and test, by its name; and what the client sent to pika."""
+    if not (BROUGHT / "jython").exists() or not (BROUGHT / "qpid-python").exists():
+        subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
+    home = tmp_path_factory.mktemp("qpid")
+    served = Served(home, "--anonymous-user", "guest", memory=True).start()
+    found: dict[str, Any] = {}
+    with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
+        say(connection.channel())
+    asked = home / "asked.json"
+    broker = f"guest/guest@{served.host}:{served.port}"
+    asked.write_text(json.dumps({"broker": broker, "tests": TESTS, "scenarios": True}))
+    done = subprocess.run(
+        jython(str(HERE / "qpid_jython.py2"), str(asked)),
+        capture_output=True,
+        timeout=PATIENCE_S,
+        text=True,
+    )
+    for line in done.stdout.splitlines():
+        name, failure, _ = json.loads(line)
+        found[name] = failure
+    assert done.returncode == 0, done.stderr
+    with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
+        channel = connection.channel()
+        found["to pika"] = [channel.basic_get("qpid.to-pika", auto_ack=True) for _ in range(2)]
+    yield found
+    assert "Traceback" not in served.log(), served.log()
+    assert served.stop() == 0, served.log()
+
+
+SCENARIOS = re.findall(r"def (test_\w+)\(self", (HERE / "qpid_scenarios.py2").read_text())
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_qpid_python(ran: dict[str, Any], scenario: str) -> None:
+    assert not ran[scenario]
+
+
+@pytest.mark.parametrize("module", TESTS)
+def test_its_own_tests(ran: dict[str, Any], module: str) -> None:
+    failures = {name: what for name, what in ran.items() if name.startswith(module + ".")}
+    assert failures
+    failed = [f"{name}\n{what}" for name, what in failures.items() if what]
+    assert not failed, "\n".join(failed)
+
+
+def test_enough_of_its_own_tests_are_run(ran: dict[str, Any]) -> None:
+    assert sum(name.startswith("qpid") for name in ran) >= FEWEST
+
+
+def test_its_messages_reach_pika(ran: dict[str, Any]) -> None:
+    (_, first, body), (_, second, plain) = ran["to pika"]
+    assert first.content_type == "amqp/map"
+    assert (first.correlation_id, first.priority, first.delivery_mode) == ("c2", 4, 2)
+    assert 0 < int(first.expiration) <= 60000
+    assert first.reply_to == "answers"
+    assert first.headers["text"] == "täxt"
+    assert first.headers["yes"] is True
+    assert first.headers["qpid.subject"] == "s"
+    assert b"number" in body
+    assert (second.content_type, plain) == ("text/plain", b"plain")
