@@ -16,6 +16,7 @@ from headrace.protocol.codec_0_10 import (
     ExchangeDeclare,
     MessageAccept,
     MessageCancel,
+    MessageRelease,
     MessageSubscribe,
     QueueDeclare,
     QueueDelete,
@@ -27,6 +28,7 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.testing.broker import LocalBroker
 from headrace.wire.ranges import SequenceSet
+from serving import until
 
 rule = pytest.mark.rule
 
@@ -191,6 +193,29 @@ def test_an_exclusive_auto_delete_queue_goes_with_its_session(
     assert not ask(other, name + "2").exclusive
     other.call(QueueDeclare(queue=name + "2", exclusive=True))
     assert ask(other, name + "2").exclusive
+
+
+def test_an_exclusive_auto_delete_queue_stays_without_subscriptions(
+    session: TalkSession, other: TalkSession, name: str
+) -> None:
+    session.call(QueueDeclare(queue=name, exclusive=True, auto_delete=True))
+    session.subscribe(name)
+    session.call(MessageCancel(destination="d"))
+    assert ask(session, name).queue == name
+    session.detach()
+    assert ask(other, name).queue is None
+
+
+def test_an_exclusive_auto_delete_queue_lingers_for_its_timeout(
+    session: TalkSession, other: TalkSession, name: str
+) -> None:
+    arguments = {"qpid.auto_delete_timeout": 1}
+    session.call(QueueDeclare(queue=name, exclusive=True, auto_delete=True, arguments=arguments))
+    session.detach()
+    found = ask(other, name)
+    assert found.queue == name
+    assert not found.exclusive
+    until(lambda: ask(other, name).queue is None, "the queue goes")
 
 
 def test_an_auto_delete_queue_goes_with_its_last_subscription(
@@ -380,6 +405,31 @@ def test_what_was_not_committed_is_undone_with_the_session(
     session.publish(b"b", name)
     session.detach()
     assert depth(other, name) == 1
+
+
+def test_what_is_accepted_and_released_returns_with_the_rollback(
+    session: TalkSession, other: TalkSession, name: str
+) -> None:
+    transactional(session, name)
+    for body in b"ab":
+        other.publish(bytes((body,)), name)
+    session.subscribe(name)
+    first, second = session.take_deliveries(2)
+    both = SequenceSet([(first.id, second.id)])
+    session.call(MessageAccept(transfers=both))
+    session.call(MessageRelease(transfers=both, set_redelivered=True))
+    assert depth(other, name) == 0
+    session.call(MessageCancel(destination="d"))
+    session.call(TxRollback())
+    assert depth(other, name) == 2
+    session.subscribe(name)
+    again = session.take_deliveries(2)
+    both = SequenceSet([(again[0].id, again[1].id)])
+    session.call(MessageAccept(transfers=both))
+    session.call(MessageRelease(transfers=both))
+    session.call(TxCommit())  # What is committed is gone, whatever was said of it.
+    session.detach()
+    assert depth(other, name) == 0
 
 
 @rule("0-10/s103")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MEMORY = 16 << 20
+REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 @pytest.fixture(scope="module")
@@ -101,4 +102,42 @@ def test_the_filter_of_a_consumer_may_be_a_selector(
     talk = Talk(kept.host, kept.port, V0_9)
     left = 3 if no_ack and not look else 6
     until(lambda: talk.declare(name, passive=True).message_count == left, f"{left} are there")
+    talk.close()
+
+
+def test_answers_find_who_asked_by_a_transfer(kept: Served) -> None:
+    asker, expert = (Talk(kept.host, kept.port, V0_9) for _ in range(2))
+    expert.declare("questions")
+    asker.send(MessageTransfer(routing_key="questions", reply_to=REPLY_TO, body=Content(b"?")))
+    assert "fast reply consumer does not exist" in asker.heard(ChannelClose).reply_text
+    asker.close()
+    asker = Talk(kept.host, kept.port, V0_9)
+    asker.call(MessageConsume(queue=REPLY_TO, destination="answers", no_ack=True), MessageOk)
+    for size in (1, 100_000):  # The larger one is in parts.
+        question = MessageTransfer(
+            routing_key="questions",
+            reply_to=REPLY_TO,
+            correlation_id="1",
+            body=Content(b"?" * size),
+        )
+        asker.call(question, MessageOk)
+    expert.call(MessageConsume(queue="questions", destination="q", no_ack=True), MessageOk)
+    for asked in [expert.heard(MessageTransfer) for _ in range(2)]:
+        assert asked.reply_to.startswith(REPLY_TO + ".")
+        answer = MessageTransfer(
+            routing_key=asked.reply_to, correlation_id=asked.correlation_id, body=Content(b"!")
+        )
+        expert.call(answer, MessageOk)
+        heard = asker.heard(MessageTransfer)
+        assert (heard.body.data, heard.correlation_id, heard.destination) == (b"!", "1", "answers")
+    asker.send(MessageConsume(queue=REPLY_TO, destination="more", no_ack=True))
+    assert "reply consumer already set" in asker.heard(ChannelClose).reply_text
+    asker.close()
+    expert.close()
+
+
+def test_answers_to_transfers_cannot_be_acknowledged(kept: Served) -> None:
+    talk = Talk(kept.host, kept.port, V0_9)
+    talk.send(MessageConsume(queue=REPLY_TO, destination="answers"))
+    assert "reply consumer cannot acknowledge" in talk.heard(ChannelClose).reply_text
     talk.close()

@@ -277,6 +277,23 @@ def test_an_alternate_exchange_has_several_names(speak: Speak, version: str) -> 
 
 
 @every
+def test_strange_arguments_of_bindings_fare_alike(speak: Speak, version: str) -> None:
+    told = "invalid arg 'qpid.cat' for a binding of exchange 'amq.direct'"
+    queue = f"tied-{version}"
+    for vhost in "strict", "lax", "/":
+        speaker = speak(vhost)
+        speaker.declare_queue(queue)
+        if vhost == "strict" or (vhost == "/" and version == "0-10"):
+            with pytest.raises(ClientError, match=told):
+                speaker.bind_queue(queue, "amq.direct", "k", arguments={"qpid.cat": 1})
+        else:
+            speaker.bind_queue(queue, "amq.direct", "k", arguments={"qpid.cat": 1})
+    speaker = speak("strict")
+    speaker.bind_queue(queue, "amq.headers", "", arguments={"x-match": "any", "qpid.cat": 1})
+    speaker.bind_queue(queue, "amq.topic", "k", arguments={"x-apache-selector": "a = 1"})
+
+
+@every
 def test_contradictory_arguments_are_refused(speak: Speak, version: str) -> None:
     for arguments, told in (
         ({"qpid.max_count": 1, "x-max-length": 2}, "it contradicts 'x-max-length'"),

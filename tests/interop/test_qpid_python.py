@@ -91,7 +91,7 @@ def say(channel: Any) -> None:
         correlation_id="c1",
         priority=3,
         delivery_mode=2,
-        expiration="60000",
+        expiration="600000",
         reply_to="answers",
         headers=headers,
     )
@@ -153,7 +153,7 @@ def test_its_messages_reach_pika(ran: dict[str, Any]) -> None:
     (_, first, body), (_, second, plain) = ran["to pika"]
     assert first.content_type == "amqp/map"
     assert (first.correlation_id, first.priority, first.delivery_mode) == ("c2", 4, 2)
-    assert 0 < int(first.expiration) <= 60000
+    assert 0 < int(first.expiration) <= 600000
     assert first.reply_to == "answers"
     assert first.headers["text"] == "täxt"
     assert first.headers["yes"] is True

@@ -2,7 +2,7 @@
 """Whose a queue is, and what of that is there after a restart."""
 
 import pytest
-from kinds import Host
+from kinds import Host, Taker
 
 from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.model.errors import InvalidArgument, PreconditionFailed, ResourceLocked
@@ -95,6 +95,26 @@ def test_what_is_one_consumers_or_goes_when_empty_is_so_after_a_restart() -> Non
     assert vhost.queues["q"].auto_delete
     vhost.queue_unused(vhost.queues["q"])
     assert "q" not in vhost.queues
+
+
+def test_a_queue_goes_once_it_is_empty_though_it_is_in_use() -> None:
+    host = Host()
+    arguments = {"qpid.lifetime-policy": "delete-if-empty"}
+    queue = host.vhost.declare_queue("q", auto_delete=True, arguments=arguments)
+    taker = Taker(queue, room=1).start()
+    host.pass_time(1000)
+    assert not queue.deleted  # It was never anything else.
+    host.offer(queue, "a")
+    host.offer(queue, "b")
+    for body in "ab":  # What is held counts.
+        host.pass_time(1000)
+        assert not queue.deleted
+        taker.settle(body)
+    host.pass_time(1000)
+    assert queue.deleted
+    host.vhost.declare_queue("q", arguments=arguments)
+    host.vhost.delete_queue("q")
+    host.pass_time(1000)
 
 
 def test_a_session_owns_a_queue_and_a_channel_does_not() -> None:
