@@ -292,10 +292,16 @@ class GroupedQueue(OrderedQueue):
         group = self.group_of.get(message.seq)
         if group is None or (group.owner is not None and group.owner is not consumer):
             return False
-        if not OrderedQueue.acquire(self, message, consumer):
+        return OrderedQueue.acquire(self, message, consumer)
+
+    def withdraw(self, message: Message, holder: Consumer) -> bool:
+        """Take a message from its place; its group waits for it, unless it is another's already."""
+        group: Group | None = self.group_of.get(message.seq)
+        if not OrderedQueue.withdraw(self, message, holder):
             return False
         self.dirty = True
-        self.keep(message, consumer)
+        if group is not None and (group.owner is None or group.owner is holder):
+            self.keep(message, holder)
         return True
 
     def expire(self, now_ms: int) -> int:

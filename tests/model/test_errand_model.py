@@ -22,6 +22,7 @@ from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
     from headrace.model.deadletter import Content
+    from headrace.model.message import Message
     from headrace.model.queue import Queue
 
 ADDRESS = b"\x00\x01a"
@@ -36,11 +37,11 @@ def vhost() -> VirtualHost:
     return vhost
 
 
-def fill(vhost: VirtualHost, count: int) -> None:
+def fill(vhost: VirtualHost, count: int, queue: str = "a") -> None:
     for n in range(count):
         header = encode_content_header(V0_9_1, 60, 1, BasicProperties(headers={"n": n}))
         data = ADDRESS + b"\x00\x00" + framed(2, 0, header) + framed(3, 0, b"x")
-        vhost.deliver(new_message(data, len(ADDRESS), 1), [vhost.queues["a"]], False)
+        vhost.deliver(new_message(data, len(ADDRESS), 1), [vhost.queues[queue]], False)
 
 
 def begin(vhost: VirtualHost, name: str, **options: Any) -> errands.Running:
@@ -51,8 +52,7 @@ def begin(vhost: VirtualHost, name: str, **options: Any) -> errands.Running:
 
 def finish(vhost: VirtualHost, running: errands.Running) -> None:
     while not running.over:
-        vhost.tally.now_ms += 1
-        vhost.agenda.run(vhost.tally.now_ms)
+        step(vhost)
 
 
 def test_the_latest_are_remembered(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +113,7 @@ def test_the_broker_stops_and_nothing_happened(
     monkeypatch.setattr(moving, "BATCH_MAX", 3)
     begin(vhost, "stopped")
     for _ in range(3):
-        vhost.tally.now_ms += 1
-        vhost.agenda.run(vhost.tally.now_ms)
+        step(vhost)
     source, target = vhost.queues["a"], vhost.queues["b"]
     assert (source.ready_count, source.unacked_count, target.held_count) == (4, 6, 6)
     vhost.errands.close()
@@ -146,3 +145,64 @@ def test_the_brokers_own_queues_are_left_alone(vhost: VirtualHost) -> None:
         Errand(vhost, vhost.queues["a"], target=hidden)
     with pytest.raises(AccessRefused, match="is the broker's own"):
         Errand(vhost, hidden, target=None)
+
+
+def test_a_group_waits_for_what_is_withdrawn_from_it(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "LOOKS_MAX", 1)
+    shared = {"qpid.group_header_key": "n", "qpid.shared_msg_group": 1}
+    queue = vhost.declare_queue("grouped", arguments=shared)
+    for _ in range(3):
+        fill(vhost, 2, "grouped")  # 0 1 0 1 0 1
+    errand = Errand(vhost, queue, target=vhost.queues["b"], count=3)
+    running = vhost.errands.begin("", {}, errand, 1)
+    step(vhost)  # Withdraws the first 0.
+    holder = Consumer(queue, "", False)
+    first = queue.get(holder)
+    assert first is not None
+    assert number_in(vhost, first) == 1
+    assert queue.get(Consumer(queue, "", False)) is None  # Both groups wait.
+    errand.cancel("enough")
+    finish(vhost, running)
+    back = queue.get(Consumer(queue, "", False))
+    assert back is not None
+    assert (number_in(vhost, back), back.seq < first.seq) == (0, True)
+    queue.settle(first)
+    queue.settle(back)
+    assert taken(vhost, queue) == [0, 1, 0, 1]
+
+
+def test_a_value_that_was_replaced_meanwhile_is_gone(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "LOOKS_MAX", 1)
+    queue = vhost.declare_queue("last", arguments={"qpid.last_value_queue_key": "n"})
+    fill(vhost, 3, "last")
+    errand = Errand(vhost, queue, target=vhost.queues["b"])
+    running = vhost.errands.begin("", {}, errand, 1)
+    step(vhost)
+    fill(vhost, 1, "last")  # A newer 0.
+    errand.cancel("enough")
+    finish(vhost, running)
+    assert taken(vhost, queue) == [1, 2, 0]
+    assert queue.ready_count == 0
+
+
+def step(vhost: VirtualHost) -> None:
+    vhost.tally.now_ms += 1
+    vhost.agenda.run(vhost.tally.now_ms)
+
+
+def taken(vhost: VirtualHost, queue: Queue) -> list[int]:
+    """What is there, one after the other."""
+    found = []
+    while (message := queue.get(Consumer(queue, "", False))) is not None:
+        found.append(number_in(vhost, message))
+        queue.settle(message)
+    return found
+
+
+def number_in(vhost: VirtualHost, message: Message) -> Any:
+    assert vhost.contents is not None
+    return vhost.contents.read(message).headers["n"]
