@@ -104,7 +104,7 @@ def test_every_argument_and_every_key_of_a_policy_is_documented() -> None:
         for name in ("queues.md", "streams.md", "deduplication.md")
     )
     for name in (*QUEUE_ARGUMENTS, *QUEUE_ALIASES):
-        shown = re.sub(r"^qpid\.fairshare-[0-9]$", "qpid.fairshare-N", name)
+        shown = re.sub(r"^((x-)?qpid[.-]fairshare)-[0-9]$", r"\1-N", name)
         assert f"`{shown}`" in queues, name
     policies = (ROOT / "docs" / "policies.md").read_text()
     for name in (*KEYS, *HARMLESS):
