@@ -89,6 +89,10 @@ REFUSED: list[tuple[MethodBase, str]] = [
     (QueueDelete(queue="theirs"), "configure access to queue 'theirs'"),
     (QueuePurge(queue="theirs"), "read access to queue 'theirs'"),
     (BasicConsume(queue="theirs"), "read access to queue 'theirs'"),
+    (
+        BasicConsume(arguments={"x-multiqueue": ["mine", "theirs"]}),
+        "read access to queue 'theirs'",
+    ),
     (BasicGet(queue="theirs"), "read access to queue 'theirs'"),
     (QueueBind(queue="theirs", exchange="amq.topic"), "write access to queue 'theirs'"),
     (QueueBind(queue="mine", exchange="theirs"), "read access to exchange 'theirs'"),

@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import PreconditionFailed
+from headrace.model.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +27,8 @@ TIMEOUT_MS_MAX = 1 << 40
 def timeout_of(vhost: Any, queue: Any, arguments: Mapping[str, Any], otherwise_ms: int) -> int:
     """Return how long a consumer may take, in milliseconds; 0 is for ever.
 
-    Its own argument counts first, then that of the queue or its policy, then ``otherwise_ms``.
+    Its own argument counts first, then that of the queue or its policy, then ``otherwise_ms``. Of
+    several queues the least counts.
 
     Raises:
         PreconditionFailed: the argument is no number of milliseconds.
@@ -35,6 +37,9 @@ def timeout_of(vhost: Any, queue: Any, arguments: Mapping[str, Any], otherwise_m
         value = arguments[ARGUMENT]
     elif queue.is_stream:
         return 0
+    elif isinstance(queue, Pool):
+        each = [timeout_of(vhost, part, arguments, otherwise_ms) for part in queue.sources]
+        value = min([timeout_ms for timeout_ms in each if timeout_ms], default=0)
     else:
         value = vhost.effective(queue).get(ARGUMENT, otherwise_ms)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TIMEOUT_MS_MAX:

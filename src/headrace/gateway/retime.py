@@ -10,6 +10,7 @@ from headrace.gateway.v0_10.command_message import watch_accepts
 from headrace.gateway.v0_10.subscription import Subscription
 from headrace.gateway.v0_x.channel import BasicConsumer
 from headrace.gateway.v0_x.control_basic import watch_acks
+from headrace.model.pool import head_of
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
@@ -26,13 +27,14 @@ def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
             continue
         watcher: Any
         arguments: tuple[Any, ...]
-        if isinstance(consumer, BasicConsumer):
-            watcher, arguments = watch_acks, (consumer.connection, consumer.channel, consumer)
-        elif isinstance(consumer, Subscription):
-            watcher, arguments = watch_accepts, (consumer.session, consumer)
+        head = head_of(consumer)
+        if isinstance(head, BasicConsumer):
+            watcher, arguments = watch_acks, (head.connection, head.channel, head)
+        elif isinstance(head, Subscription):
+            watcher, arguments = watch_accepts, (head.session, head)
         else:
             continue
-        vhost.agenda.remove(("acks", consumer))
-        timeout_ms = timeout_of(vhost, queue, consumer.arguments or {}, otherwise_ms)
+        vhost.agenda.remove(("acks", head))
+        timeout_ms = timeout_of(vhost, head.queue, head.arguments or {}, otherwise_ms)
         if timeout_ms:
             watcher(*arguments, timeout_ms)

@@ -28,6 +28,7 @@ if not cython.compiled:
 from headrace.model.deadletter import UnreadableError
 from headrace.model.errors import PreconditionFailed
 from headrace.model.looking import beginning, place
+from headrace.model.pool import Pool
 
 ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
 READ_OCTETS = 262144  # What is prepared for a reader at a time.
@@ -210,9 +211,15 @@ class View(Stream):
 
 
 def view_of(queue: Queue) -> Queue:
-    """Return the view of a queue; a stream is its own, for nobody takes from it."""
+    """Return the view of a queue; a stream is its own, for nobody takes from it.
+
+    Raises:
+        PreconditionFailed: it stands for several queues.
+    """
     if queue.is_stream:
         return queue
+    if isinstance(queue, Pool):
+        raise PreconditionFailed("several queues are not looked at by one consumer")
     if queue.view is None:
         queue.view = View(queue)
     view: View = queue.view

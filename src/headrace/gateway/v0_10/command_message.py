@@ -18,6 +18,8 @@ from headrace.gateway.v0_10.fault import fault, translate
 from headrace.gateway.v0_10.subscription import Subscription, serial_distance
 from headrace.model.errors import ModelError
 from headrace.model.looking import beginning
+from headrace.model.pool import ARGUMENT as MULTIQUEUE
+from headrace.model.pool import Pool, holders_of, names_in
 from headrace.model.selecting import Choice
 from headrace.model.view import ARGUMENT as BROWSE
 from headrace.model.view import view_of
@@ -54,8 +56,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         if command.queue == REPLY_TO:
             queue = make_queue(session, session, accept_mode == 0)
         else:
-            queue = session.queue_of(command.queue)
-            session.check_access("read", "queue", queue.access_name)
+            queue = source_of(session, command)
     except ModelError as error:
         raise translate(error, command, "queue") from None
     if accept_mode > 1:
@@ -97,6 +98,8 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         choice = Choice(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
         if (choice.browses or queue.shown_only) and not arguments.get(BROWSE):
             acquire_mode = 1
+        if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, Pool)):
+            queue = view_of(queue)  # Which refuses to be one of several.
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
             timeout_ms = timeout_of(
@@ -104,8 +107,6 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
             )
     except ModelError as error:
         raise translate(error, command, "arguments") from None
-    if arguments.get(BROWSE):
-        queue = view_of(queue)
     subscription = Subscription(session, queue, destination, accept_mode, acquire_mode)
     subscription.number = session.command_id
     subscription.publisher = session.number
@@ -128,17 +129,32 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         watch_accepts(session, subscription, timeout_ms)
 
 
+def source_of(session: Any, command: MessageSubscribe) -> Any:
+    """Return what a subscription takes from: a queue, or all those that its arguments list."""
+    arguments = command.arguments or {}
+    if MULTIQUEUE not in arguments:
+        queue = session.queue_of(command.queue)
+        session.check_access("read", "queue", queue.access_name)
+        return queue
+    queues = [session.queue_of(name) for name in names_in(plain(arguments))]
+    for queue in queues:
+        session.check_access("read", "queue", queue.access_name)
+    return Pool(queues)
+
+
 def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> None:
     """See to it that a subscription does not hold transfers for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        if not session.held_up_to(subscription, last):
+        late = [one for one in holders_of(subscription) if session.held_up_to(one, last)]
+        if not late:
             return
         if session.context.context.ack_timeout_closes:
             subscription.queue.remove_consumer(subscription)
             subscription.failed(closing(0, timeout_ms))
         else:
-            session.return_late(subscription, last)
+            for one in late:
+                session.return_late(one, last)
 
     def goes_on() -> bool:
         if session.over:

@@ -21,6 +21,7 @@ from headrace.gateway.v0_10.command_file import begin_stage
 from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.kin import is_kin, is_reticent
 from headrace.model.errors import ModelError
+from headrace.model.pool import holders_of, parts_of
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ConnectionOpen,
@@ -211,7 +212,8 @@ class GatewayConnection(Connection):
             self.unflushed.append(session)
         subscription: Subscription
         for subscription in list(session.subscriptions.values()):
-            subscription.publisher = self.number
+            for holder in (subscription, *holders_of(subscription)):
+                holder.publisher = self.number
             subscription.attach()
         if session.subscriptions:
             self.joined.append(session)  # Its command-point comes before any delivery.
@@ -246,7 +248,8 @@ class GatewayConnection(Connection):
         """Fail a session with a subscription that its user may no longer have."""
         for subscription in list(session.subscriptions.values()):
             try:
-                session.check_access("read", "queue", subscription.queue.access_name)
+                for queue in parts_of(subscription.queue):
+                    session.check_access("read", "queue", queue.access_name)
             except ModelError as error:
                 session.fail_subscription(subscription, translate(error))
                 return

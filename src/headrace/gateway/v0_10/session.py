@@ -41,6 +41,7 @@ from headrace.gateway.v0_10.transfer_header import TransferHeaders
 from headrace.model.delayed import delay_of
 from headrace.model.errors import ModelError, NotFound, PreconditionFailed
 from headrace.model.passage import Source, merged
+from headrace.model.pool import parts_of
 from headrace.protocol.codec_0_10 import (
     MessageAccept,
     MessageCancel,
@@ -843,9 +844,10 @@ class Session(Holder):
 
     def leave_queue(self, queue: Queue) -> None:
         """A subscription has ended: the queue may be one that goes with its last."""
-        if queue.single and queue.ready_count:
-            queue.drain()  # It is another's turn now.
-        if queue.exclusive_owner is self and not self.over and queue is not self.reply_queue:
-            return  # It goes with the session (0-10/s188).
-        if queue.auto_delete and not queue.deleted and not queue.consumer_count():
-            self.vhost.queue_unused(queue)
+        for part in parts_of(queue):
+            if part.single and part.ready_count:
+                part.drain()  # It is another's turn now.
+            if part.exclusive_owner is self and not self.over and part is not self.reply_queue:
+                continue  # It goes with the session (0-10/s188).
+            if part.auto_delete and not part.deleted and not part.consumer_count():
+                self.vhost.queue_unused(part)

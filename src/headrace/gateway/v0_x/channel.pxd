@@ -99,7 +99,7 @@ cdef class Channel(ProtocolChannel):
     cpdef settle_range(self, unsigned long long tag, int outcome)
     @cython.locals(ring=Ring)
     cdef int trim(self) except -1
-    @cython.locals(queue=ServedMessages)
+    @cython.locals(queue=ServedMessages, fed=cython.bint)
     cdef int apply(self, Message message, Consumer consumer, int outcome) except -1
     cdef int release_credit(self, BasicConsumer consumer) except -1
     @cython.locals(other=Consumer)

@@ -27,6 +27,7 @@ if not cython.compiled:
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.plain import plain_header
 from headrace.model.errors import PreconditionFailed
+from headrace.model.pool import give_credit, go_on, head_of
 from headrace.protocol.connection_0_x import framed
 from headrace.wire.properties import with_header_entry, without_header_entry
 
@@ -619,8 +620,12 @@ class Channel(ProtocolChannel):
         self.unacked -= 1
         self.unacked_bytes -= message.body_size
         self.connection.unacked -= 1
+        fed = False
         if isinstance(consumer, BasicConsumer):
             self.release_credit(consumer)
+        elif not isinstance(consumer, Getter):
+            give_credit(consumer)
+            fed = True
         queue = consumer.queue
         if self.work is not None:
             self.work.settle(queue, message, outcome)
@@ -630,6 +635,8 @@ class Channel(ProtocolChannel):
             queue.requeue(message)
         else:
             queue.discard(message)
+        if fed:
+            go_on(consumer)
 
     def release_credit(self, consumer: BasicConsumer) -> None:
         """The consumer holds one message less."""
@@ -702,7 +709,7 @@ class Channel(ProtocolChannel):
                 self.ring.clear_at(tag - self.base)
             if self.late is None:
                 self.late = {}
-            self.late[tag] = (consumer, message.body_size)
+            self.late[tag] = (head_of(consumer), message.body_size)
             if self.tx_settles is not None:
                 self.tx_settles.pop(tag, None)
             queue.requeue(message)
@@ -743,6 +750,8 @@ class Channel(ProtocolChannel):
             self.connection.unacked -= 1
             if isinstance(consumer, BasicConsumer):
                 self.release_credit(consumer)
+            else:
+                give_credit(consumer)
         return messages
 
     def requeue_all(self) -> None:

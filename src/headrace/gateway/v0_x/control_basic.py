@@ -2,6 +2,7 @@
 """The basic, confirm and tx classes, but for the publishes and acks of the hot path."""
 
 import secrets
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway import reply_to
@@ -12,6 +13,8 @@ from headrace.gateway.v0_x.channel import BasicConsumer, Channel, Getter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.lanes import home_of
 from headrace.model.message import KIND_MASK, Message
+from headrace.model.pool import ARGUMENT as MULTIQUEUE
+from headrace.model.pool import Pool, head_of, holders_of, names_in, parts_of
 from headrace.model.selecting import Choice
 from headrace.model.served import Consumer
 from headrace.model.view import ARGUMENT as BROWSE
@@ -58,6 +61,18 @@ def queue_of(connection: Any, channel: Any, name: str) -> Any:
     return connection.vhost.find_queue(last_or(channel, name), connection)
 
 
+def source_of(connection: Any, channel: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+    """Return what a consumer takes from: a queue, or all those that its arguments list."""
+    if MULTIQUEUE not in arguments:
+        queue = queue_of(connection, channel, name)
+        check_access(connection, "read", "queue", queue.access_name)
+        return queue
+    queues = [connection.vhost.find_queue(each, connection) for each in names_in(arguments)]
+    for queue in queues:
+        check_access(connection, "read", "queue", queue.access_name)
+    return Pool(queues)
+
+
 def last_or(channel: Any, name: str) -> str:
     """Return the name, or that of the channel's last declared queue when it is empty."""
     if name:
@@ -92,7 +107,8 @@ def recheck(connection: Any) -> None:
             if reply_to.is_reply_name(queue.name):
                 continue
             try:
-                access.check(user, vhost, "read", "queue", queue.access_name)
+                for part in parts_of(queue):
+                    access.check(user, vhost, "read", "queue", part.access_name)
             except AccessRefused as error:
                 queue.remove_consumer(consumer)
                 connection.consumer_failed(consumer, error)
@@ -123,8 +139,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     if method.queue == reply_to.REPLY_TO:
         queue = reply_to.make_queue(connection, channel, not method.no_ack)
     else:
-        queue = queue_of(connection, channel, method.queue)
-        check_access(connection, "read", "queue", queue.access_name)
+        queue = source_of(connection, channel, method.queue, method.arguments)
     vhost = connection.vhost.name
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     consumers = channel.consumers
@@ -173,13 +188,15 @@ def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeo
     """See to it that a consumer does not hold deliveries for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        if not channel.held_up_to(consumer, last):
+        late = [one for one in holders_of(consumer) if channel.held_up_to(one, last)]
+        if not late:
             return
         if connection.context.ack_timeout_closes:
             consumer.queue.remove_consumer(consumer)
             consumer.failed(closing(channel.number, timeout_ms))
         else:
-            channel.return_late(consumer, last)
+            for one in late:
+                channel.return_late(one, last)
 
     def goes_on() -> bool:
         consumers = channel.consumers or {}
@@ -223,13 +240,13 @@ def cancel_ok(connection: Any, channel: Channel, method: BasicCancelOk) -> None:
 
 def end_consumer(connection: Any, consumer: Consumer) -> None:
     """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
-    queue = consumer.queue
-    queue.remove_consumer(consumer)
-    if queue.single and queue.ready_count:
-        queue.drain()  # It is another's turn now.
-    home = home_of(queue)
-    if home.auto_delete and not home.deleted and not home.consumer_count():
-        connection.vhost.queue_unused(home)
+    consumer.queue.remove_consumer(consumer)
+    for queue in parts_of(consumer.queue):
+        if queue.single and queue.ready_count:
+            queue.drain()  # It is another's turn now.
+        home = home_of(queue)
+        if home.auto_delete and not home.deleted and not home.consumer_count():
+            connection.vhost.queue_unused(home)
 
 
 def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | None:
@@ -366,10 +383,11 @@ def redeliver(channel: Channel, requeue: bool) -> None:
     for message in channel.take_back():
         consumer = message.consumer
         queue = consumer.queue
+        head = head_of(consumer)
         alive = (
-            isinstance(consumer, BasicConsumer)
+            isinstance(head, BasicConsumer)
             and channel.consumers is not None
-            and channel.consumers.get(consumer.tag) is consumer
+            and channel.consumers.get(head.tag) is head
         )
         if alive:
             queue.redeliver(message)

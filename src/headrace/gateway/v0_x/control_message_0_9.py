@@ -21,6 +21,7 @@ from headrace.gateway.v0_x.control_basic import (
     owner_of,
     queue_of,
     redeliver,
+    source_of,
     watch_acks,
 )
 from headrace.gateway.v0_x.message_0_9 import MessageConsumer, MessageSide, deliver, side_of
@@ -115,8 +116,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     if method.queue == REPLY_TO:
         queue = make_queue(connection, channel, not method.no_ack)
     else:
-        queue = queue_of(connection, channel, method.queue)
-        check_access(connection, "read", "queue", queue.access_name)
+        queue = source_of(connection, channel, method.queue, method.filter)
     tag = method.destination
     consumers = channel.consumers
     if consumers is None:

@@ -24,6 +24,7 @@ from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD
 from headrace.gateway.v0_x.channel import BasicConsumer, Channel, Getter
 from headrace.gateway.v0_x.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
+from headrace.model.pool import head_of
 from headrace.protocol.codec_0_x import (
     MessageAppend,
     MessageCancel,
@@ -200,8 +201,9 @@ class MessageConsumer(BasicConsumer):
     def deliver(self, message: Message) -> None:
         """Take a message."""
         deliver(self.side, message, self, self.tag, self.automatic)
-        if self.automatic and message.consumer is self:
-            self.queue.settle(message)
+        holder = message.consumer
+        if self.automatic and holder is not None and head_of(holder) is self:
+            holder.queue.settle(message)
 
     def cancelled(self) -> None:
         """The queue is gone."""
