@@ -48,7 +48,8 @@ class Requests:
 
     It opens a channel when first used; `async with`, or `close`, closes that. Requests are sent
     again after a reconnection, so they should be such that doing them twice is doing them once, as
-    all those of `amq.headrace.pipeline` are. They wait while the broker blocks the connection.
+    all those of `amq.headrace.pipeline` are (those that move or copy messages with an `id`). They
+    wait while the broker blocks the connection.
     """
 
     def __init__(
