@@ -318,6 +318,17 @@ def test_prefetch_size_bounds_what_a_browser_is_shown(talk: Client, name: str) -
     assert found == [b"1234", b"12", b"34", b"123"]
 
 
+def test_no_local_counts_for_streams_as_well(talk: Client, name: str) -> None:
+    client, other = talk(), talk()
+    client.declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    qos(client, prefetch_count=10)
+    client.consume(name, no_local=True)
+    client.publish(name, b"own")
+    other.publish(name, b"other's")
+    assert client.content(BasicDeliver)[1] == b"other's"
+    assert client.silent()
+
+
 def test_no_ack_has_no_limit(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)

@@ -82,7 +82,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     "--from",
     "start",
     metavar="PLACE",
-    help="A position, first, last or next; of a stream also an ISO time. [first]",
+    help="A position, first, last or next, or an ISO time. [first]",
 )
 @click.option(
     "--format",
