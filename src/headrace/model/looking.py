@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 OFFSET = "x-stream-offset"  # Of a consumer that looks: the position to begin at.
 POSITION_MAX = (1 << 63) - 1
-READ_OCTETS = 65536  # What is looked at in one step.
-RETURNED_MAX = 1000  # Messages that came back to the queue, looked at in one step.
+READ_OCTETS = 8192  # What is read in one step,
+RETURNED_MAX = 64  # of which so many messages that came back to the queue.
 
 
 class Shown(NamedTuple):
@@ -68,12 +68,12 @@ class Look:
             self._returned = source.returned_within(first, self._last)
 
     def run(self) -> Generator[Shown | None, None, None]:
-        """Give each message that is there and chosen; None is a step without one."""
+        """Give each message that is there and chosen, and None for one that is not."""
         while self._next < self._last and not self._source.deleted:
             for shown in self._read():
                 message = shown.message
-                if self._selector is None or self._matches(self._selector, message):
-                    yield shown
+                chosen = self._selector is None or self._matches(self._selector, message)
+                yield shown if chosen else None
             yield None
 
     def _matches(self, selector: Selector, message: Message) -> bool:
@@ -162,20 +162,36 @@ def what(source: Queue) -> str:
     return f"queue '{source.name}' in vhost '{source.vhost.name}'"
 
 
+class Halving:
+    """Looks at single ready messages of a queue, to find one in a few tries among very many."""
+
+    def __init__(self, source: Queue) -> None:
+        self.first = source.position_of_first()
+        self.end = source.tally.next_seq
+        self._source = source
+        self._returned = source.returned_within(self.first, self.end)
+
+    def at(self, position: int) -> Message | None:
+        """Return the first ready message at a position or behind it."""
+        back = bisect_left(self._returned, position, key=seq_of)
+        found = self._source.peek(position, self.end, 1, self._returned[back : back + 1])
+        return found[0] if found else None
+
+
 def last_position(source: Queue) -> int:
     """Return the position of the last message that is ready; the next one of all without any."""
-    end = source.tally.next_seq
-    first = source.position_of_first()
-    span = 1
-    while True:
-        at = max(first, end - span)
-        found = 0
-        while messages := source.peek(at, end, READ_OCTETS, source.returned_within(at, end)):
-            found = messages[-1].seq
-            at = found + 1
-        if found or end - span <= first:
-            return found or end
-        span *= 4
+    halving = Halving(source)
+    last = high = halving.end
+    low = halving.first
+    while low < high:
+        middle = (low + high) // 2
+        message = halving.at(middle)
+        if message is None:
+            high = middle
+        else:
+            last = message.seq
+            low = last + 1
+    return last
 
 
 def position_since(source: Queue, since_ms: int) -> int:
@@ -184,16 +200,15 @@ def position_since(source: Queue, since_ms: int) -> int:
     What is in the journal says when it arrived; of other messages that is known as exactly as
     :class:`~headrace.model.arrivals.Arrivals` knows it.
     """
-    low, high = source.position_of_first(), source.tally.next_seq
-    returned = source.returned_within(low, high)
+    halving = Halving(source)
+    low, high = halving.first, halving.end
     while low < high:
         middle = (low + high) // 2
-        at = bisect_left(returned, middle, key=seq_of)
-        found = source.peek(middle, high, 1, returned[at : at + 1])
-        if not found or arrived(source, found[0]) >= since_ms:
+        message = halving.at(middle)
+        if message is None or arrived(source, message) >= since_ms:
             high = middle
         else:
-            low = found[0].seq + 1
+            low = message.seq + 1
     return low
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 COUNT = 10  # Messages, unless the operator says how many.
 BODY_OCTETS = 1024  # Of each body, unless the operator says how many,
 BODY_OCTETS_MAX = 1 << 20  # and at most.
+OCTETS_PER_STEP = 16384  # See management.socket.STEPS_PER_SLICE.
 CLASSES = {KIND_FILE: "file", KIND_STREAM: "stream"}
 PROPERTIES = (
     *("content_type", "content_encoding", "priority", "correlation_id", "reply_to"),
@@ -58,7 +59,10 @@ def peek(call: Call) -> Steps:
                 yield None
                 continue
             count += 1
-            yield describe(vhost, shown, octets_max)
+            line = describe(vhost, shown, octets_max)
+            yield line
+            for _ in range(min(octets_max, line["octets"]) // OCTETS_PER_STEP):
+                yield None  # A large body is the work of many steps.
             if count >= left:
                 return {"items": count}
     return {"items": count}
