@@ -352,7 +352,7 @@ class Queue(ServedMessages):
             else:
                 home = consumer.queue
                 home.present(consumer, message)
-            if self.tally.memory_used > self.tally.memory_max:
+            if paged and self.tally.memory_used > self.tally.memory_max:
                 self.page_out(message)
 
     def present(self, consumer: Consumer, message: Message) -> None:
