@@ -28,7 +28,7 @@ if not cython.compiled:
 
 ENTRY = 32  # Octets.
 FRESH_MAX = 64 << 10  # Octets of entries in one record, and of those said again in one turn.
-SWEEP_AT = 1 << 20  # Octets of a segment's entries in memory, when they are first looked through.
+SWEEP_AT = 128 << 10  # Octets of a segment's entries in memory, when they are first looked through.
 
 if not cython.compiled:
     C_ENTRY = ENTRY
@@ -89,17 +89,19 @@ class Counts:
 
     def swept(self, entries: bytearray, places: bytearray) -> tuple[bytearray, bytearray]:
         """Return those entries that count, with the places of their messages."""
+        owes = self.journal.owes
         newest: dict[tuple[int, int], int] = {}
         for at in range(0, len(entries), C_ENTRY):
+            if not owes(get32(entries, at), get64(places, at >> 2)):
+                continue  # As most are.
             key = (get32(entries, at), get64(entries, at + 8))
             before = newest.get(key, -1)
             if before < 0 or get64(entries, before + 24) < get64(entries, at + 24):
                 newest[key] = at
         kept, kept_places = bytearray(), bytearray()
-        for (queue_id, _), at in newest.items():
-            if self.journal.owes(queue_id, get64(places, at >> 2)):
-                kept += entries[at : at + C_ENTRY]
-                kept_places += places[at >> 2 : (at >> 2) + 8]
+        for at in newest.values():
+            kept += entries[at : at + C_ENTRY]
+            kept_places += places[at >> 2 : (at >> 2) + 8]
         return kept, kept_places
 
     def carry(self, segment: Any) -> bool:
