@@ -17,7 +17,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.gateway.conversion.headers import header_of, shortstr
+from headrace.gateway.content.desk import Desk
+from headrace.gateway.conversion.headers import address_of, header_of, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.errors import (
     CommandInvalid,
@@ -130,7 +131,7 @@ class Sink:
         self.desk.broken_off(self.part)
 
 
-class FileDesk:
+class FileDesk(Desk):
     """Files of one channel or session."""
 
     def __init__(self, vhost: Any, owner: str, number: int, shared: Limits) -> None:
@@ -156,14 +157,23 @@ class FileDesk:
         self.refused: set[int] = set()  # The seqs of what it gave back.
         self.ended = False
 
+    takes_channel = False  # While a body is on its way the channel says nothing else.
+
     # --- What a version says --------------------------------------------------------------------
 
-    def say_open(self, identifier: str, size: int) -> None:
-        """Send file.open."""
+    def say(self, method: Any) -> None:
+        """Send a method."""
         raise NotImplementedError
 
-    def say_open_ok(self, staged: int) -> None:
-        """Send file.open-ok."""
+    def say_body(
+        self,
+        method: Any,
+        header: bytes,
+        reader: Any,
+        at: int,
+        then: Callable[[OSError | None], None],
+    ) -> None:
+        """Send a method with a body from the disk, and call ``then`` after its last octet."""
         raise NotImplementedError
 
     def header_for(self, message: Message) -> bytes:
@@ -176,14 +186,6 @@ class FileDesk:
 
     def say_stage(self, sending: Sending, staged: int) -> None:
         """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
-        raise NotImplementedError
-
-    def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
-        """Send file.deliver."""
-        raise NotImplementedError
-
-    def say_return(self, code: int, text: str, message: Message, reader: Any) -> bool:
-        """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
         raise NotImplementedError
 
     def say_flow(self, active: bool) -> None:
@@ -206,18 +208,6 @@ class FileDesk:
         """The disk is behind: read nothing more from the client for now."""
         raise NotImplementedError
 
-    def ready(self, lane: Queue) -> bool:
-        """Tell whether the client takes deliveries now; if not, ``lane`` is drained later."""
-        raise NotImplementedError
-
-    def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-        """Return where a file goes; refuse what the user may not do."""
-        raise NotImplementedError
-
-    def priority_of(self, header: bytes) -> int:
-        """Return the priority in a content header; refuse one that is malformed."""
-        raise NotImplementedError
-
     def hold_output(self, store: Any, position: int) -> None:
         """Let nothing that is sent from now on leave before the store is durable up to there."""
 
@@ -228,6 +218,47 @@ class FileDesk:
     def transactional(self) -> bool:
         """Tell whether publishes and outcomes wait for :meth:`commit`."""
         return False
+
+    # --- What every version says --------------------------------------------------------------
+
+    def say_open(self, identifier: str, size: int) -> None:
+        """Send file.open."""
+        self.say(self.codec.FileOpen(identifier=identifier, content_size=size))
+
+    def say_open_ok(self, staged: int) -> None:
+        """Send file.open-ok."""
+        self.say(self.codec.FileOpenOk(staged_size=staged))
+
+    def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
+        """Send file.deliver."""
+        exchange, routing_key = address_of(sending.message)
+        self.say(
+            self.codec.FileDeliver(
+                consumer_tag=sending.consumer.tag,
+                delivery_tag=sending.tag,
+                redelivered=redelivered,
+                exchange=exchange,
+                routing_key=routing_key,
+                identifier=identifier,
+            )
+        )
+
+    def say_return(self, code: int, text: str, message: Message, reader: Any) -> bool:
+        """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
+        exchange, routing_key = address_of(message)
+        method = self.codec.FileReturn(
+            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
+        )
+
+        def done(error: OSError | None) -> None:
+            reader.close()
+            if error is not None:
+                self.say_error(error)
+            if self.takes_channel:
+                self.go_on()
+
+        self.say_body(method, self.header_for(message), reader, 0, done)
+        return self.takes_channel
 
     # --- Staging --------------------------------------------------------------------------------
 
@@ -564,14 +595,6 @@ class FileDesk:
         for consumer in list(self.consumers()):
             if consumer.parked and isinstance(consumer, FileConsumer):
                 consumer.queue.unpark(consumer)
-
-    def consumers(self) -> Iterable[Consumer]:
-        """The consumers of this channel or session."""
-        raise NotImplementedError
-
-    def consumer_gone(self, consumer: FileConsumer) -> None:
-        """A queue was deleted."""
-        raise NotImplementedError
 
     def qos(self, size: int, count: int, everywhere: bool) -> None:
         """Limit what may be on its way or unsettled; 0 is no limit."""

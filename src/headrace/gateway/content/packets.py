@@ -11,15 +11,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.content.desk import Desk
 from headrace.gateway.content.files import lanes_of, takes_at_once
-from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.conversion.headers import address_of, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
 from headrace.model.served import Consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from headrace.model.queue import Queue
 
 BURST_MS = 20.0  # How much a consumer may catch up with when its timer was late.
@@ -65,7 +64,7 @@ class StreamConsumer(Consumer):
         self.desk.consumer_gone(self)
 
 
-class PacketDesk:
+class PacketDesk(Desk):
     """Packets of one channel or session."""
 
     def __init__(self, vhost: Any, number: int, shared: Pace) -> None:
@@ -77,35 +76,29 @@ class PacketDesk:
         self.tag = 0
         self.ended = False
 
-    # --- What a version says --------------------------------------------------------------------
+    # --- What is said ---------------------------------------------------------------------------
+
+    def say(self, method: Any, message: Message) -> None:
+        """Send a method with a packet, as the version has it."""
+        raise NotImplementedError
 
     def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
         """Send stream.deliver with the packet."""
-        raise NotImplementedError
+        method = self.codec.StreamDeliver(
+            consumer_tag=consumer.tag,
+            delivery_tag=tag,
+            exchange=address_of(message)[0],
+            queue=consumer.queue.name,
+        )
+        self.say(method, message)
 
     def say_return(self, code: int, text: str, message: Message) -> None:
         """Send stream.return with the packet."""
-        raise NotImplementedError
-
-    def ready(self, lane: Queue) -> bool:
-        """Tell whether the client takes deliveries now; if not, ``lane`` is drained later."""
-        raise NotImplementedError
-
-    def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-        """Return where a packet goes; refuse what the user may not do."""
-        raise NotImplementedError
-
-    def priority_of(self, header: bytes) -> int:
-        """Return the priority in a content header; refuse one that is malformed."""
-        raise NotImplementedError
-
-    def consumer_gone(self, consumer: StreamConsumer) -> None:
-        """A queue was deleted."""
-        raise NotImplementedError
-
-    def consumers(self) -> Iterable[Consumer]:
-        """The consumers of this channel or session."""
-        raise NotImplementedError
+        exchange, routing_key = address_of(message)
+        method = self.codec.StreamReturn(
+            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
+        )
+        self.say(method, message)
 
     # --- Both ways ------------------------------------------------------------------------------
 

@@ -4,57 +4,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import wraps
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.content.files import FileConsumer, FileDesk, Limits, choose
-from headrace.gateway.conversion.headers import address_of, header_of, other_properties
-from headrace.gateway.v0_10.arguments import plain
+from headrace.gateway.content.files import FileConsumer, FileDesk, Limits
+from headrace.gateway.conversion.headers import header_of
 from headrace.gateway.v0_10.contents import FILE, to_0_10, to_0_x
-from headrace.gateway.v0_10.fault import fault, translate
+from headrace.gateway.v0_10.session_content import (
+    OnSession,
+    add_consumer,
+    check_consumer,
+    end_consumer,
+    end_consumers,
+    telling,
+    told,
+)
 from headrace.model.errors import ModelError
-from headrace.model.lanes import lane_of
 from headrace.model.message import KIND_FILE
 from headrace.protocol.codec_0_10 import (
     FileAck,
     FileCancel,
     FileConsume,
     FileConsumeOk,
-    FileDeliver,
     FileOpen,
     FileOpenOk,
     FilePublish,
     FileQos,
     FileQosOk,
     FileReject,
-    FileReturn,
     FileStage,
     encode_command,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.protocol.output import Feed
-from headrace.spec.reply import ReplyCode
-from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.spec.tables import V0_9
 
 if TYPE_CHECKING:
     from headrace.gateway.content.files import Sending, Sink
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
-    from headrace.model.served import Consumer
     from headrace.protocol.codec_0_10 import Command
 
 log = logging.getLogger(__name__)
 
-CONSUMERS_MAX = 65535  # Of files and packets, on one session.
 FRAME_HEAD = 12
-CODES: dict[ReplyCode, ExecutionCode] = {
-    ReplyCode.CONTENT_TOO_LARGE: ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
-    ReplyCode.RESOURCE_ERROR: ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
-    ReplyCode.NOT_IMPLEMENTED: ExecutionCode.NOT_IMPLEMENTED,
-}
 
 
 class BodyFeed(Feed):
@@ -89,7 +81,7 @@ class BodyFeed(Feed):
         self.lost()
 
 
-class SessionFiles(FileDesk):
+class SessionFiles(OnSession, FileDesk):
     """The files of one session."""
 
     def __init__(self, session: Any) -> None:
@@ -103,11 +95,8 @@ class SessionFiles(FileDesk):
         if not self.ended:
             self.session.send_command(command)
 
-    def say_open(self, identifier: str, size: int) -> None:
-        self.say(FileOpen(identifier=identifier, content_size=size))
-
     def say_open_ok(self, staged: int) -> None:
-        self.say(FileOpenOk(staged_size=staged))
+        FileDesk.say_open_ok(self, staged)
         self.tell()
 
     def tell(self) -> None:
@@ -149,33 +138,6 @@ class SessionFiles(FileDesk):
         """The connection went in the middle of a body."""
         if not self.ended:
             self.stop_halfway()
-
-    def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
-        exchange, routing_key = address_of(sending.message)
-        self.say(
-            FileDeliver(
-                consumer_tag=sending.consumer.tag,
-                delivery_tag=sending.tag,
-                redelivered=redelivered,
-                exchange=exchange,
-                routing_key=routing_key,
-                identifier=identifier,
-            )
-        )
-
-    def say_return(self, code: int, text: str, message: Message, reader: Any) -> bool:
-        exchange, routing_key = address_of(message)
-        command = FileReturn(
-            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
-        )
-
-        def done(error: OSError | None) -> None:
-            reader.close()
-            if error is not None:
-                self.say_error(error)
-
-        self.say_body(command, self.header_for(message), reader, 0, done)
-        return False
 
     def say_flow(self, active: bool) -> None:
         """There is no such command in 0-10: publishes complete when there is room again."""
@@ -221,146 +183,12 @@ class SessionFiles(FileDesk):
         if connection is not None:
             connection.hold(store, position)
 
-    def ready(self, lane: Queue) -> bool:
-        return session_takes(self.session, lane)
-
-    def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-        return route_of(self.session, exchange, routing_key, header)
-
-    def priority_of(self, header: bytes) -> int:
-        return other_properties(header).priority or 0
-
     def work(self) -> Any:
         return self.session.work
-
-    def consumers(self) -> Iterable[Consumer]:
-        consumers: dict[str, Consumer] = self.session.consumers or {}
-        return consumers.values()
-
-    def consumer_gone(self, consumer: FileConsumer) -> None:
-        self.session.consumers.pop(consumer.tag, None)
 
     def end(self) -> None:
         FileDesk.end(self)
         end_consumers(self.session, FileConsumer)
-
-
-def told(error: Exception) -> ExecutionError:
-    """Return what a client of 0-10 is told of an error."""
-    if isinstance(error, ExecutionError):
-        return error
-    if isinstance(error, ModelError):
-        return translate(error)
-    if isinstance(error, AmqpError):
-        return ExecutionError(CODES.get(error.code, ExecutionCode.INTERNAL_ERROR), error.text)
-    log.error("a file cannot be handled", exc_info=error)
-    return ExecutionError(ExecutionCode.INTERNAL_ERROR, "internal error")
-
-
-def telling(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a handler raise the errors of 0-x."""
-
-    @wraps(handler)
-    def handle(*args: Any) -> Any:
-        try:
-            return handler(*args)
-        except AmqpError as error:
-            raise told(error) from error
-
-    return handle
-
-
-def session_takes(session: Any, lane: Queue) -> bool:
-    """Tell whether a client takes deliveries on a session; if not, ``lane`` is drained later."""
-    connection = session.connection
-    if connection is None or connection.ended or session.resuming:
-        return False
-    if getattr(connection.transport, "closed", False):
-        return False  # The session may go on over another one.
-    if connection.pending() > connection.output_max:
-        if connection.starving is None:
-            connection.starving = {}
-        connection.starving[lane] = None
-        if connection.transport is not None:
-            connection.transport.watch_output()
-        return False
-    return True
-
-
-def route_of(session: Any, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-    """Return where content goes; refuse what the user may not do."""
-    session.check_access("write", "exchange", exchange or "amq.default")
-    session.check_topic("write", exchange, routing_key)
-    session.vhost.check_publishable(exchange)
-    queues: Iterable[Queue] = session.vhost.route(
-        exchange, routing_key, lambda: other_properties(header).headers or {}
-    ).queues
-    return queues
-
-
-def end_consumers(session: Any, kind: type[Consumer]) -> None:
-    """End the consumers of one class; their queues may go with them."""
-    for consumer in list((session.consumers or {}).values()):
-        if isinstance(consumer, kind):
-            end_consumer(session, consumer)
-
-
-def end_consumer(session: Any, consumer: Consumer) -> None:
-    """End a consumer; its queue may be one that goes with its last."""
-    session.consumers.pop(consumer.tag, None)
-    lane: Any = consumer.queue
-    lane.remove_consumer(consumer)
-    lane.drain()
-    session.leave_queue(lane.parent)
-
-
-def add_consumer(session: Any, consumer: Consumer, command: Any, confirm: Command) -> None:
-    """Start a consumer."""
-    consumer.exclusive = command.exclusive
-    consumer.no_local = command.no_local
-    try:
-        choose(consumer, plain(command.arguments or {}))
-    except ModelError as error:
-        raise translate(error, command, "arguments") from None
-    session.consumers[consumer.tag] = consumer
-    if not command.nowait:
-        session.send_command(confirm)
-    consumer.queue.add_consumer(consumer)
-    consumer.queue.drain()
-
-
-def check_consumer(session: Any, command: Any, kind: int) -> tuple[Any, str]:
-    """Return the lane that a consumer of this kind of content is for, and its tag."""
-    try:
-        queue = session.queue_of(command.queue)
-        session.check_access("read", "queue", queue.name)
-    except ModelError as error:
-        raise translate(error, command, "queue") from None
-    if session.consumers is None:
-        session.consumers = {}
-    tag = command.consumer_tag or ""
-    if not tag.strip():
-        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "a tag is empty", command, "consumer_tag")
-    if tag in session.consumers:
-        raise fault(
-            ExecutionCode.NOT_ALLOWED,
-            f"there is a consumer '{tag}' on this session",
-            command,
-            "consumer_tag",
-        )
-    if len(session.consumers) >= CONSUMERS_MAX:
-        raise ExecutionError(
-            ExecutionCode.RESOURCE_LIMIT_EXCEEDED, f"more than {CONSUMERS_MAX} consumers"
-        )
-    if queue.exclusive_consumer is not None or (command.exclusive and queue.consumer_count()):
-        raise fault(
-            ExecutionCode.RESOURCE_LOCKED,
-            f"queue '{queue.name}' has other consumers",
-            command,
-            "exclusive" if command.exclusive else "queue",
-        )
-    queue.used_ms = session.tally.now_ms
-    return lane_of(queue, kind), tag
 
 
 def desk_of(session: Any) -> SessionFiles:

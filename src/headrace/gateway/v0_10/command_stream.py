@@ -6,39 +6,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.content.packets import Pace, PacketDesk, StreamConsumer
-from headrace.gateway.conversion.headers import address_of, header_of, other_properties
-from headrace.gateway.v0_10.command_file import (
+from headrace.gateway.conversion.headers import header_of
+from headrace.gateway.v0_10.contents import STREAM, to_0_10, to_0_x
+from headrace.gateway.v0_10.session_content import (
+    OnSession,
     add_consumer,
     check_consumer,
     end_consumer,
     end_consumers,
-    route_of,
-    session_takes,
     telling,
 )
-from headrace.gateway.v0_10.contents import STREAM, to_0_10, to_0_x
 from headrace.model.message import KIND_STREAM
 from headrace.protocol.codec_0_10 import (
     StreamCancel,
     StreamConsume,
     StreamConsumeOk,
-    StreamDeliver,
     StreamPublish,
     StreamQos,
     StreamQosOk,
-    StreamReturn,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
-    from headrace.model.served import Consumer
     from headrace.protocol.codec_0_10 import Command
 
 
-class SessionPackets(PacketDesk):
+class SessionPackets(OnSession, PacketDesk):
     """The packets of one session."""
 
     def __init__(self, session: Any) -> None:
@@ -50,38 +43,6 @@ class SessionPackets(PacketDesk):
         """Send a command with a packet."""
         header = to_0_10(header_of(message), STREAM)
         self.session.send_command(command, header=header, body=message.parts or ())
-
-    def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
-        command = StreamDeliver(
-            consumer_tag=consumer.tag,
-            delivery_tag=tag,
-            exchange=address_of(message)[0],
-            queue=consumer.queue.name,
-        )
-        self.say(command, message)
-
-    def say_return(self, code: int, text: str, message: Message) -> None:
-        exchange, routing_key = address_of(message)
-        command = StreamReturn(
-            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
-        )
-        self.say(command, message)
-
-    def ready(self, lane: Queue) -> bool:
-        return session_takes(self.session, lane)
-
-    def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-        return route_of(self.session, exchange, routing_key, header)
-
-    def priority_of(self, header: bytes) -> int:
-        return other_properties(header).priority or 0
-
-    def consumers(self) -> Iterable[Consumer]:
-        consumers: dict[str, Consumer] = self.session.consumers or {}
-        return consumers.values()
-
-    def consumer_gone(self, consumer: StreamConsumer) -> None:
-        self.session.consumers.pop(consumer.tag, None)
 
     def end(self) -> None:
         PacketDesk.end(self)

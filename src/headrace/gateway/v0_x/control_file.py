@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.content.files import (
     FileConsumer,
     FileDesk,
     Limits,
-    choose,
     with_body_size,
 )
-from headrace.gateway.conversion.headers import address_of, header_of, shortstr
 from headrace.gateway.v0_x.channel import check_branch
-from headrace.gateway.v0_x.control_basic import (
-    CONSUMERS_MAX,
-    check_access,
-    end_consumer,
-    owner_of,
-    queue_of,
+from headrace.gateway.v0_x.channel_content import (
+    OnChannel,
+    add_consumer,
+    cancel_consumer,
+    check_consumer,
 )
-from headrace.model.errors import ResourceLocked
-from headrace.model.lanes import lane_of
 from headrace.model.message import KIND_FILE
 from headrace.protocol.codec_0_x import (
     ChannelFlow,
@@ -32,34 +26,26 @@ from headrace.protocol.codec_0_x import (
     FileCancelOk,
     FileConsume,
     FileConsumeOk,
-    FileDeliver,
     FileOpen,
     FileOpenOk,
-    FileProperties,
     FilePublish,
     FileQos,
     FileQosOk,
     FileReject,
-    FileReturn,
     FileStage,
     MethodBase,
-    decode_content_header,
     encode_method,
 )
 from headrace.protocol.connection_0_x import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, framed
 from headrace.protocol.content import BUSY, OPEN
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import Feed
-from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from headrace.gateway.content.files import Sending, Sink
     from headrace.gateway.v0_x.channel import Channel
-    from headrace.model.message import Message
-    from headrace.model.queue import Queue
-    from headrace.model.served import Consumer
 
 
 class BodyFeed(Feed):
@@ -93,8 +79,10 @@ class BodyFeed(Feed):
         self.reader.close()
 
 
-class ChannelFiles(FileDesk):
+class ChannelFiles(OnChannel, FileDesk):
     """The files of one channel."""
+
+    takes_channel = True
 
     def __init__(self, connection: Any, channel: Channel) -> None:
         if connection.file_limits is None:
@@ -116,44 +104,10 @@ class ChannelFiles(FileDesk):
         if not self.ended and not self.connection.ended:
             self.connection.reply(self.channel.number, method)
 
-    def say_open(self, identifier: str, size: int) -> None:
-        self.say(FileOpen(identifier=identifier, content_size=size))
-
-    def say_open_ok(self, staged: int) -> None:
-        self.say(FileOpenOk(staged_size=staged))
-
     def say_stage(self, sending: Sending, staged: int) -> None:
         size = sending.message.body_size
         header = with_body_size(sending.header, size - staged)
         self.say_body(FileStage(), header, sending.reader, staged, self.sent)
-
-    def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
-        exchange, routing_key = address_of(sending.message)
-        self.say(
-            FileDeliver(
-                consumer_tag=sending.consumer.tag,
-                delivery_tag=sending.tag,
-                redelivered=redelivered,
-                exchange=exchange,
-                routing_key=routing_key,
-                identifier=identifier,
-            )
-        )
-
-    def say_return(self, code: int, text: str, message: Message, reader: Any) -> bool:
-        exchange, routing_key = address_of(message)
-        method = FileReturn(
-            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
-        )
-
-        def done(error: OSError | None) -> None:
-            reader.close()
-            if error is not None:
-                self.say_error(error)
-            self.go_on()
-
-        self.say_body(method, header_of(message), reader, 0, done)
-        return True
 
     def say_body(
         self,
@@ -240,46 +194,11 @@ class ChannelFiles(FileDesk):
     def hold_output(self, store: Any, position: int) -> None:
         self.connection.hold(store, position)
 
-    def ready(self, lane: Queue) -> bool:
-        return client_takes(self.connection, self.channel, lane)
-
-    def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-        return route_of(self.connection, exchange, routing_key, header)
-
-    def priority_of(self, header: bytes) -> int:
-        properties = decode_content_header(self.connection.version, header)[2]
-        assert isinstance(properties, FileProperties)
-        return properties.priority or 0
-
     def transactional(self) -> bool:
         return bool(self.channel.tx)
 
     def work(self) -> Any:
         return check_branch(self.channel) if self.channel.dtx else None
-
-    def consumers(self) -> Iterable[Consumer]:
-        return (self.channel.consumers or {}).values()
-
-    def consumer_gone(self, consumer: FileConsumer) -> None:
-        if self.channel.consumers is not None:
-            self.channel.consumers.pop(consumer.tag, None)
-
-
-def client_takes(connection: Any, channel: Any, lane: Queue) -> bool:
-    """Tell whether a client takes deliveries on a channel; if not, ``lane`` is drained later."""
-    if connection.ended:
-        return False  # The channel may be resumed over another one.
-    if connection.pending() > connection.output_max:
-        connection.starve(lane)
-        return False
-    return bool(channel.flow) and channel.state in (OPEN, BUSY)
-
-
-def route_of(connection: Any, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-    """Return where content goes; refuse what the user may not do."""
-    address = shortstr(exchange) + shortstr(routing_key)
-    queues: Iterable[Queue] = connection.context.make_route(connection, address, header)[0].queues
-    return queues
 
 
 def desk_of(connection: Any, channel: Any) -> ChannelFiles:
@@ -297,45 +216,11 @@ def qos(connection: Any, channel: Channel, method: FileQos) -> MethodBase:
     return FileQosOk()
 
 
-def check_consumer(connection: Any, channel: Channel, method: Any, kind: int) -> tuple[Any, str]:
-    """Return the lane that a consumer of this kind of content is for, and its tag."""
-    queue = queue_of(connection, channel, method.queue)
-    check_access(connection, "read", "queue", queue.name)
-    tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
-    if owner_of(connection, tag) is not None:
-        raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
-    if channel.consumers is None:
-        channel.consumers = {}
-    if len(channel.consumers) >= CONSUMERS_MAX:
-        raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
-    if queue.exclusive_consumer is not None or (method.exclusive and queue.consumer_count()):
-        raise ResourceLocked(
-            f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
-        )
-    queue.used_ms = connection.tally.now_ms
-    return lane_of(queue, kind), tag
-
-
 def consume(connection: Any, channel: Any, method: FileConsume) -> None:
     """Start a consumer of files."""
     lane, tag = check_consumer(connection, channel, method, KIND_FILE)
     consumer = FileConsumer(desk_of(connection, channel), lane, tag, method.no_ack)
-    consumer.exclusive = method.exclusive
-    consumer.no_local = method.no_local
-    choose(consumer, method.arguments)
-    channel.consumers[tag] = consumer
-    if not method.no_wait:
-        connection.reply(channel.number, FileConsumeOk(consumer_tag=tag))
-    lane.add_consumer(consumer)
-    lane.drain()
-
-
-def cancel_consumer(connection: Any, channel: Any, tag: str, kind: type[Consumer]) -> None:
-    """End a consumer of one class; a tag that is no such consumer's is no error."""
-    consumer = (channel.consumers or {}).get(tag)
-    if isinstance(consumer, kind):
-        del channel.consumers[tag]
-        end_consumer(connection, consumer)
+    add_consumer(connection, channel, consumer, method, FileConsumeOk(consumer_tag=tag))
 
 
 def cancel(connection: Any, channel: Any, method: FileCancel) -> MethodBase | None:
