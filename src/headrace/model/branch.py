@@ -31,9 +31,10 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
-from headrace.model.held import Held, weight
+from headrace.model.held import Held
 from headrace.model.lanes import lane_of
 from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
+from headrace.model.tally import weight_of
 from headrace.model.work import REQUEUE, Settle, Work, settle_all
 
 if TYPE_CHECKING:
@@ -421,7 +422,7 @@ class Branches:
             return
         for queue in there:
             queue.held_count += 1
-        self.vhost.tally.memory_used += weight(message)
+        self.vhost.tally.memory_used += weight_of(message)
         branch.publishes.add(message, there, True)
 
     def close(self) -> None:

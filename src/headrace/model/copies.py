@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.model.branch import ERRAND, Xid
 from headrace.model.deadletter import UnreadableError
 from headrace.model.delivery_counts import HEADER as COUNT
-from headrace.model.held import admit, bring, weight
+from headrace.model.held import admit, bring
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
+from headrace.model.tally import weight_of
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
@@ -115,7 +116,7 @@ class Copies:
         if away or tally.memory_used > tally.memory_max:
             self.vhost.store.page_out(copy)
         lot.loose[len(lot.queues) - 1] = copy
-        tally.memory_used += weight(copy)
+        tally.memory_used += weight_of(copy)
 
     def decide(self, facts: Mapping[bytes, bytes | None]) -> None:
         """All of it is true from now on, in one transaction with facts, which were checked."""
@@ -181,7 +182,7 @@ class Copies:
         store = self.vhost.store
         copy = lot.loose.pop(i, None)
         if copy is not None:
-            self.vhost.tally.memory_used -= weight(copy)
+            self.vhost.tally.memory_used -= weight_of(copy)
             bring(copy, store)
             copy.position = 0
             return copy
@@ -235,7 +236,7 @@ class Copies:
                 queue.held_count -= 1
                 copy = lot.loose.get(i)
                 if copy is not None:
-                    tally.memory_used -= weight(copy)
+                    tally.memory_used -= weight_of(copy)
                     if copy.flags & SCRATCH:
                         store.release(copy)
                     continue

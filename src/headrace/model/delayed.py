@@ -25,7 +25,7 @@ from headrace.model.later import Later
 from headrace.model.message import PAGED, REDELIVERED, Message, new_message
 from headrace.model.queue import Queue
 from headrace.model.selecting import Headed
-from headrace.model.tally import MESSAGE_OVERHEAD, PAGED_WEIGHT
+from headrace.model.tally import PAGED_WEIGHT, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +140,7 @@ class DelayedQueue(Queue):
         if far and (message.flags & PAGED or self.store.page_out(message)):
             self._pack(message)
         else:
-            self.tally.memory_used += _weight(message)
+            self.tally.memory_used += weight_of(message)
             self._near.add(due, message)
         if self.on_deadline is not None:
             self.on_deadline(self, self._next_ms())
@@ -200,26 +200,20 @@ class DelayedQueue(Queue):
         self.ready_count -= 1
         self.ready_bytes -= message.body_size
         if message.flags & PAGED:
-            before = _weight(message)
+            before = weight_of(message)
             try:
                 self.store.load(message)
             except OSError as error:
                 log.error("a delayed message cannot be read and is dropped: %s", error)
                 self.leave(message)
                 return
-            self.tally.memory_used += _weight(message) - before
+            self.tally.memory_used += weight_of(message) - before
         self.delivered += 1
         try:
             self.vhost.delayed.release(message)
         except deadletter.UnreadableError as error:
             log.error("a delayed message is dropped: %s", error)
         self.leave(message)
-
-
-def _weight(message: Message) -> int:
-    if message.flags & PAGED:
-        return PAGED_WEIGHT
-    return message.body_size + MESSAGE_OVERHEAD
 
 
 def _unpacked(row: tuple[int, ...]) -> Message:

@@ -6,7 +6,7 @@ from headrace.model.message cimport (
 )
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Queue
-from headrace.model.tally cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Tally
+from headrace.model.tally cimport Tally, weight_of
 
 @cython.final
 cdef class Held:
@@ -47,4 +47,3 @@ cpdef bring(Message message, Store store)
 @cython.locals(kept=cython.bint, twin=Message, kind=cython.uint, lane=Queue)
 cpdef bint admit(Message message, Queue queue, Store store, bint promised) except -1
 cdef disown(Message message, Queue queue, Store store)
-cpdef long long weight(Message message) except -1

@@ -21,9 +21,7 @@ if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
-    from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
-    from headrace.model.tally import PAGED_WEIGHT as C_PAGED_WEIGHT
-    from headrace.model.tally import Tally
+    from headrace.model.tally import Tally, weight_of
 
 from headrace.model.lanes import lane_of
 
@@ -150,7 +148,7 @@ class Held:
             crowded = tally.memory_used > tally.memory_max
             if message.position and crowded and message.flags & C_KIND_MASK != C_KIND_FILE:
                 store.page_out(message)
-            tally.memory_used += weight(message)
+            tally.memory_used += weight_of(message)
 
     def admit(self, lo: int, hi: int, store: Store, tally: Tally, promised: bool) -> int:
         """Give the messages ``lo`` to ``hi`` to their queues; return how many were lost.
@@ -160,7 +158,7 @@ class Held:
         lost = 0
         for i in range(lo, hi):
             message = self.messages[i]
-            tally.memory_used -= weight(message)
+            tally.memory_used -= weight_of(message)
             for queue in self.queues[i]:
                 queue.held_count -= 1
                 if not admit(message, queue, store, promised):
@@ -172,7 +170,7 @@ class Held:
         """Forget the messages ``lo`` to ``hi``."""
         for i in range(lo, hi):
             message = self.messages[i]
-            tally.memory_used -= weight(message)
+            tally.memory_used -= weight_of(message)
             for queue in self.queues[i]:
                 queue.held_count -= 1
                 disown(message, queue, store)
@@ -239,10 +237,3 @@ def disown(message: Message, queue: Queue, store: Store) -> None:
         store.forget(queue.id, message.position)
     else:
         store.settle(queue.id, message.seq, message.position)
-
-
-def weight(message: Message) -> int:
-    """Return the octets of memory that a held message is counted with."""
-    if message.flags & C_PAGED:
-        return C_PAGED_WEIGHT
-    return message.body_size + C_MESSAGE_OVERHEAD

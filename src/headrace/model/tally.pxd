@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.model.message cimport C_PAGED, Message
+
 cdef enum:
     C_MESSAGE_OVERHEAD = 200
     C_PAGED_WEIGHT = 100
@@ -19,3 +21,5 @@ cdef class Tally:
     cdef public object arrivals
 
     cpdef bint crowded(self) except -1
+
+cpdef long long weight_of(Message message) except -1

@@ -3,10 +3,19 @@
 
 from typing import Any
 
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import Message
+
 from headrace.model.arrivals import Arrivals
 
 MESSAGE_OVERHEAD = 200  # Octets that a ready message costs beside its body; measured, rounded up.
 PAGED_WEIGHT = 100  # What is left of it while its data is on disk only.
+if not cython.compiled:
+    C_MESSAGE_OVERHEAD = MESSAGE_OVERHEAD
+    C_PAGED_WEIGHT = PAGED_WEIGHT
 
 
 class Tally:
@@ -29,3 +38,10 @@ class Tally:
     def crowded(self) -> bool:
         """Tell whether paging did not keep up, so that publishers must wait."""
         return self.memory_used > self.memory_max + (self.memory_max >> 2)
+
+
+def weight_of(message: Message) -> int:
+    """Return the octets of memory that a message is counted with, wherever it waits."""
+    if message.flags & C_PAGED:
+        return C_PAGED_WEIGHT
+    return message.body_size + C_MESSAGE_OVERHEAD
