@@ -9,70 +9,41 @@ what was told. HEADRACE_SEEDS=1000 tries that many more.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
-from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
-from headrace.model.message import KIND_MASK, REDELIVERED, Message, new_message
+from headrace.model.message import KIND_MASK, REDELIVERED
 from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.connection_0_x import framed
-from headrace.spec.tables import V0_9_1
-from headrace.store.journal import Journal
 from headrace.store.lease_log import DiskLeaseLog
-from mortal import Dead, MortalDisk
+from told import Run, number_in, number_of, numbered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
     from headrace.model.queue import Queue
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 GROUPS = ("one", "two")
 READY, LEASED, DEAD, DONE = "ready", "leased", "dead", "done"
-MARK = b"\x00\xffnumber:"
 
 T = TypeVar("T")
 
 
-class Definitions(NoDefinitions):
-    """Queues that survive: definitions are committed before the journal is written."""
+class LeaseRun(Run):
+    """A queue that is published to, consumed from and leased."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.queues: dict[int, QueueRecord] = {}
-
-    def load(self, vhost: str) -> Saved:
-        return Saved([], list(self.queues.values()), [])
-
-    def save_queue(self, vhost: str, record: QueueRecord) -> int:
-        number = super().save_queue(vhost, record)
-        self.queues[number] = record._replace(id=number)
-        return number
-
-    def delete_queue(self, vhost: str, queue_id: int) -> None:
-        self.queues.pop(queue_id, None)
-
-
-class Run:
-    """A virtual host on a disk, and what became of each message as far as anybody was told."""
+    gone = DONE
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
-        self.definitions = Definitions()
-        self.number = 0
-        self.told: dict[int, list[tuple[str, int]]] = {}  # States, and where each is durable.
-        self.doing: dict[int, str] = {}  # What the deed that is not told yet makes of messages.
         self.counts = dict.fromkeys((READY, LEASED, DEAD, DONE), 0)
         self.redelivered = 0
-        self.open()
+        super().__init__(seed)
         self.vhost.declare_queue(
             "q",
             durable=True,
@@ -84,11 +55,8 @@ class Run:
     # --- The host -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        self.disk.fuse = 1 << 60
         self.tally = Tally(now_ms=1_000_000)
-        self.journal = Journal(
-            "/journal", disk=self.disk, segment_size=16 << 10, free_min=0, threaded=False
-        )
+        self.journal = self.new_journal()
 
         def make_stream(name: str, **options: Any) -> Queue:
             directory = f"/streams/{options['id']}"
@@ -117,13 +85,6 @@ class Run:
     def leases(self) -> list[Lease]:
         return self.vhost.leases.of(self.queue())
 
-    def write(self) -> None:
-        """What the event loop does at the end of a turn, and the writer's thread."""
-        self.journal.kick()
-        while self.journal.writer.jobs:
-            self.journal.writer.step()
-            self.journal.woken()
-
     def finish(self, steps: Generator[None, None, T], broken_off: bool = False) -> T | None:
         """Do all slices of a work; perhaps nobody waits for the last ones."""
         for slice_ in range(1000):
@@ -138,27 +99,16 @@ class Run:
             self.write()
         raise AssertionError("it does not end")
 
-    def tell(self, numbers: Sequence[int], state: str) -> None:
-        for number in numbers:
-            self.told[number].append((state, self.journal.appended))
-            self.doing.pop(number, None)
-
-    def state(self, number: int) -> str:
-        return self.told[number][-1][0]
-
     # --- What clients do ------------------------------------------------------------------------
 
     def publish(self) -> None:
         for _ in range(self.random.choice((1, 5, 40))):
             self.number += 1
-            body = MARK + self.number.to_bytes(8, "big") + bytes(self.random.choice((0, 10, 900)))
-            header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(delivery_mode=2))
-            data = b"\x00\x01q\x00\x00" + framed(2, 0, header) + framed(3, 0, body)
+            message = numbered(self.number, self.random.choice((0, 10, 900)))
             targets = [self.queue()]
             if self.random.random() < 0.3:
                 targets.append(self.queue("other"))  # Which owes it for ever.
-            self.vhost.deliver(new_message(data, 3, len(body)), targets, True)
-            self.told[self.number] = []
+            self.vhost.deliver(message, targets, True)
             self.tell([self.number], READY)
 
     def consume(self) -> None:
@@ -224,23 +174,6 @@ class Run:
         if self.random.random() < 0.7:
             self.write()
 
-    # --- Death ----------------------------------------------------------------------------------
-
-    def live(self) -> None:
-        self.disk.fuse = self.random.randint(1, 80)
-        try:
-            while True:
-                self.turn()
-        except Dead:
-            pass
-        synced = self.journal.synced
-        if self.random.random() < 0.5:
-            self.disk.power_cut()
-        else:
-            self.disk.kill()
-        self.open()
-        self.compare(synced)
-
     def compare(self, synced: int) -> None:
         places: dict[int, list[str]] = {}
         ready = self.bodies(self.queue())
@@ -253,20 +186,14 @@ class Run:
         dead = self.bodies(self.queue("dead"))
         for number in dead:
             places.setdefault(number, []).append(DEAD)
-        for number, states in self.told.items():
+        for number in self.told:
             found = places.get(number, [])
             assert len(found) < 2, f"{number} is there twice: {found}"
             state = found[0] if found else DONE
-            durable = [k for k, (_, at) in enumerate(states) if at <= synced]
-            allowed = {said for said, _ in states[durable[-1] if durable else 0 :]}
-            if not durable:
-                allowed.add(DONE)  # It was never there.
-            if number in self.doing:
-                allowed.add(self.doing[number])
+            allowed = self.allowed(number, synced)
             assert state in allowed, f"{number}: {state}, not {allowed}"
             self.counts[state] += 1
             self.told[number] = [(state, 0)]
-        self.doing = {}
 
     def bodies(self, queue: Queue) -> list[int]:
         """The numbers of what is in a queue, which stays there."""
@@ -277,16 +204,6 @@ class Run:
             self.redelivered += message.flags & REDELIVERED != 0
             queue.release(message)
         return [number_of(message) for message in held]
-
-
-def number_of(message: Message) -> int:
-    assert message.data is not None
-    return number_in(message.data)
-
-
-def number_in(data: bytes) -> int:
-    at = data.index(MARK) + len(MARK)
-    return int.from_bytes(data[at : at + 8], "big")
 
 
 def numbers_of(lease: Lease, first: int) -> list[tuple[int, int]]:
@@ -300,13 +217,13 @@ def numbers_of(lease: Lease, first: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_message_is_lost_and_none_is_there_twice(seed: int) -> None:
-    run = Run(seed)
+    run = LeaseRun(seed)
     for _ in range(8):
         run.live()
 
 
 def test_all_of_it_happens() -> None:
-    run = Run(7)
+    run = LeaseRun(7)
     for _ in range(16):
         run.live()
     assert all(count > 10 for count in run.counts.values()), run.counts

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A virtual host on a disk that dies, and what was told of each message until it did."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
+from headrace.model.message import Message, new_message
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.connection_0_x import framed
+from headrace.spec.tables import V0_9_1
+from headrace.store.journal import Journal
+from mortal import Dead, MortalDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MARK = b"\x00\xffnumber:"
+
+
+class Definitions(NoDefinitions):
+    """Queues that survive: definitions are committed before the journal is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: dict[int, QueueRecord] = {}
+
+    def load(self, vhost: str) -> Saved:
+        return Saved([], list(self.queues.values()), [])
+
+    def save_queue(self, vhost: str, record: QueueRecord) -> int:
+        number = super().save_queue(vhost, record)
+        self.queues[number] = record._replace(id=number)
+        return number
+
+    def delete_queue(self, vhost: str, queue_id: int) -> None:
+        self.queues.pop(queue_id, None)
+
+
+class Run:
+    """Lives on one disk, one after the other; a simulation says what happens in them."""
+
+    gone = "gone"  # The state of a message that was never there.
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = MortalDisk(seed)
+        self.definitions = Definitions()
+        self.number = 0
+        self.told: dict[int, list[tuple[str, int]]] = {}  # States, and where each is durable.
+        self.doing: dict[int, str] = {}  # What is under way, and told nobody, makes of messages.
+        self.open()
+
+    def new_journal(self) -> Journal:
+        self.disk.fuse = 1 << 60
+        return Journal(
+            "/journal", disk=self.disk, segment_size=16 << 10, free_min=0, threaded=False
+        )
+
+    def open(self) -> None:
+        """Begin a life: make ``journal``, and recover."""
+        self.journal = self.new_journal()
+
+    def turn(self) -> None:
+        """Something happens."""
+        raise NotImplementedError
+
+    def compare(self, synced: int) -> None:
+        """Compare what is there with what was told; ``synced`` is what was durable."""
+        raise NotImplementedError
+
+    def write(self) -> None:
+        """What the event loop does at the end of a turn, and the writer's thread."""
+        self.journal.kick()
+        while self.journal.writer.jobs:
+            self.journal.writer.step()
+            self.journal.woken()
+
+    def tell(self, numbers: Sequence[int], state: str) -> None:
+        for number in numbers:
+            self.told.setdefault(number, []).append((state, self.journal.appended))
+            self.doing.pop(number, None)
+
+    def live(self) -> None:
+        """Do something until the disk dies, and look what is left."""
+        self.disk.fuse = self.random.randint(1, 80)
+        try:
+            while True:
+                self.turn()
+        except Dead:
+            pass
+        synced = self.journal.synced
+        if self.random.random() < 0.5:
+            self.disk.power_cut()
+        else:
+            self.disk.kill()
+        self.open()
+        self.compare(synced)
+        self.doing = {}
+
+    def allowed(self, number: int, synced: int) -> set[str]:
+        """Return the states that a message may be in after a death."""
+        states = self.told[number]
+        durable = [k for k, (_, at) in enumerate(states) if at <= synced]
+        allowed = {said for said, _ in states[durable[-1] if durable else 0 :]}
+        if not durable:
+            allowed.add(self.gone)
+        if number in self.doing:
+            allowed.add(self.doing[number])
+        return allowed
+
+
+def numbered(number: int, size: int, headers: Mapping[str, Any] | None = None) -> Message:
+    """Return a persistent message with its number, and so many octets behind that."""
+    body = MARK + number.to_bytes(8, "big") + bytes(size)
+    properties = BasicProperties(delivery_mode=2, headers=None if headers is None else {**headers})
+    header = encode_content_header(V0_9_1, 60, len(body), properties)
+    return new_message(
+        b"\x00\x01q\x00\x00" + framed(2, 0, header) + framed(3, 0, body), 3, len(body)
+    )
+
+
+def number_in(data: bytes) -> int:
+    at = data.index(MARK) + len(MARK)
+    return int.from_bytes(data[at : at + 8], "big")
+
+
+def number_of(message: Message) -> int:
+    assert message.data is not None
+    return number_in(message.data)
