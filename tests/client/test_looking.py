@@ -376,6 +376,7 @@ def test_peek_is_the_same_by_the_socket_and_by_a_url(
     taken = other.get(queue)
     assert taken is not None
     taken.nack(requeue=True)
+    until_ready(socket, queue, 1)
     lines = []
     for where in (("--socket", socket), ("--url", broker.url)):
         line = json.loads(peek(*where, "--format", "json", queue).stdout)
