@@ -224,6 +224,28 @@ def test_prefetch_size_bounds_what_is_sent_ahead(client: Talk, name: str) -> Non
     assert deliveries(client, 1)[0][2] == b"y" * 100
 
 
+@rule("0-9/basic.qos.prefetch-count#01")
+def test_prefetch_size_bounds_consumers_that_are_there(client: Talk, name: str) -> None:
+    client.declare(name)
+    client.consume(name)
+    client.call(BasicQos(prefetch_size=4), BasicQosOk)
+    client.publish(name, b"12", b"3", b"45")
+    got = deliveries(client, 2)
+    assert [body for _, _, body in got] == [b"12", b"3"]
+    assert client.silent()
+    client.ack(got[0][0])
+    assert deliveries(client, 1)[0][2] == b"45"
+
+
+def test_a_limit_that_is_lifted_leaves_consumers_choosing(client: Talk, name: str) -> None:
+    client.declare(name)
+    client.consume(name, no_local=True)
+    client.call(BasicQos(prefetch_size=4), BasicQosOk)
+    client.call(BasicQos(), BasicQosOk)
+    client.publish(name, b"its own")
+    assert client.silent()
+
+
 def test_prefetch_on_the_connection(client: Talk, name: str) -> None:
     client.channel(2)
     client.declare(name)

@@ -305,6 +305,22 @@ def test_prefetch_size_bounds_octets_in_advance(talk: Client, name: str) -> None
     assert delivered(client, 1) == [(4, b"1")]
 
 
+@pytest.mark.rule("0-9-1/s096")
+def test_prefetch_size_bounds_consumers_that_are_there(talk: Client, name: str) -> None:
+    client = talk()
+    client.declare(name, exclusive=True)
+    client.consume(name)
+    qos(client, prefetch_size=4)
+    client.publish(name, b"12", b"3", b"45")
+    assert delivered(client, 2) == [(1, b"12"), (2, b"3")]
+    assert client.silent()
+    client.ack(1)
+    assert delivered(client, 1) == [(3, b"45")]
+    qos(client, prefetch_size=0)
+    client.publish(name, b"678", b"9")
+    assert delivered(client, 2) == [(4, b"678"), (5, b"9")]
+
+
 def test_prefetch_size_bounds_what_a_browser_is_shown(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)

@@ -118,20 +118,34 @@ def recheck(connection: Any) -> None:
 def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
     count = method.prefetch_count
+    limit_octets(channel, method.prefetch_size)
     if connection.context.specification_qos or connection.early:
-        channel.prefetch_size = method.prefetch_size
         if method.global_:
             connection.prefetch = count
         else:
             channel.prefetch = count
+    elif method.global_:
+        channel.prefetch = count
     else:
-        channel.prefetch_size = method.prefetch_size
-        if method.global_:
-            channel.prefetch = count
-        else:
-            channel.consumer_prefetch = count
+        channel.consumer_prefetch = count
     connection.refresh_all()
     return BasicQosOk()
+
+
+def limit_octets(channel: Channel, octets: int) -> None:
+    """Limit the octets that may be unsettled on a channel, its consumers there are included.
+
+    0 is no limit. Queues ask a consumer about each message only while there is one, or while the
+    consumer chooses.
+    """
+    channel.prefetch_size = octets
+    for consumer in (channel.consumers or {}).values():
+        selective = consumer.picky or octets > 0
+        if consumer.selective != selective:
+            consumer.selective = selective
+            queue = consumer.queue
+            if queue.consumers is not None and consumer in queue.consumers:
+                queue.selective += 1 if selective else -1
 
 
 def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:

@@ -18,6 +18,7 @@ from headrace.gateway.v0_x.control_basic import (
     check_no_tx,
     check_topic,
     end_consumer,
+    limit_octets,
     owner_of,
     queue_of,
     redeliver,
@@ -216,22 +217,13 @@ def recover(connection: Any, channel: Channel, method: MessageRecover) -> None:
 
 def qos(connection: Any, channel: Channel, method: MessageQos) -> None:
     """Limit what may be unsettled on the channel, or on the whole connection."""
-    channel.prefetch_size = method.prefetch_size
+    limit_octets(channel, method.prefetch_size)
     if method.global_:
         connection.prefetch = method.prefetch_count
     else:
         channel.prefetch = method.prefetch_count
-    for consumer in (channel.consumers or {}).values():
-        set_selective(consumer, consumer.picky or channel.prefetch_size > 0)
     connection.refresh_all()
     side_of(connection, channel).answer(MessageOk())
-
-
-def set_selective(consumer: Any, selective: bool) -> None:
-    """Let a consumer be asked about each message, or no longer."""
-    if consumer.selective != selective:
-        consumer.selective = selective
-        consumer.queue.selective += 1 if selective else -1
 
 
 # --- References ---------------------------------------------------------------------------------
