@@ -100,10 +100,10 @@ def test_requests_to_the_broker_pass_while_publishers_wait(small: Served, versio
     """What is settled makes room; who has published anything else waits, requests and all."""
     url = f"{small.url}?version={version}"
     with (
-        blocking.connect(small.url) as hog,
+        blocking.connect(small.url, timeout_s=60) as hog,
         hog.channel(confirm=False) as flood,
-        blocking.connect(url) as asking,
-        blocking.connect(url) as mixed,
+        blocking.connect(url, timeout_s=60) as asking,
+        blocking.connect(url, timeout_s=60) as mixed,
         Lease(asking, "work", "g", owner="o") as lease,
         Lease(mixed, "work", "g", owner="o") as waiting,
     ):

@@ -8,6 +8,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.audit import SILENT
 from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.service.pipeline import HANDLERS, Pipeline
@@ -63,8 +64,9 @@ class Broker:
         line = ConfirmLine(self.store)
         context = SimpleNamespace(
             connections={n: Connection(n) for n in (1, 2)},
-            access=SimpleNamespace(allowed=lambda user, *_: user == 1),
+            access=SimpleNamespace(allowed=lambda user, *_: user == 1, audit=SILENT),
             line=lambda _: line,
+            refused=lambda *_: None,
         )
         self.line = line
         self.context = context
