@@ -268,8 +268,9 @@ def test_messages_are_once_in_a_database(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     url = f"jdbc:derby:{tmp_path / 'database'};create=true"
-    system = spark.sparkContext._jvm.java.lang.System  # Derby's log goes where Derby is started.
-    system.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     text = f"""{HEAD}
         [[steps]]
         name = "once"
