@@ -195,8 +195,10 @@ async def test_reading_goes_on_after_a_reconnection(url: str, name: Name, how: s
 
 
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
-async def test_a_reader_is_remembered_by_its_tag(url: str, name: Name, version: str) -> None:
-    stream, tag = name("s"), name(version)
+async def test_a_reader_is_remembered_by_its_tag(
+    headrace_broker: LocalBroker, name: Name, version: str
+) -> None:
+    url, stream, tag = headrace_broker.url, name("s"), name(version)
     tracked: dict[str, object] = {"x-stream-automatic-offset-tracking": 1}
 
     async def read(count: int, tag: str = tag, **more: object) -> list[bytes]:
