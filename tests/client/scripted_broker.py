@@ -30,6 +30,14 @@ from headrace.spec.tables import V0_8, V0_9_1
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from headrace.wire.table import Value
+
+CAPABILITIES = ("publisher_confirms", "exchange_exchange_bindings", "basic.nack")
+PROPERTIES: dict[str, Value] = {
+    "product": "Scripted",
+    "capabilities": dict.fromkeys(CAPABILITIES, True),
+}
+
 Expected = TypeVar("Expected", bound=MethodBase)
 
 
@@ -56,6 +64,7 @@ class Peer:
         channel_max: int = 2047,
         heartbeat: int = 0,
         mechanisms: bytes = b"PLAIN AMQPLAIN",
+        properties: dict[str, Value] = PROPERTIES,
     ) -> tuple[ConnectionStartOk, ConnectionTuneOk, ConnectionOpen]:
         """Let the client in."""
         while not self.machine.state.value:
@@ -64,7 +73,7 @@ class Peer:
         start = ConnectionStart(
             version_major=major,
             version_minor=minor,
-            server_properties={"product": "Scripted", "capabilities": {}},
+            server_properties=properties,
             mechanisms=mechanisms,
             locales=b"en_US",
         )

@@ -19,6 +19,7 @@ from headrace.client import (
     Recovered,
     connect,
 )
+from headrace.client.extensions import announces
 from headrace.testing import LocalBroker
 from headrace.testing.broker import ChildBroker
 
@@ -156,7 +157,7 @@ async def test_offsets_are_asked_for_whatever_the_broker_calls_itself(name: Name
         async with connect(broker.url) as connection:
             assert connection.server_properties["product"] == "RabbitMQ"
             stream = connection.stream(name("s"))
-            assert stream._answers_offsets()
+            assert announces(connection.server_properties, "stream_offset_query")
             await fill(connection, name("s"), 3)
             assert await stream.last_offset() == 3
 

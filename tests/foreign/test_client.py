@@ -56,6 +56,28 @@ def test_what_only_headrace_has_says_so(url: str, name: Name) -> None:
         asyncio.run(ask())
 
 
+@pytest.mark.parametrize("version", ["0-8", "0-9"])
+def test_early_versions(url: str, name: Name, version: str) -> None:
+    queue = name("early")
+    with blocking.connect(f"{url}?version={version}", reconnect=None) as connection:
+        with connection.channel() as channel:
+            channel.declare_queue(queue, durable=False, exclusive=True)
+            assert channel.publish_many(["a", "b", "c"], queue) == 3
+            with channel.consume(queue) as consumer:
+                deliveries = [consumer.receive(10) for _ in range(3)]
+                assert [delivery.body for delivery in deliveries] == [b"a", b"b", b"c"]
+                deliveries[1].nack(multiple=True, requeue=False)
+                deliveries[2].ack()
+            if version == "0-8":  # In which RabbitMQ takes none, and closes the connection.
+                with pytest.raises(UsageError, match=r"no arguments of consumers in AMQP 0-8"):
+                    channel.consume(queue, priority=1).receive(10)
+            else:
+                with channel.consume(queue, priority=1) as consumer:
+                    channel.publish("d", queue)
+                    consumer.receive(10).ack()
+            assert channel.delete_queue(queue) == 0
+
+
 def test_what_the_client_promises_holds_there_too(url: str) -> None:
     """The client's own tests of channels and streams, which any broker of 0-9-1 passes."""
     tests = Path(__file__).parent.parent / "client"

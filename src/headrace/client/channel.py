@@ -344,8 +344,8 @@ class Channel(Declarations, Native):
             method = BasicNack(delivery_tag=delivery.delivery_tag, multiple=True, requeue=requeue)
         else:
             method = BasicReject(delivery_tag=delivery.delivery_tag, requeue=requeue)
-        delivery.settled = True
         link.send(self.number, method)
+        delivery.settled = True
         for consumer in self._distinct() if multiple else self._distinct(delivery.consumer_tag):
             consumer.settle(
                 delivery.delivery_tag, multiple=multiple, ack=ack, decided=self._mode is not Mode.TX
@@ -380,8 +380,8 @@ class Channel(Declarations, Native):
         link = await self._ready()
         if consumer.tag in self._sinks:
             raise UsageError(f"consumer tag {consumer.tag!r} is in use on this channel")
-        self._sinks[consumer.tag] = consumer
         calls = self._ask_for_messages(link, consumer)
+        self._sinks[consumer.tag] = consumer
         consumer.started = True
         try:
             for call in calls:
@@ -429,10 +429,10 @@ class Channel(Declarations, Native):
         the channel.
         """
         link = await self._ready()
+        calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
         self._sinks[tag] = sink
         if gatherer is not None and turn is not None:
             link.gather(self.number, gatherer, turn)
-        calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
         try:
             for call in calls:
                 await self._calls.answer(call)
@@ -442,10 +442,9 @@ class Channel(Declarations, Native):
 
     async def confirm_by(self, confirms: Confirms) -> None:
         """Let somebody else publish here, in confirm mode, and hear of the outcomes."""
-        await self._ready()
+        await self._call(ConfirmSelect(), ConfirmSelectOk)
         self._confirms = confirms
         self._mode = Mode.CONFIRM
-        await self._call(ConfirmSelect(), ConfirmSelectOk)
 
     async def writable(self) -> Link:
         """The link, once the broker reads; frames for this channel may be sent there."""
@@ -552,6 +551,9 @@ class Channel(Declarations, Native):
                     await self._calls.answer(call)
             except ChannelClosed:
                 return  # All consumers of the channel were told.
+            except UsageError as error:  # This broker cannot, perhaps another than before.
+                self._sinks.pop(consumer.tag, None)
+                consumer.fail(error)
 
     def lost(self, error: ClientError, *, final: bool) -> None:
         """The connection broke: nothing under way will be answered."""
@@ -674,9 +676,8 @@ class Channel(Declarations, Native):
         if self._mode is Mode.TX:
             raise UsageError("this channel became transactional while a publish was waiting")
         if self._mode is Mode.NONE:
+            self._calls.ask(link, ConfirmSelect(), ConfirmSelectOk)
             self._mode = Mode.CONFIRM
-            select = self._calls.ask(link, ConfirmSelect(), ConfirmSelectOk)
-            select.future.add_done_callback(lambda future: future.exception())  # Told elsewhere.
         self._send_publication(link, publication)
         self._confirms.add(publication)
         self.intake.wait_begins()

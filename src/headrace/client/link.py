@@ -25,6 +25,7 @@ from headrace.client.errors import (
     UsageError,
     fresh,
 )
+from headrace.client.extensions import EXTENSIONS, check
 from headrace.client.login import Login
 from headrace.client.url import FRAME_MIN_SIZE, Settings
 from headrace.protocol.codec_0_x import (
@@ -198,8 +199,11 @@ class Link(asyncio.Protocol):
         return int(self.machine.heartbeat_s)
 
     def send(self, channel: int, method: MethodBase) -> None:
-        """Queue a method for sending."""
+        """Queue a method for sending; UsageError when it is one that the broker does not know."""
         self._check()
+        if type(method) in EXTENSIONS:
+            settings = self.settings
+            check(settings.address, settings.version, self.server_properties, method)
         try:
             self.machine.send_method(channel, method)
         except AmqpError as error:
@@ -481,10 +485,10 @@ class Link(asyncio.Protocol):
             )
         offered = method.mechanisms.decode("ascii", "replace").split()
         self.login = Login(self.settings, offered)
-        properties: dict[str, Value] = {
-            **introduction(),
-            "capabilities": CAPABILITIES,
-        }
+        properties: dict[str, Value] = {**introduction()}
+        capabilities = self._capabilities()
+        if capabilities:
+            properties["capabilities"] = capabilities
         if self.settings.name:
             properties["connection_name"] = self.settings.name
         self.machine.send_method(
@@ -496,6 +500,10 @@ class Link(asyncio.Protocol):
                 locale="en_US",
             ),
         )
+
+    def _capabilities(self) -> dict[str, Value]:
+        """What the broker may use beyond the standard."""
+        return CAPABILITIES
 
     def _secure(self, challenge: bytes) -> bytes:
         """Answer a challenge of the broker's."""

@@ -23,6 +23,7 @@ from headrace.protocol.codec_0_x import (
     BasicRecover,
     BasicRecoverOk,
     BasicReject,
+    ChannelClose,
     ChannelFlow,
     ChannelFlowOk,
     ChannelOpen,
@@ -35,6 +36,13 @@ from headrace.protocol.events import ContentReceived, Event, MethodReceived
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
+    from headrace.wire.table import Value
+
+
+CAPABILITIES: dict[str, Value] = {
+    "consumer_cancel_notify": True,
+    "authentication_failure_close": True,
+}
 
 
 class _State:
@@ -60,6 +68,8 @@ class EarlyLink(Link):
         match method:
             case ChannelOpen() | ChannelResume():
                 self._states[channel] = _State()
+            case ChannelClose():
+                self._states.pop(channel, None)  # What it was to be answered is no news now.
             case ConfirmSelect():
                 self._states[channel].confirms = True
                 self._answer(channel, ConfirmSelectOk())
@@ -128,4 +138,17 @@ class EarlyLink(Link):
 
     def _answer(self, channel: int, method: MethodBase) -> None:
         """Answer in the place of the broker, in the next turn of the loop."""
-        self._loop.call_soon(self._owner.link_method, channel, method)
+        state = self._states[channel]
+
+        def answer() -> None:
+            if self._states.get(channel) is state:
+                self._owner.link_method(channel, method)
+
+        self._loop.call_soon(answer)
+
+    def _capabilities(self) -> dict[str, Value]:
+        """What RabbitMQ may use, which has capabilities here; others know texts only.
+
+        A connection.blocked is not among it: these versions have no such method.
+        """
+        return CAPABILITIES if "capabilities" in self.server_properties else {}

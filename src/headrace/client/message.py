@@ -54,8 +54,15 @@ class Message:
 
     @classmethod
     def of(cls, content: Message | bytes | bytearray | memoryview | str) -> Message:
-        """The content itself when it is a message, else a message with that body; str as UTF-8."""
+        """The content itself when it is a message, else a message with that body; str as UTF-8.
+
+        TypeError when a message has a body that is no octets.
+        """
         if isinstance(content, Message):
+            body: object = content.body
+            if not isinstance(body, bytes | bytearray | memoryview):
+                kind = type(body).__name__
+                raise TypeError(f"the body of a message is bytes, not {kind}: see Message.of")
             return content
         return Message(content.encode() if isinstance(content, str) else bytes(content))
 

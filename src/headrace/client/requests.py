@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client.errors import ClientError, ConnectionLost, UsageError, fresh
+from headrace.client.extensions import is_headrace
 from headrace.client.message import Message, decode_properties
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver
 
@@ -151,7 +152,7 @@ class Requests:
                 self._answers = None
             channel = await self._connection.channel(confirm=False)
             try:
-                if not isinstance(self._connection.server_properties.get("headrace_id"), str):
+                if not is_headrace(self._connection.server_properties):
                     where = self._connection.address
                     raise UsageError(f"{where} is no Headrace that serves requests")
                 answers = _Answers(channel, _REPLY_TO)

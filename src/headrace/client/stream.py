@@ -17,6 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.errors import ClientError, ConnectionLost, ConsumerCancelled, OffsetGone, fresh
+from headrace.client.extensions import announces
 from headrace.client.gather import BLOCK_RECORDS_MAX, Block, RangeGatherer
 from headrace.client.message import Message, decode_properties, read_message
 from headrace.client.requests import RequestRefused, Requests
@@ -84,14 +85,14 @@ class Stream:
 
     async def first_offset(self) -> int:
         """The offset of the oldest record that is kept; that of the next one when none is."""
-        if self._answers_offsets():
+        if self._can("stream_offset_query"):
             return await self._query("first")
         offsets = await self._probe("first", 1)
         return offsets[0] if offsets else 0
 
     async def last_offset(self) -> int:
         """The end of what is committed: the offset that the next record will have."""
-        if self._answers_offsets():
+        if self._can("stream_offset_query"):
             return await self._query("next")
         offsets = await self._probe("last", CREDIT)
         return offsets[-1] + 1 if offsets else 0
@@ -103,7 +104,7 @@ class Stream:
         """
         if moment.tzinfo is None:
             raise ValueError(f"a moment needs a time zone: {moment!r}")
-        if self._answers_offsets():
+        if self._can("stream_offset_query"):
             return await self._query(moment)
         offsets = await self._probe(moment, 1)
         return offsets[0] if offsets else await self.last_offset()
@@ -294,19 +295,9 @@ class Stream:
         )
         await channel.attach(_TAG, reader, requests)
 
-    def _answers_offsets(self) -> bool:
-        return self._can("stream_offset_query")
-
     def _can(self, what: str) -> bool:
-        """Whether the broker has a capability of Headrace.
-
-        Headrace has them all, and tells them where the version knows more than texts.
-        """
-        properties = self._connection.server_properties
-        capabilities = properties.get("capabilities")
-        if isinstance(capabilities, dict):
-            return capabilities.get(what) is True
-        return isinstance(properties.get("headrace_id"), str)
+        """Whether the broker has a capability, which may be one of Headrace's own."""
+        return announces(self._connection.server_properties, what)
 
     async def _query(self, what: Value) -> int:
         """Ask Headrace for an offset: 64 bits in the two counts of queue.declare-ok.

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a broker can beyond the standard, by what it says of itself in connection.start.
+
+A broker that does not know an extension ends the connection when it meets one. So an extension
+goes only to brokers that announce it: by a capability, by being a Headrace, which has them all, or
+by the properties with which Qpid announces its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import UsageError
+from headrace.protocol.codec_0_x import (
+    BasicConsume,
+    BasicNack,
+    ConfirmSelect,
+    ExchangeBind,
+    ExchangeUnbind,
+    MethodBase,
+)
+from headrace.spec.tables import V0_8, Version
+
+if TYPE_CHECKING:
+    from headrace.wire.table import Value
+
+BINDINGS = "exchange_exchange_bindings"
+
+# The methods of 0-9-1 that are extensions: the capability, what they do, and what to do instead.
+METHODS: dict[type[MethodBase], tuple[str, str, str]] = {
+    ConfirmSelect: (
+        "publisher_confirms",
+        "publisher confirms",
+        "open the channel with confirm=False, or use a transaction",
+    ),
+    ExchangeBind: (BINDINGS, "bindings between exchanges", "bind queues to both exchanges"),
+    ExchangeUnbind: (BINDINGS, "bindings between exchanges", "bind queues to both exchanges"),
+    BasicNack: ("basic.nack", "basic.nack", "reject the deliveries one by one"),
+}
+EXTENSIONS = frozenset({*METHODS, BasicConsume})  # What `check` looks at.
+
+
+def is_headrace(properties: Mapping[str, Value]) -> bool:
+    """Whether these are the server properties of a Headrace, in any version."""
+    return isinstance(properties.get("headrace_id"), str)
+
+
+def announces(properties: Mapping[str, Value], capability: str) -> bool:
+    """Whether a broker with these server properties says that it has a capability.
+
+    Headrace has those it knows, and names them where the version has more types than texts.
+    """
+    capabilities = properties.get("capabilities")
+    if isinstance(capabilities, dict):
+        return capabilities.get(capability) is True
+    if capability == "publisher_confirms" and is_qpid(properties):
+        return properties.get("qpid.confirmed_publish_supported") == "true"
+    return is_headrace(properties)
+
+
+def is_qpid(properties: Mapping[str, Value]) -> bool:
+    """Whether these are the server properties of a Qpid broker."""
+    return any(name.startswith("qpid.") for name in properties)
+
+
+def check(
+    address: str, version: Version, properties: Mapping[str, Value], method: MethodBase
+) -> None:
+    """See to it that a method is no extension that the broker does not know.
+
+    Raises:
+        UsageError: it is one; this says what to do instead.
+    """
+    if isinstance(method, BasicConsume):
+        # In 0-8 the field appends a table, which only its inventors and Headrace expect.
+        known = version is not V0_8 or is_headrace(properties) or is_qpid(properties)
+        if method.arguments and not known:
+            raise UsageError(
+                f"{address} takes no arguments of consumers in AMQP 0-8 "
+                f"({', '.join(method.arguments)}): use version=0-9-1"
+            )
+        return
+    capability, what, instead = METHODS[type(method)]
+    if not announces(properties, capability):
+        raise UsageError(f"{address} does not announce {what}: {instead}")
