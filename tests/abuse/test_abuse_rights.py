@@ -88,6 +88,7 @@ def ada(broker: Served, version: str) -> Connection:
 def attempts(connection: Connection) -> dict[str, Callable[[], Any]]:
     """What ada may not do, in the words of the version."""
     letters = {"alternate-exchange": "theirs"}
+    so = {"x-alternate-exchange": "theirs"}
     if connection.version is V0_10:
         call = connection.session().call
         declare_queue, declare = QueueDeclare, ExchangeDeclare
@@ -102,6 +103,7 @@ def attempts(connection: Connection) -> dict[str, Callable[[], Any]]:
             "alternate": lambda: call(
                 declare(exchange="mine-y", type="direct", alternate_exchange="theirs")
             ),
+            "alternate-so": lambda: call(declare(exchange="mine-y", type="direct", arguments=so)),
             "bind": lambda: call(ExchangeBind(queue="theirs", exchange="mine", binding_key="k")),
             "bind-from": lambda: call(
                 ExchangeBind(queue="mine", exchange="theirs", binding_key="k")
@@ -121,6 +123,7 @@ def attempts(connection: Connection) -> dict[str, Callable[[], Any]]:
             "mine-x", arguments={"x-dead-letter-exchange": "theirs"}
         ),
         "alternate": lambda: channel.declare_exchange("mine-y", "direct", arguments=letters),
+        "alternate-so": lambda: channel.declare_exchange("mine-y", "direct", arguments=so),
         "bind": lambda: channel.bind_queue("theirs", "mine", "k"),
         "bind-from": lambda: channel.bind_queue("mine", "theirs", "k"),
         "delete-exchange": lambda: channel.delete_exchange("theirs"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -170,6 +171,18 @@ def test_the_alternate_exchange_does_not_change(session: TalkSession, name: str)
         530,
         "alternate_exchange",
     )
+
+
+@pytest.mark.parametrize("declare", [ExchangeDeclare, QueueDeclare])
+def test_an_argument_may_name_the_alternate_exchange_but_no_other_one(
+    session: TalkSession, name: str, declare: type[Any]
+) -> None:
+    what = {"exchange": name, "type": "direct"} if declare is ExchangeDeclare else {"queue": name}
+    arguments = {"alternate-exchange": "amq.fanout"}
+    for alternate in "amq.fanout", "":
+        session.call(declare(**what, alternate_exchange=alternate, arguments=arguments))
+    command = declare(**what, alternate_exchange="amq.topic", arguments=arguments)
+    failed(session, command, 542, "arguments")
 
 
 @rule("0-10/s151")

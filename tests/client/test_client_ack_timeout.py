@@ -21,15 +21,17 @@ every = pytest.mark.parametrize("version", VERSIONS)
 
 
 @every
+@pytest.mark.parametrize("of", ["queue", "consumer"])
 async def test_what_is_held_for_too_long_goes_to_others(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[[str], str], of: str
 ) -> None:
     queue = name(version)
     limit = {"x-consumer-timeout": TIMEOUT_MS}
+    of_queue, of_consumer = (limit, None) if of == "queue" else (None, limit)
     async with connect(f"{url}?version={version}", reconnect=None) as connection:
         async with connection.channel() as slow, connection.channel() as quick:
-            await slow.declare_queue(queue, arguments=limit)
-            async with slow.consume(queue, prefetch=1) as sleeper:
+            await slow.declare_queue(queue, arguments=of_queue)
+            async with slow.consume(queue, prefetch=1, arguments=of_consumer) as sleeper:
                 for body in (b"1", b"2"):
                     await slow.publish(Message(body), queue)
                 held = await anext(aiter(sleeper))

@@ -75,6 +75,7 @@ def test_a_queue_goes_with_its_session(
         ("qpid.lifetime-policy", "delete-if-unused", False),
         (LIFETIME, "IN_USE", True),
         ("qpid.lifetime-policy", "delete-if-unused-and-empty", True),
+        ("qpid.lifetime-policy", "delete-if-empty", True),
     ],
 )
 def test_a_queue_goes_when_nobody_uses_it(
@@ -92,7 +93,7 @@ def test_a_queue_goes_when_nobody_uses_it(
         channel.publish_many([b"1", b"2"], queue)
         with channel.consume(queue, prefetch=1) as consumer:
             consumer.receive(10).ack()
-        if empty:
+        if empty:  # It is not, yet.
             assert exists(headrace_broker, queue)
             channel.purge_queue(queue)
         until(lambda: not exists(headrace_broker, queue), "the queue is gone", 8)

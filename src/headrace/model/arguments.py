@@ -129,6 +129,15 @@ def number(value: Any) -> Any:
     return value
 
 
+def as_list(value: Any) -> Any:
+    """An array, also as a table with the keys 1, 2 and on: 0-8 and 0-9 have no arrays."""
+    if isinstance(value, Mapping):
+        keys = [str(number) for number in range(1, len(value) + 1)]
+        if value.keys() == set(keys):
+            return [value[key] for key in keys]
+    return value
+
+
 def _count(value: Any, arguments: Mapping[str, Any]) -> str | None:
     return _not_negative(number(value), arguments)
 

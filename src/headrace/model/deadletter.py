@@ -13,6 +13,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from headrace.model.arguments import as_list
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -118,7 +120,7 @@ class Contents(Protocol):
 
 def copies(headers: Mapping[str, Any]) -> list[str]:
     """The further routing keys of a CC header."""
-    listed = headers.get("CC")
+    listed = as_list(headers.get("CC"))
     if not isinstance(listed, list):
         return []
     return [key for key in listed[:ROUTING_KEYS_MAX] if isinstance(key, str)]
@@ -134,7 +136,7 @@ def with_death(
     headers = dict(content.headers)
     if detail:
         headers[CONVERSION_ERROR] = detail
-    deaths = headers.get(X_DEATH)
+    deaths = as_list(headers.get(X_DEATH))
     known = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
     same = [d for d in known if d.get("queue") == queue and d.get("reason") == reason]
     others = [d for d in known if d.get("queue") != queue or d.get("reason") != reason]
@@ -169,7 +171,7 @@ def with_death(
 
 def is_cycle(queue: str, headers: Mapping[str, Any]) -> bool:
     """Tell whether a message has died in this queue, and no consumer rejected it since."""
-    deaths = headers.get(X_DEATH)
+    deaths = as_list(headers.get(X_DEATH))
     if not isinstance(deaths, list):
         return False
     for death in deaths:

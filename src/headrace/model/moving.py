@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.model.arguments import as_list
 from headrace.model.copies import Chosen, Copies, begin_anew
 from headrace.model.deadletter import X_DEATH, Content, UnreadableError
 from headrace.model.errors import (
@@ -438,7 +439,7 @@ def to_origin(vhost: VirtualHost, may: Callable[[str], bool]) -> Target:
     """
 
     def origin(content: Content) -> Queue | str:
-        deaths: Any = content.headers.get(X_DEATH)
+        deaths: Any = as_list(content.headers.get(X_DEATH))
         last = deaths[0] if isinstance(deaths, list) and deaths else None
         name = last.get("queue") if isinstance(last, dict) else None
         if not isinstance(name, str):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.model.arguments import as_list
 from headrace.model.errors import PreconditionFailed
 from headrace.model.queue import Queue
 from headrace.model.served import Consumer
@@ -31,7 +32,7 @@ def names_in(arguments: Mapping[str, Any]) -> list[str]:
     Raises:
         PreconditionFailed: it lists none, too many, or something else than names.
     """
-    said = arguments[ARGUMENT]
+    said = as_list(arguments[ARGUMENT])
     if isinstance(said, str):
         said = [name.strip() for name in said.split(",")]
     if not isinstance(said, list) or not all(isinstance(name, str) and name for name in said):

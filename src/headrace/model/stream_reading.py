@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.model.arguments import as_list
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import new_message
+from headrace.model.selecting import switched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +149,7 @@ def read_arguments(arguments: Mapping[str, Any], what: str) -> Reading:
         not isinstance(last, int) or isinstance(last, bool) or last < 0
     ):
         raise _invalid("x-stream-last", what, "expected an offset")
-    asked = arguments.get("x-stream-filter")
+    asked = as_list(arguments.get("x-stream-filter"))
     values: frozenset[str] | None = None
     if asked is not None:
         listed = asked if isinstance(asked, list) else [asked]
@@ -163,10 +165,8 @@ def read_arguments(arguments: Mapping[str, Any], what: str) -> Reading:
                 "x-stream-filter", what, f"a value has {FILTER_OCTETS_MAX} octets at most"
             )
         values = frozenset(listed)
-    unfiltered = arguments.get("x-stream-match-unfiltered", False)
-    if not isinstance(unfiltered, bool):
-        raise _invalid("x-stream-match-unfiltered", what, "expected a boolean")
-    return Reading(last, values, unfiltered, bool(arguments.get("x-stream-offset-error")))
+    unfiltered = switched(arguments, "x-stream-match-unfiltered", what)
+    return Reading(last, values, unfiltered, switched(arguments, "x-stream-offset-error", what))
 
 
 def _invalid(name: str, what: str, why: str) -> PreconditionFailed:

@@ -72,8 +72,8 @@ class Watch:
         return message_id is not None and self.ids.knows(message_id)
 
     def keeps(self, headers: Mapping[str, Any]) -> bool:
-        """Tell whether a message is to be kept."""
-        return self.kept is not None and headers.get(NO_STORE) is not True
+        """Tell whether a message is to be kept; without booleans (0-8, 0-9), 1 is true."""
+        return self.kept is not None and headers.get(NO_STORE) != 1
 
     def stamps(self) -> dict[str, Any]:
         """Return the headers that the next message gets."""

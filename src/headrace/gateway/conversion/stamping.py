@@ -11,6 +11,7 @@ from headrace.gateway.conversion.headers import address_of, header_of, shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert, entries_of_table
+from headrace.model.arguments import as_list
 from headrace.model.deadletter import ROUTING_KEYS_MAX, UnreadableError
 from headrace.model.message import (
     KIND_MASK,
@@ -172,7 +173,7 @@ def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
 
 
 def _copies(headers: object) -> Sequence[str]:
-    listed = headers.get("CC") if isinstance(headers, dict) else None
+    listed = as_list(headers.get("CC")) if isinstance(headers, dict) else None
     if not isinstance(listed, list):
         return []
     return [key for key in listed[:ROUTING_KEYS_MAX] if isinstance(key, str)]

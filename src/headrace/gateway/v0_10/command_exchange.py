@@ -70,6 +70,21 @@ def check_alternate(session: Any, command: Any, field: str, kind: str) -> None:
     check(session, command, "write", "alternate_exchange", "exchange")
 
 
+def with_alternate(command: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with the alternate exchange among them, which is a field of the command.
+
+    Raises:
+        ExecutionError: they name another one.
+    """
+    alternate = command.alternate_exchange
+    if not alternate:
+        return arguments
+    if arguments.get(ALTERNATE, alternate) != alternate:
+        text = f"invalid arg '{ALTERNATE}': it contradicts the field, '{alternate}'"
+        raise fault(ExecutionCode.INVALID_ARGUMENT, text, command, "arguments")
+    return {**arguments, ALTERNATE: alternate}
+
+
 def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object) -> None:
     """Make an exchange, or make sure that it is there."""
     name = named(command)
@@ -82,7 +97,8 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
         existing(session, command)
         return
     check(session, command, "configure", "exchange", "exchange")
-    alternate = command.alternate_exchange or ""
+    arguments = with_alternate(command, plain(command.arguments or {}))
+    alternate = next((arguments[each] for each in ALTERNATES if each in arguments), None)
     kind = command.type or ""
     if kind not in TYPES:
         raise fault(ExecutionCode.NOT_FOUND, f"there is no exchange type '{kind}'", command, "type")
@@ -100,7 +116,7 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
                 ExecutionCode.NOT_ALLOWED,
                 f"exchange '{name}' has another alternate-exchange",
                 command,
-                "alternate_exchange",
+                "alternate_exchange" if command.alternate_exchange else "arguments",
             )
     elif name.startswith(RESERVED_PREFIX):
         raise fault(
@@ -109,21 +125,18 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
             command,
             "exchange",
         )
-    arguments = plain(command.arguments or {})
     known = known_arguments(kind, arguments)
-    for named_elsewhere in ALTERNATES:  # It is a field of the command.
-        known.pop(named_elsewhere, None)
-    strange = {name: value for name, value in arguments.items() if name not in known}
     try:
-        vhost.judge_exchange(name, kind, strange, strict=session.context.strict_arguments)
+        vhost.judge_exchange(name, kind, arguments, strict=session.context.strict_arguments)
     except ModelError as error:
         raise translate(error, command, "arguments") from None
     if exchange is not None:
         return  # Durable and auto-delete are ignored (0-10/s155, 0-10/s156).
     check_alternate(session, command, "exchange", "exchange")
-    if alternate:
-        known[ALTERNATE] = alternate
     try:
+        if isinstance(alternate, str) and not command.alternate_exchange:
+            session.check_access("read", "exchange", name)
+            session.check_access("write", "exchange", alternate)
         for stream in super_stream.names(name, kind, known):
             session.check_access("configure", "queue", stream)
             session.check_access("write", "queue", stream)

@@ -11,6 +11,7 @@ from headrace.gateway.v0_10.command_exchange import (
     RESERVED_PREFIX,
     check,
     check_alternate,
+    with_alternate,
 )
 from headrace.gateway.v0_10.fault import fault, translate
 from headrace.model.arguments import QUEUE_ARGUMENTS, assert_same_arguments
@@ -57,7 +58,7 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
         existing(session, command)
         return
     check(session, command, "configure", "queue", "queue")
-    arguments = understood(session, command, name)
+    arguments = with_alternate(command, understood(session, command, name))
     alternate = command.alternate_exchange or ""
     if name in vhost.queues:
         redeclare(session, command, existing(session, command), alternate, arguments)
@@ -70,8 +71,6 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
             "queue",
         )
     check_alternate(session, command, "queue", "queue")
-    if alternate:
-        arguments = {**arguments, ALTERNATE: alternate}
     for argument in ("x-dead-letter-exchange", ALTERNATE):
         exchange = arguments.get(argument)
         if isinstance(exchange, str):

@@ -8,6 +8,7 @@ wherever one of its keys leads, once, and BCC is taken out before anybody sees i
 from __future__ import annotations
 
 from headrace.gateway.numbered import find_headers, without_entry
+from headrace.model.arguments import as_list
 from headrace.model.deadletter import ROUTING_KEYS_MAX
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
@@ -29,7 +30,7 @@ def take_copies(segment: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     headers = decode_map(segment, start)[0]
     keys: list[bytes] = []
     for name in ("CC", "BCC"):
-        listed = headers.get(name, [])
+        listed = as_list(headers.get(name, []))
         if not isinstance(listed, list | tuple):
             raise _refusal(f"{name} is no array")
         keys += [key.encode() for key in listed if isinstance(key, str)]

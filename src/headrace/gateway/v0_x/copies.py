@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sender-selected distribution: further routing keys in the headers CC and BCC of a message.
 
-Both are arrays of strings. A message goes wherever one of its keys leads, once; BCC is taken out
-before anybody sees it.
+Both are arrays of strings, or tables that count where there are no arrays. A message goes wherever
+one of its keys leads, once; BCC is taken out before anybody sees it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.gateway.conversion.headers import header_at, table_in
 from headrace.gateway.route import Route
-from headrace.model.arguments import type_name
+from headrace.model.arguments import as_list, type_name
 from headrace.model.deadletter import ROUTING_KEYS_MAX
 from headrace.model.errors import PreconditionFailed
 from headrace.model.passage import merged
@@ -28,7 +28,7 @@ def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
     headers = table_in(payload)
     keys: list[str] = []
     for name in ("CC", "BCC"):
-        listed = headers.get(name, [])
+        listed = as_list(headers.get(name, []))
         if not isinstance(listed, list):
             raise PreconditionFailed(
                 f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(listed)}}}'
