@@ -30,19 +30,25 @@ def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
     return found
 
 
-def test_a_consistent_hash_keeps_keys_together(broker: Broker, name: str) -> None:
+@pytest.mark.parametrize("by", [{}, {"hash-header": "who"}, {"hash-property": "message_id"}])
+def test_a_consistent_hash_keeps_keys_together(
+    broker: Broker, name: str, by: dict[str, str]
+) -> None:
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()
-        channel.exchange_declare(name, "x-consistent-hash", auto_delete=True)
+        channel.exchange_declare(name, "x-consistent-hash", auto_delete=True, arguments=by)
         queues = [f"{name}-{number}" for number in range(3)]
         for queue in queues:
             channel.queue_declare(queue, exclusive=True)
             channel.queue_bind(queue, name, "10")
         channel.confirm_delivery()
         for number in range(90):
-            channel.basic_publish(name, f"k{number % 30}", f"k{number % 30}".encode())
+            key = f"k{number % 30}"
+            named = BasicProperties(headers={"who": key}, message_id=key)
+            channel.basic_publish(name, "same" if by else key, key.encode(), named)
         found = [bodies(channel, queue) for queue in queues]
         assert sum(map(len, found)) == 90
+        assert all(found)
         assert not set(found[0]) & set(found[1]) | set(found[1]) & set(found[2])
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
             channel.queue_bind(queues[0], name, "0")
