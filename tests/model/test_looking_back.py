@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,8 +99,9 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     assert arrived(queue, host.message("x")) == now_ms  # What cannot be read has come by now.
 
 
-def ready(host: Host, queue: Queue) -> list[Message]:
-    return [shown.message for shown in Look(host.vhost, queue).run() if shown is not None]
+def ready(host: Host, queue: Queue, first: int | None = 0) -> list[Message]:
+    looked = Look(host.vhost, queue, first=first).run()
+    return [shown.message for shown in looked if shown is not None]
 
 
 @pytest.mark.parametrize(
@@ -123,15 +125,85 @@ def test_looking_goes_in_steps_and_takes_nothing() -> None:
     queue = host.queue(**{"x-max-priority": 3})
     for n in range(50):
         host.offer(queue, str(n) + "x" * 50000, n % 4, n=n)
-    steps = list(Look(host.vhost, queue, first=11, selector=compile_selector("n > 40")).run())
+    selector = compile_selector("n > 40")
+    steps = list(Look(host.vhost, queue, first=11, selector=selector).run())
     found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
     assert found == [str(n) for n in range(41, 50)]
     assert steps.count(None) >= 3
-    looked = Look(host.vhost, queue).run()
-    next(looked)
-    host.vhost.delete_queue("q")
-    assert [one for one in looked if one is not None] != []  # Those of the step,
-    assert len(list(Look(host.vhost, queue).run())) == 0  # and no more.
+    steps = list(Look(host.vhost, queue, selector=selector).run())
+    found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
+    assert found == ["43", "47", "42", "46", "41", "45", "49", "44", "48"]
+    assert steps.count(None) >= 3
+    for first in (None, 0):
+        looked = Look(host.vhost, host.vhost.queues["q"], first=first).run()
+        next(looked)
+        host.vhost.delete_queue("q")
+        assert len([one for one in looked if one is not None]) <= 4  # Those of the step.
+        assert list(Look(host.vhost, queue, first=first).run()) == []
+        host.offer(host.queue(), "x")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"x-max-priority": 3},
+        {"qpid.priorities": 5, "qpid.fairshare": 2, "qpid.fairshare-1": 1},
+        {"qpid.queue_sort_key": "k"},
+        {"qpid.last_value_queue_key": "k"},
+        {"qpid.group_header_key": "k"},
+        {"holdOnPublishEnabled": True},
+    ],
+    ids=lambda arguments: next(iter(arguments), "ordinary"),
+)
+def test_what_is_shown_is_what_comes_next(arguments: dict[str, Any]) -> None:
+    """Whatever came, was taken, returned and went before."""
+    for seed in range(40):
+        fate = random.Random(seed)
+        host = Host()
+        queue = host.queue(**arguments)
+        held: list[Message] = []
+        getter = Taker(queue)
+        for n in range(fate.randrange(1, 60)):
+            chance = fate.random()
+            if chance < 0.6:
+                later = host.tally.now_ms + fate.choice((-5, 2))
+                told = {"k": fate.choice("abcdefg"), "x-qpid-not-valid-before": later}
+                host.offer(queue, str(n), fate.randrange(10), **told)
+            elif chance < 0.8:
+                if (message := queue.get(getter)) is not None:
+                    held.append(message)
+            elif held:
+                message = held.pop(fate.randrange(len(held)))
+                fate.choice((queue.requeue, queue.settle))(message)
+            host.pass_time(1)
+        if "qpid.group_header_key" in arguments:
+            for message in held:
+                queue.settle(message)  # What follows it would wait for it.
+        count = queue.ready_count
+        shown = [body_of(message) for message in ready(host, queue, None)]
+        assert len(shown) == count
+        assert left_in(queue) == shown
+
+
+def test_what_comes_while_somebody_looks_is_not_shown() -> None:
+    host = Host()
+    queue = host.queue(**{"x-max-priority": 3})
+    for n in range(6):
+        host.offer(queue, str(n), n % 3)
+    getter = Taker(queue)
+    taken = queue.get(getter)
+    assert taken is not None
+    found = []
+    for shown in Look(host.vhost, queue).run():
+        if shown is not None and len(found) < 1000:
+            found.append(body_of(shown.message))
+            for priority in range(4):
+                host.offer(queue, "later" * 1000, priority)
+            queue.requeue(taken)
+            taken = queue.get(getter)
+            assert taken is not None
+    assert found == ["5", "1", "4", "0", "3"]
 
 
 def test_the_last_position_is_found_from_the_end() -> None:

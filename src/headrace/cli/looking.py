@@ -41,6 +41,8 @@ SELECTED = (  # Names that --property takes for properties; all others are heade
     *("type", "user_id", "app_id", "cluster_id", "exchange", "routing_key", "subject", "to"),
     *("delivery_mode", "durable", "redelivered", "size", "position"),
 )
+NEXT = {"x-filter-no-consume": True, "x-filter-auto-close": True}  # In the order of delivery.
+RANGE = {"x-browse": True}  # In order of position.
 OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 
 
@@ -82,7 +84,8 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     "--from",
     "start",
     metavar="PLACE",
-    help="A position, first, last or next, or an ISO time. [first]",
+    help="Show by position, from this one on: a number, first, last or next, or an ISO time. "
+    "[in the order of delivery]",
 )
 @click.option(
     "--format",
@@ -111,7 +114,10 @@ def peek(
     body_octets: int | None,
     queue: str,
 ) -> None:
-    """Show messages of QUEUE, of any type, in order of position, and leave them as they are.
+    """Show messages of QUEUE, of any type, and leave them as they are.
+
+    They are shown in the order in which they would be delivered next; with --from in order of
+    position.
 
     It asks the broker on this machine through the socket in its data directory, which needs the
     rights of the broker's system user; or, with --url, any broker of this kind as a client. Without
@@ -258,7 +264,7 @@ def by_url(
     url: str, queue: str, selector: str, count: int, place: str | int | datetime | None, octets: int
 ) -> Iterator[dict[str, Any]]:
     """Give what a browsing consumer is shown."""
-    arguments: dict[str, Any] = {"x-browse": True}
+    arguments: dict[str, Any] = dict(NEXT if place is None else RANGE)
     if selector.strip():
         arguments["x-filter-jms-selector"] = selector
     if place is not None:
@@ -276,6 +282,8 @@ def until_end(consumer: Consumer) -> Iterator[Delivery]:
     """Give what comes until the broker says that this was all; acknowledging gives credit."""
     with contextlib.suppress(ConsumerCancelled):
         for delivery in consumer:
+            if delivery.offset is None:  # It is no copy: acknowledging would take it.
+                raise click.ClickException("this broker does not let anybody look at a queue")
             yield delivery
             delivery.ack()
 

@@ -28,7 +28,7 @@ cdef class FairShareQueue(OrderedQueue):
     cdef look_back(self, tuple entry)
     @cython.locals(line=list)
     cdef list_ahead(self, FairCursor cursor, int level, Message message)
-    cdef Cursor new_cursor(self, Consumer consumer)
+    cpdef Cursor new_cursor(self, Consumer consumer)
     @cython.locals(own=FairCursor, turn=cython.int, had=cython.longlong, tries=cython.int,
                    share=cython.longlong, message=Message)
     cdef Message following(self, Cursor cursor)

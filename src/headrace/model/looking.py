@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at what is in a queue, in order of position, without being a consumer of it.
+"""Looking at what is in a queue without being a consumer of it.
 
-Nothing is held, marked, moved or counted, and the queue does not count as used: an operator looks.
+Either from a position on, in order of position, or at all that is ready, in the order in which the
+queue would hand it out. Nothing is held, marked, moved or counted, and the queue does not count as used: an operator looks.
 (Consumers that look are in :mod:`headrace.model.view`.) Between two steps the loop serves others;
 what somebody takes meanwhile is not shown.
 """
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
 from headrace.model.moving import loaded, record, seq_of
 from headrace.model.replay import REPLAY, replay_period
+from headrace.model.served import Consumer
 from headrace.model.stream import Stream
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue import Queue
     from headrace.model.selector import Selector
+    from headrace.model.served import Cursor
     from headrace.model.vhost import VirtualHost
 
 OFFSET = "x-stream-offset"  # Of a consumer that looks: the position to begin at.
@@ -37,6 +40,14 @@ class Shown(NamedTuple):
     arrived_ms: int  # When it arrived, as far as that is known; else 0.
 
 
+class Onlooker(Consumer):
+    """Whose cursor an operator's is; no queue knows him."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(queue, "", True)
+        self.browses = True
+
+
 class Look:
     """Goes over a queue's messages of one content class, or over the records of a stream."""
 
@@ -45,10 +56,12 @@ class Look:
         vhost: VirtualHost,
         source: Queue,
         *,
-        first: int = 0,
+        first: int | None = None,
         selector: Selector | None = None,
     ) -> None:
         """``source`` is a queue or a lane of one; ``first`` is a position, of a stream an offset.
+
+        Without ``first`` it begins with what would be handed out next.
 
         Raises:
             AccessRefused: the queue is the broker's own.
@@ -58,12 +71,15 @@ class Look:
         self._vhost = vhost
         self._source = source
         self._selector = selector
-        self._next = first
+        self._next = first or 0
         self._last = vhost.tally.next_seq
         self._returned: list[Message] = []
+        self._cursor: Cursor | None = None
         if isinstance(source, Stream):
-            self._next = max(first, source.log.first_offset)
+            self._next = max(self._next, source.log.first_offset)
             self._last = source.log.committed_offset
+        elif first is None:
+            self._cursor = source.new_cursor(Onlooker(source))
         else:
             self._returned = source.returned_within(first, self._last)
 
@@ -88,12 +104,7 @@ class Look:
             found = [Shown(record(entry), entry[4]) for entry in entries if entry[0] < last]
             self._next = found[-1].message.seq + 1 if found else last
             return found
-        at = bisect_left(self._returned, self._next, key=seq_of)
-        returned = self._returned[at : at + RETURNED_MAX]
-        if at + RETURNED_MAX < len(self._returned):
-            last = returned[-1].seq + 1
-        messages = source.peek(self._next, last, READ_OCTETS, returned)
-        self._next = messages[-1].seq + 1 if messages else last
+        messages = self._coming() if self._cursor is not None else self._standing()
         now_ms = self._vhost.tally.now_ms
         found = []
         for message in messages:
@@ -104,6 +115,24 @@ class Look:
             if with_data is not None:
                 found.append(Shown(with_data, arrived_ms))
         return found
+
+    def _coming(self) -> list[Message]:
+        """Return what would be handed out next."""
+        messages: list[Message] = self._source.coming(self._cursor, self._last, READ_OCTETS)
+        if not messages:
+            self._next = self._last
+        return messages
+
+    def _standing(self) -> list[Message]:
+        """Return what is at the next positions."""
+        source, last = self._source, self._last
+        at = bisect_left(self._returned, self._next, key=seq_of)
+        returned = self._returned[at : at + RETURNED_MAX]
+        if at + RETURNED_MAX < len(self._returned):
+            last = returned[-1].seq + 1
+        messages: list[Message] = source.peek(self._next, last, READ_OCTETS, returned)
+        self._next = messages[-1].seq + 1 if messages else last
+        return messages
 
     def _arrival(self, message: Message) -> int:
         try:

@@ -5,10 +5,12 @@ from headrace.model.message cimport C_GONE, C_PAGED, Message
 from headrace.model.places cimport SHELLS_MIN, Places
 from headrace.model.ring cimport Ring
 from headrace.model.served cimport Consumer, Cursor, ServedMessages
+from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
 cdef long long LOOKS_MAX
 cdef long long PAGED_LOOKS
 cdef long long LOOK_PAUSE_MS
+cdef unsigned long long NO_SEQ
 
 cdef class Queue(ServedMessages):
     cdef public bint auto_delete
@@ -26,7 +28,7 @@ cdef class Queue(ServedMessages):
     cpdef add_consumer(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)
     cpdef make_picky(self, Consumer consumer)
-    cdef Cursor new_cursor(self, Consumer consumer)
+    cpdef Cursor new_cursor(self, Consumer consumer)
     @cython.locals(consumer=Consumer, message=Message)
     cdef int drain_selective(self) except -1
     @cython.locals(other=Consumer, verdict=cython.int)
@@ -56,6 +58,8 @@ cdef class Queue(ServedMessages):
                    at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
                    ready=cython.bint, fresh=cython.bint)
     cdef Message following(self, Cursor cursor)
+    @cython.locals(octets=cython.longlong, message=Message)
+    cpdef list coming(self, Cursor cursor, unsigned long long end, long long octets_max)
     @cython.locals(cursor=Cursor)
     cdef look_back(self, tuple entry)
     cdef foresee(self, Cursor cursor, tuple entry)

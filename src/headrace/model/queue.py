@@ -25,11 +25,13 @@ if not cython.compiled:
     from headrace.model.places import SHELLS_MIN, Places
     from headrace.model.ports import Store
     from headrace.model.served import Consumer, Cursor, ServedMessages
+    from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
     from headrace.model.tally import Tally
 
 LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
 PAGED_LOOKS = 16  # of which one that has to be fetched from the disk counts for so many,
 LOOK_PAUSE_MS = 1  # and how long it is before it goes on.
+NO_SEQ = (1 << 63) - 1  # No message has a place behind this.
 
 
 class Queue(ServedMessages):
@@ -396,6 +398,27 @@ class Queue(ServedMessages):
                 return found
             cursor.seen[level] = seen
         return None
+
+    def coming(self, cursor: Cursor, end: int, octets_max: int) -> list[Message]:
+        """Return what would be handed out next of what a cursor has not looked at, in that order.
+
+        Only what has a place before ``end``, and about ``octets_max`` octets of it; at least one
+        message if there is one. The cursor has looked at all that then. It is nobody's who takes
+        part in the queue, so what returns to its place meanwhile is not sure to be there.
+        """
+        found: list[Message] = []
+        octets = 0
+        while octets < octets_max:
+            message = self.following(cursor)
+            if message is None:
+                break
+            if message.seq >= end:  # It came later, and so did all behind it.
+                cursor.seen[self.level(message.priority)] = NO_SEQ
+                continue
+            self.pass_over(cursor, message)
+            octets += message.body_size + C_MESSAGE_OVERHEAD
+            found.append(message)
+        return found
 
     def look_back(self, entry: tuple[int, int, Message]) -> None:
         """A message returned to its place: let those browsers know that are still before it."""

@@ -22,7 +22,7 @@ cdef class SortedQueue(OrderedQueue):
     cdef look_back(self, tuple entry)
     @cython.locals(cursor=SortedCursor, entry=tuple)
     cdef announce(self, Message message, bint fresh)
-    cdef Cursor new_cursor(self, Consumer consumer)
+    cpdef Cursor new_cursor(self, Consumer consumer)
     @cython.locals(ahead=list, message=Message, first=cython.ulonglong)
     cdef Message following(self, Cursor cursor)
     @cython.locals(own=SortedCursor, ahead=list, reach=tuple)

@@ -37,7 +37,9 @@ PROPERTIES = (
 
 
 def peek(call: Call) -> Steps:
-    """Each message that is ready and chosen, in order of position; of a stream, each record."""
+    """Each message that is ready and chosen, in the order in which they would be handed out, or in
+    order of position from a place on; of a stream, each record.
+    """
     vhost = call.vhost()
     name = call.text("queue")
     queue = vhost.queues.get(name)
@@ -74,9 +76,13 @@ def selector_of(call: Call) -> Selector | None:
     return compile_selector(text) if text.strip() else None
 
 
-def place_of(call: Call, queue: Queue) -> int:
-    """Return the position that ``from`` says: a number, first, last or next, or an ISO time."""
-    asked: Any = call.request.get("from", "first")
+def place_of(call: Call, queue: Queue) -> int | None:
+    """Return the position that ``from`` says: a number, first, last or next, or an ISO time; None
+    when it says nothing.
+    """
+    asked: Any = call.request.get("from")
+    if asked is None:
+        return None
     with contextlib.suppress(TypeError, ValueError):
         moment = datetime.fromisoformat(asked)
         asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
