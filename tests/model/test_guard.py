@@ -8,7 +8,9 @@ from kinds import Host, Taker, left
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.events import Event
+from headrace.model.policy import Policies
 from headrace.model.queue import Queue
+from headrace.model.rules import Rules
 
 
 @pytest.fixture
@@ -104,17 +106,29 @@ def test_publishers_wait_from_stop_to_resume(host: Host, arguments: dict[str, An
     assert queue.stopped
 
 
+@pytest.mark.parametrize("said", ["by the queue", "by a policy", "by a policy, late"])
 @pytest.mark.parametrize(
-    "bound", [{"qpid.flow_stop_count": 2}, {"qpid.flow_stop_size": 2}, {"qpid.alert_count": 2}]
+    "bound",
+    [
+        {"qpid.flow_stop_count": 2},
+        {"qpid.flow_stop_size": 2},
+        {"qpid.alert_count": 2},
+        {"qpid.alert_size": 2},
+    ],
 )
 def test_what_is_handed_out_at_once_counts_until_it_is_settled(
-    host: Host, heard: list[Event], bound: dict[str, Any]
+    host: Host, heard: list[Event], bound: dict[str, Any], said: str
 ) -> None:
-    queue = host.queue(**bound)
+    policies = Policies(policies={"p": {"pattern": "", "definition": bound}})
+    if said == "by a policy":
+        host.vhost.take_rules(Rules(policies))
+    queue = host.queue(**(bound if said == "by the queue" else {}))
     taker = Taker(queue).start()
     for body in "ab":
         assert not queue.stopped
         host.offer(queue, body)
+        if body == "a" and said == "by a policy, late":
+            host.vhost.take_rules(Rules(policies))
     assert taker.got == ["a", "b"]
     assert queue.stopped != bool(alerts(heard))
     publisher = wait(queue)
@@ -126,6 +140,52 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
     for body in "cdef":  # Nobody holds these.
         host.offer(queue, body)
     assert not queue.stopped
+    host.vhost.take_rules(Rules())
+    taker.settle("b")
+    assert (queue.unacked_count, queue.held_bytes) == (0, 0)
+    if said != "by the queue":
+        assert queue.guard is None
+        assert not queue.observed
+
+
+def test_all_ways_to_let_go_of_a_message_are_weighed(host: Host) -> None:
+    host.queue("dead")
+    queue = host.queue(
+        **{
+            "qpid.alert_count": 100,
+            "x-delivery-limit": 1,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "dead",
+        }
+    )
+    for body in ("a", "bb", "ccc", "dddd", "eeeee"):
+        host.offer(queue, body)
+    taker = Taker(queue, room=5).start()
+    assert queue.get(Taker(queue)) is None
+    assert queue.held_bytes == 15
+    a, bb, ccc, dddd, eeeee = taker.held
+    queue.settle(a)
+    queue.discard(bb)
+    queue.unconvertible(ccc, taker, "no")
+    queue.release(dddd)
+    queue.requeue(eeeee)
+    assert (queue.unacked_count, queue.held_bytes) == (0, 0)
+    for octets in (4, 9):
+        taken = queue.get(taker)
+        assert taken is not None
+        assert queue.held_bytes == octets
+    for message in (dddd, eeeee):
+        queue.requeue(message)
+    assert queue.held_bytes == 0
+    again = queue.get(Taker(queue))
+    assert again is not None
+    assert queue.acquire(again, taker) is False
+    queue.come_back(again)
+    assert queue.acquire(again, taker)
+    assert queue.held_bytes == 4
+    queue.give_up(again)
+    assert (queue.unacked_count, queue.held_bytes, queue.ready_count) == (0, 0, 0)
+    assert left(host.vhost.queues["dead"]) == ["bb", "ccc", "eeeee", "dddd"]
 
 
 # --- Length limits -------------------------------------------------------------------------------

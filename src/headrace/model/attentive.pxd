@@ -20,16 +20,6 @@ cdef class AttentiveQueue(Queue):
     cpdef int offer(self, Message message) except -1
     cpdef admit(self, Message message, bint promised=*)
     cpdef restore(self, Message message, long long arrived_ms)
-    cpdef hand(self, Consumer consumer, Message message)
-    @cython.locals(message=Message)
-    cpdef Message get(self, Consumer getter)
-    cpdef bint withdraw(self, Message message, Consumer holder) except -1
-    cpdef bint restore_held(self, Message message) except -1
-    cpdef int settle(self, Message message) except -1
-    cpdef come_back(self, Message message)
-    cpdef give_up(self, Message message)
-    cpdef discard(self, Message message)
-    cpdef unconvertible(self, Message message, Consumer consumer, str text)
     cpdef bint postpone(self, Message message, long long arrived_ms) except -1
     cpdef long long purge(self) except -1
     cpdef long long destroy(self) except -1

@@ -8,8 +8,8 @@ first (``looks``). This class itself serves what goes with most kinds:
 Later. With ``holdOnPublishEnabled`` a message whose header ``x-qpid-not-valid-before`` says a time
 is not ready before it; others pass. It keeps its place, and goes to it when its time has come.
 
-Limits by Qpid's names. What somebody holds unsettled counts for these, so it is weighed as it comes
-and goes (``weighs``), and nothing passes the queue unseen that counts for a limit.
+Limits by Qpid's names. What somebody holds unsettled counts for these, so nothing is handed out at
+once that there would be no room for.
 """
 
 import math
@@ -25,7 +25,6 @@ if not cython.compiled:
     from headrace.model.served import Consumer
 
 from headrace.model.arguments import number
-from headrace.model.guard import HELD, MAXIMA
 from headrace.model.later import Later
 
 NOT_VALID_BEFORE = "x-qpid-not-valid-before"  # Milliseconds since 1970.
@@ -48,7 +47,6 @@ class AttentiveQueue(Queue):
             self.looks = True
         if number(arguments.get("x-qpid-maximum-message-size", 0)):
             self.looks = True
-        self.weighs = any(number(arguments.get(name, 0)) for name in (*MAXIMA, *HELD))
 
     # --- Arrivals ---------------------------------------------------------------------------
 
@@ -104,54 +102,6 @@ class AttentiveQueue(Queue):
     def restore(self, message: Message, arrived_ms: int) -> None:
         if self.later is None or not self.postpone(message, arrived_ms):
             Queue.restore(self, message, arrived_ms)
-
-    # --- What is held -----------------------------------------------------------------------
-
-    def hand(self, consumer: Consumer, message: Message) -> None:
-        if not consumer.no_ack:
-            self.held_bytes += message.body_size
-        Queue.hand(self, consumer, message)
-        if self.weighs and self.guard is not None:
-            self.guard.look()
-
-    def get(self, getter: Consumer) -> Message | None:
-        message = Queue.get(self, getter)
-        if message is not None and not getter.no_ack:
-            self.held_bytes += message.body_size
-        return message
-
-    def withdraw(self, message: Message, holder: Consumer) -> bool:
-        if not Queue.withdraw(self, message, holder):
-            return False
-        self.held_bytes += message.body_size
-        return True
-
-    def restore_held(self, message: Message) -> bool:
-        self.held_bytes += message.body_size
-        return Queue.restore_held(self, message)
-
-    def settle(self, message: Message) -> None:
-        self.held_bytes -= message.body_size
-        Queue.settle(self, message)
-        if not self.unacked_count:
-            self.held_bytes = 0  # Whatever became unreadable meanwhile.
-
-    def come_back(self, message: Message) -> None:
-        self.held_bytes -= message.body_size
-        Queue.come_back(self, message)
-
-    def give_up(self, message: Message) -> None:
-        self.held_bytes -= message.body_size
-        Queue.give_up(self, message)
-
-    def discard(self, message: Message) -> None:
-        self.held_bytes -= message.body_size
-        Queue.discard(self, message)
-
-    def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
-        if message.consumer is not None and not consumer.browses:
-            self.held_bytes -= message.body_size
-        Queue.unconvertible(self, message, consumer, text)
 
     # --- Later ------------------------------------------------------------------------------
 

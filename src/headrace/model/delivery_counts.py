@@ -6,9 +6,11 @@ and of persistent messages in the journal: a message that is handed out is noted
 will have come back once more, unless it is settled. So what was out when the broker was killed
 counts as returned, and so does what was out when it was stopped.
 
-The first delivery of a message does not wait for its note, which is written with the next group;
-every later one leaves the broker once its note is durable. So of a message that takes the broker
-down with it each time at most the first try is not counted.
+The first delivery of a message does not wait for its note, which is written with the next group; a
+consumer with a prefetch of 1 would get one message with each sync of the disk. Every later one
+leaves the broker once its note is durable, and a message whose first one was not noted is marked
+as redelivered when it comes back, so it does not get away a second time. Of a message that takes
+the broker down with it each time at most the first try is not counted.
 
 From the same notes queues know how long a message waits for its next try (:mod:`.retry`).
 """

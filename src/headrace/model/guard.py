@@ -9,8 +9,9 @@ Alerts. Beyond a threshold an event ``queue.alert`` is told and a line logged, a
 long as it lasts, but not twice within the repeat gap. The age of the oldest message is looked at
 from time to time: an alert for it may be late by a tenth of the age.
 
-Only queues that have thresholds have a guard. What counts is what is ready and, in queues that were
-declared with limits or thresholds by Qpid's names, what somebody holds unsettled.
+Only queues that have thresholds have a guard. What counts is what is ready and, where limits or
+thresholds by Qpid's names hold for the queue, whoever set them, what somebody holds unsettled: then
+the guard is shown each delivery.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.model.message import Message
     from headrace.model.queue import Queue
+    from headrace.model.served import Consumer
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ class Guard:
             self.gap_ms = 1000 * number(arguments[GAP_S])
         if GAP in arguments:
             self.gap_ms = number(arguments[GAP])
-        self.counts_held = queue.weighs
+        self.counts_held = any(number(arguments.get(name, 0)) for name in (*HELD, *MAXIMA))
         self.alerted: dict[str, int] = {}  # When an alert was told last, by its reason.
         self.marks: deque[tuple[int, int]] = deque()  # Until when no message had this place yet.
 
@@ -111,10 +113,16 @@ class Guard:
 
     # --- Flow control -----------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Something came or left: stop or resume the publishers, tell what is too much."""
+    def look(self, given: Message | None = None) -> None:
+        """Something came or left: stop or resume the publishers, tell what is too much.
+
+        ``given`` is a message that is about to be somebody's.
+        """
         queue = self.queue
         count, size = self.depth()
+        if given is not None:
+            count += 1
+            size += given.body_size
         if queue.stopped:
             if self.may_resume(count, size):
                 self.resume()
@@ -126,6 +134,11 @@ class Guard:
             self.alert("message-count", count, self.alert_count)
         if self.alert_size and size >= self.alert_size:
             self.alert("queue-depth", size, self.alert_size)
+
+    def see(self, consumer: Consumer, message: Message) -> None:
+        """A message is about to be handed to a consumer."""
+        if self.counts_held and not consumer.no_ack:
+            self.look(message)
 
     def depth(self) -> tuple[int, int]:
         """Return how many messages count, and their octets."""
@@ -253,6 +266,11 @@ def check(arguments: Mapping[str, Any], what: str) -> None:
             )
 
 
+def observes(queue: Queue) -> bool:
+    """Tell whether a queue shows its deliveries to its virtual host, or to its guard."""
+    return bool(queue.vhost.observed or (queue.guard is not None and queue.guard.counts_held))
+
+
 def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
     """Give a queue the guard that its effective arguments ask for; again when they change."""
     wanted = arguments.get("x-overflow") == "flow-control" or any(
@@ -261,6 +279,7 @@ def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
     old: Any = queue.guard
     if not wanted:
         queue.guard = None
+        queue.observed = observes(queue)
         if queue.stopped and old is not None:
             old.resume()
         return
@@ -268,6 +287,7 @@ def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
     if old is not None:
         guard.alerted, guard.marks = old.alerted, old.marks
     queue.guard = guard
+    queue.observed = observes(queue)
     if guard.watches:
         queue.limited = True
     if queue.stopped and not guard.flows:

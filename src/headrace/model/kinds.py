@@ -94,6 +94,6 @@ def kind_of(arguments: Mapping[str, Any]) -> type[AnyQueue]:
         return GroupedQueue
     if wants(arguments, SHARES):
         return FairShareQueue
-    if wants(arguments, (HOLD, *guard.ALERT_MESSAGE, *guard.HELD, *guard.MAXIMA)):
+    if wants(arguments, (HOLD, *guard.ALERT_MESSAGE, *guard.MAXIMA)):
         return AttentiveQueue
     return Queue

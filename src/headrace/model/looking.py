@@ -2,9 +2,9 @@
 """Looking at what is in a queue without being a consumer of it.
 
 Either from a position on, in order of position, or at all that is ready, in the order in which the
-queue would hand it out. Nothing is held, marked, moved or counted, and the queue does not count as used: an operator looks.
-(Consumers that look are in :mod:`headrace.model.view`.) Between two steps the loop serves others;
-what somebody takes meanwhile is not shown.
+queue would hand it out. Nothing is held, marked, moved or counted, and the queue does not count as
+used: an operator looks. (Consumers that look are in :mod:`headrace.model.view`.) Between two steps
+the loop serves others; what somebody takes meanwhile is not shown.
 """
 
 from __future__ import annotations

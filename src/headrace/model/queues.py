@@ -420,9 +420,9 @@ class Queues(Topology):
         queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
         if isinstance(queue, AttentiveQueue):
             queue.shape(arguments)
+        queue.observed = self.observed
         self.configure(queue)
         queue.on_deadline = self._deadline_hook
-        queue.observed = self.observed
         return queue
 
     def _add_queue(self, queue: Queue, user: str = "") -> None:

@@ -33,7 +33,6 @@ cdef class ReadyMessages(Places):
     cdef public object guard
     cdef public long long unacked_count
     cdef public long long held_bytes
-    cdef public bint weighs
     cdef public long long held_count
     cdef list expiring
     cdef public object on_deadline

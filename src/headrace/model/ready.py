@@ -84,8 +84,7 @@ class ReadyMessages(Places):
         self.guard: Any = None  # A Guard, if there are thresholds; see model.guard.
         # State.
         self.unacked_count = 0  # Messages that somebody holds,
-        self.held_bytes = 0  # and their octets, where the kind of queue counts those.
-        self.weighs = False  # They count for something.
+        self.held_bytes = 0  # and the octets of their bodies.
         self.held_count = 0  # Messages of prepared transactions that are meant for this queue.
         self.expiring: Any = None  # (deadline_ms, seq, message)
         self.on_deadline: Callable[[Any, int], None] | None = None
@@ -245,6 +244,7 @@ class ReadyMessages(Places):
         """Take back a recovered message that ``message.consumer`` holds; false if it is lost."""
         self.tally.memory_used += self.weight(message)
         self.unacked_count += 1
+        self.held_bytes += message.body_size
         return True
 
     # --- Departures -------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ cdef class ServedMessages(ReadyMessages):
     ) except? 0
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
     cpdef int settle(self, Message message) except -1
+    cdef unhold(self, Message message)
     cpdef requeue(self, Message message)
     cpdef give_up(self, Message message)
     cpdef release(self, Message message)

@@ -394,6 +394,7 @@ class ServedMessages(ReadyMessages):
             self.leave(message)
             return
         self.unacked_count += 1
+        self.held_bytes += message.body_size
         message.consumer = consumer
         consumer.deliver(message)
         if self.tally.memory_used > self.tally.memory_max and message.consumer is not None:
@@ -414,6 +415,7 @@ class ServedMessages(ReadyMessages):
             self.reserve_for(getter, message)
         if not getter.no_ack:
             self.unacked_count += 1
+            self.held_bytes += message.body_size
             message.consumer = getter
         return message
 
@@ -477,6 +479,7 @@ class ServedMessages(ReadyMessages):
         self.ready_bytes -= message.body_size
         self.shells += 1
         self.unacked_count += 1
+        self.held_bytes += message.body_size
         return True
 
     # --- Settlement -------------------------------------------------------------------------------
@@ -484,8 +487,15 @@ class ServedMessages(ReadyMessages):
     def settle(self, message: Message) -> None:
         """A consumer accepted the message: it is done with."""
         self.unacked_count -= 1
+        self.held_bytes -= message.body_size
         self.acknowledged += 1
         self.leave(message)
+
+    def unhold(self, message: Message) -> None:
+        """A message is not its consumer's any longer."""
+        self.unacked_count -= 1
+        self.held_bytes -= message.body_size
+        message.consumer = None
 
     def requeue(self, message: Message) -> None:
         """A consumer gives a message back: it returns to its place, marked redelivered.
@@ -509,8 +519,7 @@ class ServedMessages(ReadyMessages):
 
     def give_up(self, message: Message) -> None:
         """A message that somebody holds has come back too often."""
-        self.unacked_count -= 1
-        message.consumer = None
+        self.unhold(message)
         self.die(message, "delivery_limit")
 
     def release(self, message: Message) -> None:
@@ -524,8 +533,7 @@ class ServedMessages(ReadyMessages):
 
     def come_back(self, message: Message) -> None:
         """A message that was held returns to its place, or goes when there is no queue."""
-        self.unacked_count -= 1
-        message.consumer = None
+        self.unhold(message)
         if self.deleted:
             if self.alternate_exchange is not None:
                 self.dead_letter(message, "orphaned")
@@ -539,14 +547,13 @@ class ServedMessages(ReadyMessages):
         """Hand a message once more to the consumer that already holds it (recover, requeue 0)."""
         message.flags |= C_REDELIVERED
         if message.flags & C_PAGED and not self.bring(message):
-            self.unacked_count -= 1
+            self.unhold(message)
             return
         message.consumer.deliver(message)
 
     def discard(self, message: Message) -> None:
         """A consumer rejected the message for good: dead-letter it, then forget it."""
-        self.unacked_count -= 1
-        message.consumer = None
+        self.unhold(message)
         if self.deleted:
             self.leave(message)
         else:
@@ -561,8 +568,7 @@ class ServedMessages(ReadyMessages):
         if consumer.browses:
             return
         if message.consumer is not None:
-            self.unacked_count -= 1
-            message.consumer = None
+            self.unhold(message)
         if self.vhost is not None and not self.deleted:
             self.vhost.letters.dead_letter(message, self, "unconvertible", text)
         self.leave(message)

@@ -498,6 +498,7 @@ class Stream(Queue):
                 self.leave(message)
             else:
                 self.unacked_count += 1
+                self.held_bytes += body_size
                 message.consumer = consumer
                 consumer.deliver(message)
 

@@ -27,6 +27,7 @@ from headrace.model.exchange_types import new_exchange
 from headrace.model.facts import Facts
 from headrace.model.gaps import Gaps
 from headrace.model.groups import Groups
+from headrace.model.guard import observes
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
@@ -347,6 +348,8 @@ class VirtualHost(Queues):
 
     def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """A message is about to be handed to a consumer."""
+        if queue.guard is not None:
+            queue.guard.see(consumer, message)
         if queue.access_name.startswith(SERVICES):
             return
         if self.stamps is not None and self.stamps.sent_time and self.contents is not None:
@@ -364,7 +367,7 @@ class VirtualHost(Queues):
             self.stamps is not None and self.stamps.sent_time
         )
         for queue in self.queues.values():
-            queue.observed = self.observed
+            queue.observed = observes(queue)
         self._changed()
 
     # --- Connections and consumers ----------------------------------------------------------------
