@@ -17,8 +17,6 @@ cdef class OrderedQueue(AttentiveQueue):
     cdef Message next_ready(self)
     @cython.locals(first=Message)
     cdef trim(self, Ring ring)
-    @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
-    cdef bint is_listed(self, Message message) except -1
     @cython.locals(entry=tuple)
     cdef put_back(self, Message message)
     cdef shorten(self)

@@ -66,17 +66,6 @@ class OrderedQueue(AttentiveQueue):
             ring.pop()
             self.shells -= 1
 
-    def is_listed(self, message: Message) -> bool:
-        """Tell whether a message stands in its ring, if only as a shell."""
-        level = self.level(message.priority)
-        ring = self.ring if level == 0 else None
-        if level and self.rings is not None:
-            ring = self.rings[level]
-        if ring is None or not ring.count:
-            return False
-        at = ring.after(message.seq - 1)
-        return at < ring.count and ring.at(at) is message
-
     def put_back(self, message: Message) -> None:
         entry = (-self.level(message.priority), message.seq, message)
         if self.is_listed(message):

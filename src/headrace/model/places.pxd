@@ -37,8 +37,9 @@ cdef class Places:
     @cython.locals(message=Message, first=Message, ring=Ring, level=cython.int, back=cython.int, seq=cython.ulonglong)
     cdef Message next_by_rank(self)
     cdef sweep(self)
-    @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
     cdef bint is_shell(self, Message message) except -1
+    @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
+    cdef bint is_listed(self, Message message) except -1
     @cython.locals(message=Message, fresh=Ring)
     cdef Ring swept(self, Ring ring)
     @cython.locals(found=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,

@@ -183,6 +183,10 @@ class Places:
         """Tell whether an entry of ``returned`` stands for nothing."""
         if message.flags & C_GONE or message.consumer is not None:
             return True
+        return self.is_listed(message)
+
+    def is_listed(self, message: Message) -> bool:
+        """Tell whether a message stands in its ring, if only as a shell."""
         level = self.level(message.priority)
         ring = self.ring if level == 0 else None
         if level and self.rings is not None:

@@ -112,6 +112,7 @@ cdef class ServedMessages(ReadyMessages):
     cpdef requeue(self, Message message)
     cpdef give_up(self, Message message)
     cpdef release(self, Message message)
+    cdef give_back(self, Message message, bint waits)
     cpdef come_back(self, Message message)
     cpdef redeliver(self, Message message)
     cpdef discard(self, Message message)

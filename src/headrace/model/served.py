@@ -510,12 +510,7 @@ class ServedMessages(ReadyMessages):
             return
         if self.delivery_limit >= 0:
             tell_count(self, message)
-        if self.backoff is not None and self.backoff.failed and not self.deleted:
-            self.vhost.letters.put_off(self, message)
-            return
-        if self.delivery_limit >= 0 and not self.deleted:
-            self.note(message, message.deliveries, 0)
-        self.come_back(message)
+        self.give_back(message, self.backoff is not None and self.backoff.failed)
 
     def give_up(self, message: Message) -> None:
         """A message that somebody holds has come back too often."""
@@ -524,7 +519,11 @@ class ServedMessages(ReadyMessages):
 
     def release(self, message: Message) -> None:
         """A consumer gives a message back that it has not tried: it returns to its place."""
-        if self.backoff is not None and self.backoff.returned and not self.deleted:
+        self.give_back(message, self.backoff is not None and self.backoff.returned)
+
+    def give_back(self, message: Message, waits: bool) -> None:
+        """A message that somebody holds returns to its place, at once or when it has waited."""
+        if waits and not self.deleted:
             self.vhost.letters.put_off(self, message)
             return
         if self.delivery_limit >= 0 and not self.deleted:
