@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file class for one channel or session, whatever the version.
 
-In: open, stage, publish. A body goes from the frames to the staging of the virtual host as it
-comes. A publish waits until the body is durable; what its sender says meanwhile waits with it, so
-everything keeps its order.
+In: open, stage, publish; see :mod:`headrace.gateway.content.file_intake`.
 
 Out: open, stage, deliver. Files go one after another: the client is asked how much of the next it
 has, is sent the rest, and told of the delivery. With automatic acknowledgement a file leaves its
@@ -14,41 +12,30 @@ What goes over the wire is said by the methods of :class:`FileDesk` that a versi
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.gateway.content.desk import Desk
-from headrace.gateway.conversion.headers import address_of, header_of, shortstr
+from headrace.gateway.content.file_intake import FileIntake
+from headrace.gateway.content.file_message import identifier_of, shown
+from headrace.gateway.conversion.headers import address_of, header_of
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.errors import (
     CommandInvalid,
-    NotFound,
-    NotImplementedHere,
     PreconditionFailed,
     ResourceError,
-    ResourceLocked,
 )
-from headrace.model.lanes import FileLane, lane_of
-from headrace.model.looking import OFFSET
-from headrace.model.message import KIND_FILE, REDELIVERED, Message, new_message
-from headrace.model.replay import REPLAY
-from headrace.model.selecting import Choice
+from headrace.model.message import REDELIVERED, Message
 from headrace.model.served import Consumer
-from headrace.model.view import ARGUMENT as BROWSE
 from headrace.protocol.errors import AmqpError
-from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from headrace.model.queue import Queue
 
-FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.
 REFUSED_MAX = 4096  # Files that one channel gave back and is not given again; then discarded.
 TX_FILES_MAX = 65536  # Publishes of files in one transaction.
-BODY_SIZE_AT = 4  # Where the body size stands in a content header.
-NO_ROUTE = 312
-NO_CONSUMERS = 313
 
 
 class Limits:
@@ -115,22 +102,6 @@ class Sending(NamedTuple):
     reader: Any
 
 
-class Sink:
-    """Takes the body of a file.stage as it comes."""
-
-    def __init__(self, desk: FileDesk, part: Any) -> None:
-        self.desk = desk
-        self.part = part
-
-    def add(self, octets: bytes) -> None:
-        """The next octets came."""
-        self.desk.received(self.part, octets)
-
-    def abandon(self) -> None:
-        """The rest does not come."""
-        self.desk.broken_off(self.part)
-
-
 class FileDesk(Desk):
     """Files of one channel or session."""
 
@@ -142,11 +113,7 @@ class FileDesk(Desk):
         self.number = number
         self.shared = shared
         self.limits = Limits()
-        self.opening = False  # The client waits for an open-ok.
-        self.part: Any = None  # What it may stage, or is staging.
-        self.filling = False
-        self.excess = False  # More came than was said.
-        self.stops: set[str] = set()  # Why it was told to stop publishing: room, queue.
+        self.intake = FileIntake(self)
         self.sending: Sending | None = None  # What it is offered, or sent.
         self.offered = False  # We wait for its open-ok.
         self.tag = 0
@@ -259,253 +226,6 @@ class FileDesk(Desk):
 
         self.say_body(method, self.header_for(message), reader, 0, done)
         return self.takes_channel
-
-    # --- Staging --------------------------------------------------------------------------------
-
-    def open(self, identifier: str, size: int) -> None:
-        """The client wants to stage a file."""
-        if self.opening or self.filling:
-            raise CommandInvalid("file.open before the file before it is staged")
-        if size > min(FILE_SIZE_MAX, self.staging.size_max):
-            raise AmqpError(
-                ReplyCode.CONTENT_TOO_LARGE,
-                f"a file of {size} octets is larger than the maximum of "
-                f"{min(FILE_SIZE_MAX, self.staging.size_max)}",
-            )
-        self.leave_part()
-        part = self.staging.find(self.owner, identifier)
-        if part is not None and part.holder is not None:
-            if part.holder.number == self.number:
-                raise ResourceLocked(f"'{identifier}' is being staged on another channel")
-            part.holder.lose(part)
-        self.opening = True
-        if not self.open_now(identifier, size):
-            self.stop("room")
-            if not self.staging.wait(self, partial(self.open_now, identifier, size)):
-                raise ResourceError("too many files wait to be staged")
-
-    def open_now(self, identifier: str, size: int) -> bool:
-        """Begin the staging if there is room."""
-        return bool(self.staging.open(self.owner, identifier, size, self, self.opened))
-
-    def opened(self, part: Any, error: OSError | None) -> None:
-        """There is room, or there is not."""
-        if self.ended or not self.opening:
-            if part is not None:
-                self.staging.leave(part)
-            return
-        self.opening = False
-        if error is not None or part is None:
-            reason = "another connection stages it" if error is None else error.strerror
-            self.say_error(
-                AmqpError(
-                    ReplyCode.RESOURCE_ERROR,
-                    f"cannot stage the file: {reason}",
-                    (70, 40),
-                    Scope.CHANNEL,
-                )
-            )
-            return
-        self.part = part
-        self.start("room")
-        self.say_open_ok(part.got)
-
-    def lose(self, part: Any) -> None:
-        """The same user continues it over another connection."""
-        if self.part is part:
-            self.part = None
-            self.filling = False
-
-    def leave_part(self) -> None:
-        """Stage no more of what was opened; it is kept for a while."""
-        part, self.part = self.part, None
-        self.filling = False
-        if part is not None and part.holder is self:
-            self.staging.leave(part)
-
-    def begin(self, header: bytes, body_size: int, version: Any) -> Sink:
-        """A file.stage came: check it and return what takes its body.
-
-        ``body_size`` is below zero when the header does not say it.
-        """
-        part = self.part
-        if part is None:
-            raise CommandInvalid("file.stage without file.open-ok")
-        self.priority_of(header)
-        if 0 <= body_size != part.size - part.got:
-            raise PreconditionFailed(
-                f"file.open said {part.size} octets and {part.got} are staged, but file.stage "
-                f"brings {body_size}"
-            )
-        part.header = with_body_size(header, part.size)
-        part.version = version
-        self.filling = True
-        self.excess = False
-        return Sink(self, part)
-
-    def received(self, part: Any, octets: bytes) -> None:
-        """The next octets of a body came."""
-        if part is not self.part:
-            return  # It failed, or goes on over another connection.
-        if part.got + len(octets) > part.size:
-            self.excess = True  # Said once all is there.
-            return
-        self.staging.add(part, octets)
-        if self.staging.crowded():
-            self.hold_back()
-
-    def broken_off(self, part: Any) -> None:
-        """The rest of a body does not come."""
-        if part is self.part:
-            self.leave_part()
-
-    def staged(self) -> None:
-        """The whole body came."""
-        part = self.part
-        if part is None:
-            raise ResourceLocked("the file is staged over another connection now")
-        self.leave_part()
-        if self.excess:
-            raise PreconditionFailed(f"file.stage brings more than the {part.size} octets opened")
-        if not part.whole:
-            raise PreconditionFailed(
-                f"file.stage ends at octet {part.got} of the {part.size} opened"
-            )
-
-    def staging_failed(self, part: Any, error: OSError) -> None:
-        """What came could not be written."""
-        if part is self.part:
-            self.part = None
-            self.filling = False
-            self.say_error(
-                AmqpError(
-                    ReplyCode.RESOURCE_ERROR,
-                    f"cannot stage the file: {error.strerror}",
-                    (70, 50),
-                    Scope.CHANNEL,
-                )
-            )
-
-    # --- Publishing -----------------------------------------------------------------------------
-
-    def publish(
-        self,
-        exchange: str,
-        routing_key: str,
-        mandatory: bool,
-        immediate: bool,
-        identifier: str,
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """The client publishes what it staged; ``then`` is called when that is done."""
-        part = self.staging.find(self.owner, identifier)
-        if part is None:
-            raise NotFound(f"no file '{identifier}' is staged")
-        again = partial(self.publish, exchange, routing_key, mandatory, immediate, identifier, then)
-        if not part.whole or not part.header:
-            if part.holder is None or part.holder is self:
-                raise PreconditionFailed(
-                    f"file '{identifier}' is staged up to octet {part.got} of {part.size} only"
-                )
-            self.pause()
-            part.waiters.append(partial(self.retry, again))
-            return
-        lanes_of(self.find_queues(exchange, routing_key, part.header), KIND_FILE)
-        self.pause()
-
-        def done(body: Any, error: OSError | None) -> None:
-            later = False
-            try:
-                if error is not None:
-                    raise AmqpError(
-                        ReplyCode.RESOURCE_ERROR,
-                        f"cannot keep the file: {error.strerror}",
-                        (70, 60),
-                        Scope.CHANNEL,
-                    )
-                later = self.spread(exchange, routing_key, mandatory, immediate, part, body)
-                if then is not None:
-                    then()
-            except Exception as failure:  # noqa: BLE001 - told to the client
-                self.say_error(failure)
-            if not later:
-                self.go_on()
-
-        self.staging.seal(part, done)
-
-    def retry(self, again: Callable[[], None]) -> None:
-        """The end of a staging that a publish waits for has come, or will not."""
-        if self.ended:
-            return
-        try:
-            again()
-        except Exception as failure:  # noqa: BLE001 - told to the client
-            self.say_error(failure)
-            self.go_on()
-
-    def spread(
-        self,
-        exchange: str,
-        routing_key: str,
-        mandatory: bool,
-        immediate: bool,
-        part: Any,
-        body: Any,
-    ) -> bool:
-        """Give a file to the queues; true when the client's next methods must wait still."""
-        queues = list(self.find_queues(exchange, routing_key, part.header))
-        lanes = lanes_of(queues, KIND_FILE)
-        message = file_message(exchange, routing_key, part.header, body)
-        message.priority = self.priority_of(part.header)
-        message.publisher = self.number
-        reader = None
-        if immediate:
-            lanes = [lane for lane in lanes if takes_at_once(lane, message)]
-            queues = [lane.parent for lane in lanes]
-        if not lanes and (mandatory or immediate) and not self.ended:
-            code, text = (NO_CONSUMERS, "NO_CONSUMERS") if immediate else (NO_ROUTE, "NO_ROUTE")
-            reader = self.staging.reader(body)
-            return self.say_return(code, text, message, reader)
-        work = self.work()
-        if work is not None:
-            work.publish(message, queues, True)
-        elif self.transactional():
-            self.publish_later(message, queues)
-        else:
-            self.publish_now(message, queues)
-        return False
-
-    def publish_now(self, message: Message, queues: list[Queue]) -> None:
-        """Give a file to the queues that it was routed to."""
-        self.vhost.tally.published += 1
-        if queues:
-            self.vhost.deliver(message, queues, True)
-        self.watch(lanes_of(queues, KIND_FILE))
-
-    def watch(self, lanes: Iterable[FileLane]) -> None:
-        """Have the client stop publishing while a queue that it publishes to is full."""
-        full = [lane for lane in lanes if lane.full()]
-        if full and not self.ended:
-            self.stop("queue")
-            for lane in full:
-                lane.add_waiter(self)
-
-    def unpace(self) -> None:
-        """A queue has room again."""
-        self.start("queue")
-
-    def stop(self, reason: str) -> None:
-        """Ask the client to publish nothing more for now."""
-        if not self.stops:
-            self.say_flow(False)
-        self.stops.add(reason)
-
-    def start(self, reason: str) -> None:
-        """Let the client go on publishing, when there is no other reason not to."""
-        if reason in self.stops:
-            self.stops.remove(reason)
-            if not self.stops and not self.ended:
-                self.say_flow(True)
 
     # --- Deliveries -----------------------------------------------------------------------------
 
@@ -696,7 +416,7 @@ class FileDesk(Desk):
         publishes, settles = self.tx_publishes, self.tx_settles
         self.forget()
         for message, queues in publishes:
-            self.publish_now(message, [queue for queue in queues if not queue.deleted])
+            self.intake.publish_now(message, [queue for queue in queues if not queue.deleted])
         for tag, outcome in settles.items():
             self.settle([tag], outcome)
         self.refresh()
@@ -719,9 +439,7 @@ class FileDesk(Desk):
 
     def stop_halfway(self) -> None:
         """What is half done, in or out, will not be completed here."""
-        self.opening = False
-        self.staging.forget(self)
-        self.leave_part()
+        self.intake.end()
         sending, self.sending = self.sending, None
         self.offered = False
         if sending is not None:
@@ -767,82 +485,3 @@ class FileDesk(Desk):
 
 
 OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.work.
-
-
-def lanes_of(queues: Iterable[Queue], kind: int) -> list[Any]:
-    """Return where content of one kind stands in these queues.
-
-    Raises:
-        AmqpError: one of them keeps messages only (0-9/file.publish.exchange#03).
-    """
-    found = []
-    for queue in queues:
-        if queue.is_stream:
-            raise AmqpError(
-                ReplyCode.NOT_IMPLEMENTED,
-                f"queue '{queue.name}' of type stream keeps messages only",
-                scope=Scope.CHANNEL,
-            )
-        found.append(lane_of(queue, kind))
-    return found
-
-
-def takes_at_once(lane: Queue, message: Message) -> bool:
-    """Tell whether somebody would get a file now."""
-    if lane.ready_count:
-        return False
-    return any(
-        c.can()
-        and c.accepts(message) == 1
-        and (c.selector is None or c.selector.matches(lane.vhost.contents.values(message)))
-        for c in lane.consumers or ()
-    )
-
-
-def file_message(exchange: str, routing_key: str, header: bytes, body: Any) -> Message:
-    """Return a file as queues keep it: address, content header, and a reference to the body."""
-    address = shortstr(exchange) + shortstr(routing_key)
-    frame = b"\x02\x00\x00" + len(header).to_bytes(4, "big") + header + b"\xce"
-    data = address + b"\x00\x00" + frame + body.number.to_bytes(8, "big")
-    message = new_message(data, len(address), body.size)
-    message.flags = KIND_FILE
-    return message
-
-
-def shown(message: Message, consumer: FileConsumer) -> Message:
-    """Return a twin of a file that is only shown to a consumer."""
-    twin = message.copy()
-    twin.seq = message.seq
-    twin.flags |= message.flags & REDELIVERED
-    twin.consumer = consumer
-    return twin
-
-
-def choose(consumer: Consumer, arguments: Mapping[str, Any]) -> None:
-    """Let a consumer of files or packets, which is on no queue yet, choose as it says.
-
-    Raises:
-        InvalidArgument: an argument makes no sense.
-        NotImplementedHere: it asks for a range of positions.
-    """
-    lane: Any = consumer.queue
-    what = f"queue '{lane.name}' in vhost '{lane.vhost.name}'"
-    for name in (BROWSE, OFFSET, REPLAY):
-        if name in arguments:
-            raise NotImplementedHere(f"arg '{name}' for {what} is for messages only")
-    choice = Choice(arguments, what)
-    consumer.arguments = dict(arguments)
-    consumer.browses = choice.browses or lane.parent.shown_only
-    choice.give(consumer)
-
-
-def identifier_of(message: Message) -> str:
-    """Return under which identifier a file is staged to clients: the same each time."""
-    data = message.data
-    assert data is not None
-    return f"headrace-{data[len(data) - 8 :].hex()}"
-
-
-def with_body_size(header: bytes, size: int) -> bytes:
-    """Return a content header that says another size of the body."""
-    return header[:BODY_SIZE_AT] + size.to_bytes(8, "big") + header[BODY_SIZE_AT + 8 :]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.content.desk import Desk
-from headrace.gateway.content.files import lanes_of, takes_at_once
+from headrace.gateway.content.lanes import lanes_of, takes_at_once
 from headrace.gateway.conversion.headers import address_of, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message

@@ -40,7 +40,8 @@ from headrace.protocol.output import Feed
 from headrace.spec.tables import V0_9
 
 if TYPE_CHECKING:
-    from headrace.gateway.content.files import Sending, Sink
+    from headrace.gateway.content.file_intake import Sink
+    from headrace.gateway.content.files import Sending
     from headrace.model.message import Message
     from headrace.protocol.codec_0_10 import Command
 
@@ -225,7 +226,7 @@ def cancel(session: Any, command: FileCancel, header: bytes, parts: object) -> N
 def open_file(session: Any, command: FileOpen, header: bytes, parts: object) -> None:
     """The client wants to stage a file."""
     session.connection.publishes = True
-    desk_of(session).open(command.identifier or "", command.content_size or 0)
+    desk_of(session).intake.open(command.identifier or "", command.content_size or 0)
 
 
 def open_ok(session: Any, command: FileOpenOk, header: bytes, parts: object) -> None:
@@ -236,7 +237,7 @@ def open_ok(session: Any, command: FileOpenOk, header: bytes, parts: object) -> 
 def begin_stage(session: Any, header: bytes) -> Sink:
     """The body of a file.stage follows; what is returned takes it."""
     try:
-        return desk_of(session).begin(to_0_x(header, FILE, 0), -1, V0_9)
+        return desk_of(session).intake.begin(to_0_x(header, FILE, 0), -1, V0_9)
     except (AmqpError, ModelError) as error:
         raise told(error) from error
 
@@ -244,9 +245,9 @@ def begin_stage(session: Any, header: bytes) -> Sink:
 def stage(session: Any, command: FileStage, header: bytes, parts: object) -> None:
     """All of a body came; one without octets comes without a body segment."""
     desk = desk_of(session)
-    if not desk.filling:
+    if not desk.intake.filling:
         begin_stage(session, header)
-    desk.staged()
+    desk.intake.staged()
 
 
 def publish(session: Any, command: FilePublish, header: bytes, parts: object) -> bool:
@@ -255,12 +256,12 @@ def publish(session: Any, command: FilePublish, header: bytes, parts: object) ->
     desk, number = desk_of(session), session.command_id
 
     def done() -> None:
-        if desk.stops:
+        if desk.intake.stops:
             desk.withheld.append(number)
         else:
             desk.complete(number)
 
-    desk.publish(
+    desk.intake.publish(
         command.exchange or "",
         command.routing_key or "",
         command.mandatory,

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.content.desk import Desk
-from headrace.gateway.content.files import choose
+from headrace.gateway.content.lanes import choose
 from headrace.gateway.conversion.headers import other_properties
 from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.fault import fault, translate

@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.content.desk import Desk
-from headrace.gateway.content.files import choose
+from headrace.gateway.content.lanes import choose
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.v0_x.control_basic import (
     CONSUMERS_MAX,

@@ -5,12 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.content.files import (
-    FileConsumer,
-    FileDesk,
-    Limits,
-    with_body_size,
-)
+from headrace.gateway.content.file_message import with_body_size
+from headrace.gateway.content.files import FileConsumer, FileDesk, Limits
 from headrace.gateway.v0_x.channel import check_branch
 from headrace.gateway.v0_x.channel_content import (
     OnChannel,
@@ -44,7 +40,8 @@ from headrace.protocol.output import Feed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.content.files import Sending, Sink
+    from headrace.gateway.content.file_intake import Sink
+    from headrace.gateway.content.files import Sending
     from headrace.gateway.v0_x.channel import Channel
 
 
@@ -232,7 +229,7 @@ def cancel(connection: Any, channel: Any, method: FileCancel) -> MethodBase | No
 def open_file(connection: Any, channel: Any, method: FileOpen) -> None:
     """The client wants to stage a file."""
     connection.publishes = True
-    desk_of(connection, channel).open(method.identifier, method.content_size)
+    desk_of(connection, channel).intake.open(method.identifier, method.content_size)
 
 
 def open_ok(connection: Any, channel: Any, method: FileOpenOk) -> None:
@@ -242,18 +239,18 @@ def open_ok(connection: Any, channel: Any, method: FileOpenOk) -> None:
 
 def begin_stage(connection: Any, channel: Any, header: bytes, body_size: int) -> Sink:
     """The header of a file.stage came; what is returned takes the body."""
-    return desk_of(connection, channel).begin(header, body_size, connection.version)
+    return desk_of(connection, channel).intake.begin(header, body_size, connection.version)
 
 
 def stage(connection: Any, channel: Any, method: FileStage, header: bytes, body: bytes) -> None:
     """All of a body came."""
-    desk_of(connection, channel).staged()
+    desk_of(connection, channel).intake.staged()
 
 
 def publish(connection: Any, channel: Any, method: FilePublish) -> None:
     """The client publishes what it staged."""
     connection.publishes = True
-    desk_of(connection, channel).publish(
+    desk_of(connection, channel).intake.publish(
         method.exchange,
         method.routing_key,
         method.mandatory,
