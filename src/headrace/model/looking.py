@@ -104,7 +104,8 @@ class Look:
             found = [Shown(record(entry), entry[4]) for entry in entries if entry[0] < last]
             self._next = found[-1].message.seq + 1 if found else last
             return found
-        messages = self._coming() if self._cursor is not None else self._standing()
+        cursor = self._cursor
+        messages = self._standing() if cursor is None else self._coming(cursor)
         now_ms = self._vhost.tally.now_ms
         found = []
         for message in messages:
@@ -116,9 +117,9 @@ class Look:
                 found.append(Shown(with_data, arrived_ms))
         return found
 
-    def _coming(self) -> list[Message]:
+    def _coming(self, cursor: Cursor) -> list[Message]:
         """Return what would be handed out next."""
-        messages: list[Message] = self._source.coming(self._cursor, self._last, READ_OCTETS)
+        messages: list[Message] = self._source.coming(cursor, self._last, READ_OCTETS)
         if not messages:
             self._next = self._last
         return messages
