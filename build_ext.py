@@ -39,6 +39,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/sorted_queue.py",
     "headrace/model/fair_share.py",
     "headrace/model/grouped.py",
+    "headrace/model/stream_log.py",
     "headrace/model/stream.py",
     "headrace/model/lease_log.py",
     "headrace/model/lease.py",

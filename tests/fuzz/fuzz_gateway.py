@@ -25,7 +25,8 @@ from headrace.gateway.rights import Rights
 from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import (

@@ -9,7 +9,8 @@ from headrace.model.lanes import lane_of
 from headrace.model.message import KIND_STREAM
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 

@@ -10,7 +10,8 @@ from headrace.model.errors import PreconditionFailed
 from headrace.model.facts import Facts
 from headrace.model.gaps import Gaps
 from headrace.model.ports import Store
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 
 

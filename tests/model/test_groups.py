@@ -11,7 +11,8 @@ from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, Re
 from headrace.model.groups import Groups
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.store.journal import Journal

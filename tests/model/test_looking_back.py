@@ -18,7 +18,8 @@ from headrace.model.message import Message, new_message
 from headrace.model.own_records import OwnRecords
 from headrace.model.ports import Store
 from headrace.model.selector import compile_selector
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.vhost import VirtualHost
 
 if TYPE_CHECKING:

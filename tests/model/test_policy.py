@@ -25,7 +25,8 @@ from headrace.model.policy import (
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.rules import NO_LIMITS, Limits, Rules, limits_of_user, read_limits, rules_of
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 

@@ -9,7 +9,8 @@ import pytest
 
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import MESSAGE_OVERHEAD, Tally
 from headrace.model.vhost import VirtualHost
 

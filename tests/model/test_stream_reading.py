@@ -11,7 +11,8 @@ import pytest
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.served import Consumer
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.stream_reading import BLOCK, BLOCKS_MAX, VALUES_MAX, Blocks
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost

@@ -10,7 +10,8 @@ import pytest
 from headrace.model.errors import InvalidArgument, NotAllowed, PreconditionFailed
 from headrace.model.murmur import murmur3_32
 from headrace.model.ports import Store
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.super_stream import is_super_stream, names, partitions_of
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost

@@ -21,7 +21,8 @@ from headrace.model.leases import ARGUMENT as LEASE
 from headrace.model.message import KIND_FILE, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.served import Consumer
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header

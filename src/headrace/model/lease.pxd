@@ -5,7 +5,8 @@ from headrace.model.lease_log cimport packed, unpacked
 from headrace.model.message cimport C_GONE, C_KIND_MASK, C_PERSISTENT, C_REDELIVERED, Message
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Queue
-from headrace.model.stream cimport Stream, StreamLog
+from headrace.model.stream cimport Stream
+from headrace.model.stream_log cimport StreamLog
 
 cdef long long SLICE_OCTETS
 cdef Py_ssize_t READ_OCTETS

@@ -33,7 +33,8 @@ if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.queue import Queue
-    from headrace.model.stream import Stream, StreamLog
+    from headrace.model.stream import Stream
+    from headrace.model.stream_log import StreamLog
 
 log = logging.getLogger(__name__)
 

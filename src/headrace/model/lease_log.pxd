@@ -5,7 +5,7 @@ from headrace.model.message cimport (
     C_KIND_MASK, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
 from headrace.model.served cimport Consumer
-from headrace.model.stream cimport StreamLog
+from headrace.model.stream_log cimport StreamLog
 from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
 cdef enum:

@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
     from headrace.model.served import Consumer
-    from headrace.model.stream import StreamLog
+    from headrace.model.stream_log import StreamLog
     from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
 TAIL = 24  # Octets.

@@ -5,7 +5,8 @@ from headrace.model.message cimport C_KIND_MASK, C_PAGED, C_REDELIVERED, Message
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Queue
 from headrace.model.served cimport Consumer
-from headrace.model.stream cimport Stream, StreamLog
+from headrace.model.stream cimport Stream
+from headrace.model.stream_log cimport StreamLog
 
 cdef Py_ssize_t READ_OCTETS
 cdef Py_ssize_t SELECT_OCTETS

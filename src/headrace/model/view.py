@@ -23,7 +23,8 @@ if not cython.compiled:
     from headrace.model.message import Message, new_message
     from headrace.model.queue import Queue
     from headrace.model.served import Consumer
-    from headrace.model.stream import Stream, StreamLog
+    from headrace.model.stream import Stream
+    from headrace.model.stream_log import StreamLog
 
 from headrace.model.deadletter import UnreadableError
 from headrace.model.errors import PreconditionFailed

@@ -21,7 +21,8 @@ from headrace.model.leases import ARGUMENT
 from headrace.model.message import KIND_MASK
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.users import Account, Permission
 from headrace.model.vhost import VirtualHost

@@ -2,7 +2,7 @@
 import cython
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED
 from headrace.model.served cimport Consumer
-from headrace.model.stream cimport StreamLog
+from headrace.model.stream_log cimport StreamLog
 from headrace.store.journal cimport Journal
 from headrace.store.record cimport (
     C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, intact, next_intact, plausible, seal,

@@ -45,7 +45,7 @@ if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.served import Consumer
-    from headrace.model.stream import StreamLog
+    from headrace.model.stream_log import StreamLog
     from headrace.store.journal import Journal
     from headrace.store.record import HEAD as C_HEAD
     from headrace.store.record import MESSAGE as C_MESSAGE

@@ -12,7 +12,8 @@ from headrace.model.lease_log import LeaseLog
 from headrace.model.leases import ARGUMENT
 from headrace.model.ports import Store
 from headrace.model.rules import rules_of
-from headrace.model.stream import Stream, StreamLog
+from headrace.model.stream import Stream
+from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.store.definitions import SqliteDefinitions
