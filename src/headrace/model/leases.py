@@ -5,9 +5,8 @@ A lease is of one queue and one group. Its hidden stream is made when the group 
 goes with the queue or when the lease is released for good. What has to be known beside the stream
 is the fact ``lease/<queue id>/<group>``: how far it is settled, and on which terms it is held.
 
-Owner. One owner at a time works on a lease. It is a word of the client's choice. As long as the
-connection that it was last named on is open, or a timeout after that has not passed, anybody else
-is refused. So there are never two who settle. Reading needs no ownership.
+Owner. One owner at a time works on a lease (:mod:`headrace.model.tenures`). So there are never two
+who settle. Reading needs no ownership.
 
 Work. Taking, settling and giving back are generators: each slice is one transaction of the store,
 after which others go on. Every slice leaves the lease whole: what a broken off one did not do is
@@ -19,8 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.errors import (
@@ -33,6 +31,7 @@ from headrace.model.errors import (
 from headrace.model.lease import Lease
 from headrace.model.lease_log import TAIL
 from headrace.model.rejects import Rejects
+from headrace.model.tenures import KEEP, RELEASE, TIMEOUT_S, Tenure, Tenures, check_terms
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
@@ -42,11 +41,8 @@ log = logging.getLogger(__name__)
 
 PREFIX = "amq.headrace.lease."  # Of the names of hidden streams.
 GROUP_OCTETS_MAX = 128
-OWNER_OCTETS_MAX = 255
 NAME_OCTETS_MAX = 255
 LEASES_MAX = 10_000  # Of one virtual host.
-TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
-TIMEOUT_S_MAX = 7 * 86400
 MESSAGES_MAX = 1 << 20  # Of one take.
 OCTETS_MAX = 1 << 30
 REJECTS_MAX = 1 << 17  # Of one settle.
@@ -56,10 +52,6 @@ SLICE_REJECTS = 200
 UNSYNCED_MAX = 32 << 20  # Octets that a take may be ahead of the disk.
 ARGUMENT = "x-lease-of"  # Of a hidden stream: the id of the queue,
 ARGUMENT_GROUP = "x-lease-group"  # and the group.
-
-KEEP = "keep"
-RELEASE = "release"
-ON_TIMEOUT = (KEEP, RELEASE)
 
 Steps = Generator[None, None, Any]
 
@@ -80,27 +72,15 @@ class Settled(NamedTuple):
     rejected: int  # How many became dead letters now.
 
 
-@dataclass
-class Tenure:
-    """On which terms a lease is held."""
-
-    owner: str = ""
-    timeout_s: int = TIMEOUT_S
-    on_timeout: str = KEEP
-    connection: int = field(default=0, compare=False)  # Its number; 0 is none.
-    seen_ms: int = field(default=0, compare=False)  # When it was last known to be open.
-
-
 class Leases:
     """The leases of one virtual host."""
 
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
-        self.is_open: Callable[[int], object] = _NO_CONNECTION.count  # Tells of a number.
+        self.tenures = Tenures(vhost.tally, vhost.agenda, self._lost)
         self.rejects = Rejects(vhost.facts)
         self._known: dict[tuple[int, str], Lease] = {}  # By queue id and group.
         self._of: dict[int, dict[str, Lease]] = {}  # By queue id.
-        self._tenures: dict[Lease, Tenure] = {}
         self._busy: set[Lease] = set()
         self._jobs = 0
 
@@ -127,13 +107,9 @@ class Leases:
         """Return the leases of a queue."""
         return list(self._of.get(queue.id, {}).values())
 
-    def tenure(self, lease: Lease) -> Tenure:
-        """Return the terms on which a lease is held."""
-        return self._tenures[lease]
-
     def in_use(self, queue: Queue) -> bool:
         """Tell whether anything is leased from a queue, or about to be."""
-        return any(lease.count() or self._holds(lease) for lease in self.of(queue))
+        return any(lease.count() or self.tenures.owner_of(lease) for lease in self.of(queue))
 
     # --- Owners ---------------------------------------------------------------------------------
 
@@ -155,19 +131,16 @@ class Leases:
             InvalidArgument, PreconditionFailed: there can be no such lease.
             ResourceError: there are too many.
         """
-        if not 0 < timeout_s <= TIMEOUT_S_MAX:
-            raise PreconditionFailed(f"a timeout is 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")
-        if on_timeout not in ON_TIMEOUT:
-            raise PreconditionFailed(f"on_timeout is one of {', '.join(ON_TIMEOUT)}")
+        check_terms(timeout_s, on_timeout)
         lease = self._known.get((queue.id, group))
         if lease is None:
             lease = self._make(queue, group)
-        self._own(lease, owner, connection, force)
-        tenure = self._tenures[lease]
+        self.tenures.own(lease, owner, connection, force)
+        tenure = self.tenures[lease]
         tenure.timeout_s = timeout_s
         tenure.on_timeout = on_timeout
         self._note(lease)
-        self._watch(lease)
+        self.tenures.watch(lease)
         return lease
 
     def idle(self, lease: Lease) -> Steps:
@@ -181,21 +154,20 @@ class Leases:
         Raises:
             IllegalState: another owner is alive.
         """
-        if self._own(lease, owner, connection, False):
+        if self.tenures.own(lease, owner, connection, False):
             self._note(lease)
-        self._watch(lease)
+        self.tenures.watch(lease)
 
     def leave(self, lease: Lease, owner: str) -> None:
         """An owner gives up the lease; what is leased stays so, for the next owner."""
-        tenure = self._tenures[lease]
-        if tenure.owner == owner:
-            tenure.owner = ""
-            tenure.connection = 0
+        if self.tenures[lease].leave(owner):
             self._note(lease)
 
-    def owner_of(self, lease: Lease) -> str:
-        """Return the owner of a lease that is alive; empty when there is none."""
-        return self._tenures[lease].owner if self._holds(lease) else ""
+    def _lost(self, lease: Lease) -> None:
+        """The owner of a lease is gone, and the time that it had to return is over."""
+        self._note(lease)
+        if self.tenures[lease].on_timeout == RELEASE and lease.count():
+            self._run(self.release(lease))
 
     # --- Work -----------------------------------------------------------------------------------
 
@@ -309,7 +281,7 @@ class Leases:
         group = lease.arguments.get(ARGUMENT_GROUP, "")
         self._known[queue_id, group] = lease
         self._of.setdefault(queue_id, {})[group] = lease
-        self._tenures[lease] = Tenure()
+        self.tenures[lease] = Tenure()
 
     def restore(self) -> None:
         """Take up what the store kept; after its facts, before any client."""
@@ -325,10 +297,7 @@ class Leases:
             known = {} if raw is None else json.loads(raw)
             lease.move(min(known.pop("settled", 0), lease.log.next_offset))
             self._tidy(lease)
-            tenure = Tenure(**{k: v for k, v in known.items() if k in _DURABLE})
-            tenure.seen_ms = self.vhost.tally.now_ms
-            self._tenures[lease] = tenure
-            self._watch(lease)
+            self.tenures.restore(lease, known)
 
     def queue_gone(self, queue: Queue) -> None:
         """A queue was deleted: what is leased from it goes where its ready messages go."""
@@ -400,68 +369,6 @@ class Leases:
         """Tell whether another group has something of a lease's queue."""
         return any(other.count() for other in self.of(lease.source) if other is not lease)
 
-    # --- Inside: owners ---------------------------------------------------------------------------
-
-    def _own(self, lease: Lease, owner: str, connection: int, force: bool) -> bool:
-        """Make somebody the owner; tell whether that is news."""
-        if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
-            raise PreconditionFailed(f"an owner is a word of 1 to {OWNER_OCTETS_MAX} octets")
-        tenure = self._tenures[lease]
-        now_ms = self.vhost.tally.now_ms
-        if tenure.owner and tenure.owner != owner and not force and self._holds(lease):
-            left_s = max(0, tenure.seen_ms + tenure.timeout_s * 1000 - now_ms) / 1000
-            alive = tenure.connection and self.is_open(tenure.connection)
-            raise IllegalState(
-                f"the lease of queue '{lease.source.name}' for group '{lease.group}' has an owner, "
-                f"'{tenure.owner}', "
-                + ("whose connection is open" if alive else f"for another {left_s:.1f} s")
-            )
-        news = tenure.owner != owner
-        if news and tenure.owner:
-            log.warning("%r: '%s' takes it over from '%s'", lease, owner, tenure.owner)
-        tenure.owner = owner
-        tenure.connection = connection
-        tenure.seen_ms = now_ms
-        return news
-
-    def _holds(self, lease: Lease) -> bool:
-        """Tell whether a lease has an owner that is alive."""
-        tenure = self._tenures[lease]
-        if not tenure.owner:
-            return False
-        if tenure.connection and self.is_open(tenure.connection):
-            tenure.seen_ms = self.vhost.tally.now_ms
-            return True
-        return self.vhost.tally.now_ms < tenure.seen_ms + tenure.timeout_s * 1000
-
-    def _watch(self, lease: Lease) -> None:
-        """Look whether the owner is alive from time to time."""
-        key: Hashable = ("owner", lease)
-        if self._tenures[lease].owner:
-            due_ms = self.vhost.tally.now_ms + self._pause_ms(lease)
-            self.vhost.agenda.put(key, due_ms, lambda now_ms: self._look(lease, now_ms))
-
-    def _pause_ms(self, lease: Lease) -> int:
-        return max(100, self._tenures[lease].timeout_s * 1000 // 4)
-
-    def _look(self, lease: Lease, now_ms: int) -> int:
-        """Let an owner go whose time is over; return when to look again."""
-        tenure = self._tenures.get(lease)
-        if tenure is None or lease.deleted or not tenure.owner:
-            return 0
-        if self._holds(lease):
-            return now_ms + self._pause_ms(lease)
-        log.warning(
-            "lease of queue '%s' for '%s': its owner '%s' is gone",
-            lease.source.name,
-            lease.group,
-            tenure.owner,
-        )
-        self.leave(lease, tenure.owner)
-        if tenure.on_timeout == RELEASE and lease.count():
-            self._run(self.release(lease))
-        return 0
-
     # --- Inside: making and removing --------------------------------------------------------------
 
     def _make(self, queue: Queue, group: str) -> Lease:
@@ -503,8 +410,7 @@ class Leases:
         of.pop(group, None)
         if not of:
             self._of.pop(queue_id, None)
-        self._tenures.pop(lease, None)
-        self.vhost.agenda.remove(("owner", lease))
+        self.tenures.forget(lease)
 
     def _orphan(self, lease: Lease) -> Steps:
         """Pass what is leased from a deleted queue on to its alternate exchange."""
@@ -559,8 +465,7 @@ class Leases:
 
     def _note(self, lease: Lease) -> None:
         """Write down what must be known of a lease."""
-        tenure = asdict(self._tenures[lease])
-        known = {"settled": lease.settled, **{name: tenure[name] for name in _DURABLE}}
+        known = {"settled": lease.settled, **self.tenures[lease].terms()}
         self.vhost.facts.put(_key(lease), json.dumps(known, separators=(",", ":")).encode())
 
     def _run(self, steps: Steps) -> None:
@@ -590,8 +495,6 @@ class _Transaction:
 
 
 _DONE = object()
-_NO_CONNECTION: tuple[int, ...] = ()
-_DURABLE = ("owner", "timeout_s", "on_timeout")
 
 
 def _key(lease: Lease) -> bytes:
