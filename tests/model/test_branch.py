@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.model import branch as branch_module
-from headrace.model.branch import Branches, State, Status, Xid
+from headrace.model.branch import Branches, State, Status
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
@@ -17,6 +17,7 @@ from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, Work
+from headrace.model.xid import Xid
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue

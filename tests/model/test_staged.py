@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.branch import STAGED, State
+from headrace.model.branch import State
 from headrace.model.errors import IllegalState, InvalidArgument, NotFound
 from headrace.model.message import new_message
 from headrace.model.ports import Store
 from headrace.model.staged import OWNER_S, Stage, global_id, read_xid, xid_of
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
+from headrace.model.xid import STAGED
 
 if TYPE_CHECKING:
     from headrace.model.work import Work

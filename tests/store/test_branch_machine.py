@@ -14,13 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.model.branch import KEPT_MS, TIMEOUT_DEFAULT_S, Status, Xid
+from headrace.model.branch import KEPT_MS, TIMEOUT_DEFAULT_S, Status
 from headrace.model.errors import IllegalState, ModelError, NotAllowed, NotFound
 from headrace.model.message import Message, new_message
 from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, DISCARD, REQUEUE, Work
+from headrace.model.xid import Xid
 from headrace.store.journal import Journal
 from headrace.testing.disk import FaultyDisk
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.model.branch import Kept, Status, Xid
+from headrace.model.branch import Kept, Status
 from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
 from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, Work
+from headrace.model.xid import Xid
 from headrace.store.journal import Journal
 from headrace.store.prepared import Prepared, decided, read_decided
 from headrace.store.segment import file_name

@@ -14,7 +14,6 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.service.pipeline import HANDLERS, Pipeline
 from headrace.gateway.service.requests import REQUESTS_MAX, Call, Service, Steps
 from headrace.gateway.service.transactions import QUEUE, Coordinator
-from headrace.model.branch import Xid
 from headrace.model.lease import Lease
 from headrace.model.lease_log import LeaseLog
 from headrace.model.leases import ARGUMENT as LEASE
@@ -25,6 +24,7 @@ from headrace.model.stream import Stream
 from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
+from headrace.model.xid import Xid
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.connection_0_x import framed
 from headrace.spec.tables import V0_9_1

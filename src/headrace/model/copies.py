@@ -18,12 +18,12 @@ from collections.abc import Generator, Iterable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model.branch import ERRAND, Xid
 from headrace.model.deadletter import UnreadableError
 from headrace.model.delivery_counts import HEADER as COUNT
 from headrace.model.held import admit, bring
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
 from headrace.model.tally import weight_of
+from headrace.model.xid import ERRAND, Xid
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue

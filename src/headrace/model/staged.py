@@ -24,7 +24,7 @@ import json
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.model.branch import STAGED, Branch, State, Status, Xid
+from headrace.model.branch import Branch, State, Status
 from headrace.model.errors import (
     IllegalState,
     InvalidArgument,
@@ -33,6 +33,7 @@ from headrace.model.errors import (
     ResourceError,
 )
 from headrace.model.work import settle_all
+from headrace.model.xid import STAGED, Xid
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue

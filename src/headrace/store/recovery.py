@@ -26,7 +26,8 @@ from typing import Any
 
 import cython
 
-from headrace.model.branch import ERRAND, Kept
+from headrace.model.branch import Kept
+from headrace.model.xid import ERRAND
 from headrace.store.counts import Counts, FoundCounts
 from headrace.store.errors import StoreError
 from headrace.store.facts import FactHomes

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any
 
 from headrace.gateway.service.requests import Answered, Call, Handler, Service
-from headrace.model.branch import Branch, State, Status, Xid
+from headrace.model.branch import Branch, State, Status
+from headrace.model.xid import Xid
 
 QUEUE = "amq.headrace.transactions"
 REQUEST_OCTETS_MAX = 4096

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.v0_10.fault import fault, translate
-from headrace.model.branch import Status, Xid
 from headrace.model.errors import ModelError
+from headrace.model.xid import Xid
 from headrace.protocol.codec_0_10 import (
     DtxCommit,
     DtxEnd,
@@ -32,6 +32,9 @@ from headrace.protocol.codec_0_10 import (
 from headrace.protocol.codec_0_10 import Xid as WireXid
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
+
+if TYPE_CHECKING:
+    from headrace.model.branch import Status
 
 
 def xid_of(command: Any) -> Xid:

@@ -9,8 +9,8 @@ the channel then starts another one.
 
 from typing import Any
 
-from headrace.model.branch import Xid
 from headrace.model.errors import PreconditionFailed
+from headrace.model.xid import Xid
 from headrace.protocol.codec_0_x import (
     DtxSelect,
     DtxSelectOk,
