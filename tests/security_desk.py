@@ -28,18 +28,22 @@ RESOURCE = "headrace"
 class Certificates:
     """An authority, and what it signed, in files."""
 
-    def __init__(self, home: Path, parent: Certificates | None = None) -> None:
+    def __init__(self, home: Path, parent: Certificates | None = None, called: str = "") -> None:
         """With a parent, an authority that another has signed."""
         self.home = home
         self._key = ec.generate_private_key(ec.SECP256R1())
-        called = "Test authority" if parent is None else "Lesser authority"
+        called = called or ("Test authority" if parent is None else "Lesser authority")
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
         self._now = dt.datetime.now(dt.UTC)
-        signer = self if parent is None else parent
-        built = signer._build(self.name, self._key, ca=True)
-        self.certificate = built.sign(signer._key, hashes.SHA256())
-        self.ca = self._write("ca.pem", self.certificate)
+        self._signer = self if parent is None else parent
+        self.renew()
         self.revoke()
+
+    def renew(self) -> None:
+        """Another certificate of the same name and key."""
+        built = self._signer._build(self.name, self._key, ca=True)
+        self.certificate = built.sign(self._signer._key, hashes.SHA256())
+        self.ca = self._write("ca.pem", self.certificate)
 
     def _build(self, name: x509.Name, key: Any, *, ca: bool) -> x509.CertificateBuilder:
         return (

@@ -20,8 +20,9 @@ from headrace.gateway.sasl.port import LoginRefused, Peer
 from headrace.gateway.throttle import Throttle
 from headrace.model.users import Permission, TopicPermission
 from headrace.protocol.codec_0_x import ConnectionClose
-from headrace.server import audit, gate
+from headrace.server import audit_file, gate
 from headrace.server.audit import AuditLog
+from headrace.server.audit_file import AuditFile
 from headrace.server.gate import Gate
 from headrace.store.users import UserDirectory
 from serving import Served, until
@@ -190,15 +191,15 @@ def test_a_slow_disk_loses_lines_and_says_how_many(
     import threading
 
     gate_open = threading.Event()
-    append: Callable[[AuditLog, bytes], None] = AuditLog._append
+    append: Callable[[AuditFile, list[bytes]], None] = AuditFile._append
 
-    def slow(self: AuditLog, octets: bytes) -> None:
+    def slow(self: AuditFile, lines: list[bytes]) -> None:
         gate_open.wait(20)
-        append(self, octets)
+        append(self, lines)
 
-    monkeypatch.setattr(AuditLog, "_append", slow)
-    monkeypatch.setattr(audit, "LINES_MAX", 10)
-    written = AuditLog(tmp_path / "audit.log")
+    monkeypatch.setattr(AuditFile, "_append", slow)
+    monkeypatch.setattr(audit_file, "LINES_MAX", 10)
+    written = AuditLog(file=AuditFile(tmp_path / "audit.log"))
     began = time.monotonic()
     for n in range(100):
         written.tell("test", number=n)
@@ -209,16 +210,18 @@ def test_a_slow_disk_loses_lines_and_says_how_many(
     written.close()
     lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
     assert lines[-1]["what"] == "after"
-    assert sum(line.get("lost_before", 0) for line in lines) + len(lines) == 101
+    (lost,) = [line["lines"] for line in lines if line["what"] == "lines.lost"]
+    assert lost + len(lines) == 102
 
 
 def test_the_audit_log_goes_on_in_a_new_file(tmp_path: Path) -> None:
     path, moved = tmp_path / "audit.log", tmp_path / "audit.log.1"
-    written = AuditLog(path)
+    written = AuditLog(file=AuditFile(path))
     written.tell("one")
     until(lambda: path.read_text(), "the first line")
     path.rename(moved)
-    written.reopen()
+    assert written.file is not None
+    written.file.reopen()
     written.tell("two", reason="a\nb\u2028" + "x" * 5000, odd={"deep": [b"octets", {"a": 1}]})
     written.close()
     assert json.loads(moved.read_text())["what"] == "one"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -19,6 +20,7 @@ from headrace.gateway.passwords import make_account
 from headrace.model.users import Permission
 from headrace.protocol.codec_0_10 import QueueDeclare, QueuePurge
 from headrace.server.audit import AuditLog
+from headrace.server.audit_file import AuditFile
 from headrace.store.acts import ACTS_MAX, Acts
 from headrace.store.users import UserDirectory
 from headrace.testing import LocalBroker
@@ -228,13 +230,120 @@ def test_purges_and_errands_are_audited(
     assert log.one(what="queue.purged", name="q")["messages"] == 3
 
 
+class FullDisk:
+    """A disk that takes so many octets, and a few more now and then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room = 1 << 30
+        self.refused = 0
+        self._write = os.write
+        monkeypatch.setattr("headrace.server.audit_file.os.write", self.write)
+        monkeypatch.setattr("headrace.server.audit_file.RETRY_S", 0.01)
+
+    def write(self, file: int, octets: bytes) -> int:
+        if not self.room:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = self._write(file, octets[: self.room])
+        self.room -= done
+        return done
+
+
+@pytest.mark.parametrize("room", [0, 1, 30, 61, 62, 100])
+def test_a_full_disk_loses_lines_and_the_file_says_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int
+) -> None:
+    """Where a line was cut off, the next begins on a line of its own; nobody has to say more."""
+    path = tmp_path / "audit.log"
+    disk = FullDisk(monkeypatch)
+    file = AuditFile(path)
+    written = AuditLog(file=file)
+    written.tell("first")
+    until(path.read_text, "the first")
+    disk.room = room
+    written.tell("second")
+    written.tell("third")
+    until(lambda: disk.refused, "the disk is full")
+    refused = disk.refused
+    written.tell("fourth")
+    until(lambda: disk.refused > refused + 2, "it is tried again")
+    assert file.failing == os.strerror(errno.ENOSPC)
+    disk.room = room  # A little is not enough, perhaps.
+    until(lambda: not disk.room or not file.failing, "it was tried")
+    disk.room = 1 << 30
+    until(lambda: not file.failing and "lines.lost" in path.read_text(), "there is room")
+    written.tell("last")
+    written.close()
+    found = []
+    for text in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):  # A line that was cut off.
+            found.append(json.loads(text))
+    kinds = [line["what"] for line in found]
+    assert kinds[0] == "first"
+    assert kinds[-1] == "last"
+    lost = sum(line.get("lines", 0) for line in found)
+    assert lost + len([kind for kind in kinds if kind != "lines.lost"]) == 5
+    assert caplog.text.count("the audit log cannot be written: No space") >= 1
+
+
+def test_a_broker_serves_on_when_the_audit_log_cannot_be_written(
+    broker: LocalBroker, data: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch)
+    disk.room = 0
+    with connect(broker.url, reconnect=None) as connection, connection.channel() as channel:
+        channel.declare_queue("", durable=False, exclusive=True)
+        until(lambda: disk.refused, "a line is lost")
+        done = run("health", "--data", data)
+        assert done.exit_code == 1
+        assert "audit log: No space left on device" in done.stdout
+        disk.room = 1 << 30
+        log.one(what="lines.lost")
+        until(lambda: run("health", "--data", data).exit_code == 0, "it is well again")
+
+
+def test_no_secret_is_ever_in_the_audit_log(tmp_path: Path) -> None:
+    """By the name of a fact, and within a text; whatever else is told stays."""
+    path = tmp_path / "audit.log"
+    written = AuditLog(file=AuditFile(path))
+    token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhIn0.c2VjcmV0"
+    written.tell(
+        "command",
+        command="import definitions",
+        reason=f"not for {token} of amqp://ada:s3cret@host/ or http://host:80/",
+        request={
+            "users": [{"name": "ada", "password_hash": "s3cret", "Password": "s3cret"}],
+            "default_pass": "s3cret",
+            "client_secret": {"deep": "s3cret"},
+            "src-uri": "amqps://ada:s3cret@host:5671/%2F",
+            "src-uris": ["amqp://x:s3cret@h"],
+            "passive": True,
+            "odd": {token},
+            "private_key": b"s3cret",
+            "access_token": token,
+            "tokens": 3,
+        },
+    )
+    written.close()
+    text = path.read_text()
+    assert "s3cret" not in text
+    assert "eyJ" not in text
+    (line,) = map(json.loads, text.splitlines())
+    assert line["request"]["passive"] is True
+    assert line["request"]["src-uri"] == "amqps://…@host:5671/%2F"
+    assert line["request"]["users"][0]["name"] == "ada"
+    assert line["request"]["tokens"] == 3
+    assert line["reason"].endswith("or http://host:80/")
+
+
 def test_the_file_is_renamed_when_it_is_large_and_the_oldest_goes(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    written = AuditLog(path, size_max=1000, keep=3)
+    file = AuditFile(path, size_max=1000, keep=3)
+    written = AuditLog(file=file)
     for number in range(60):
         written.tell("test", number=number)
         until(lambda n=number: f'"number": {n}}}' in path.read_text(), "the line")
-    written.rotate(5)
+    file.rotate(5)
     written.tell("last")
     written.close()
     names = sorted(each.name for each in tmp_path.iterdir())

@@ -296,6 +296,29 @@ def test_an_expired_token_ends_the_connection(served: Served, issuer: Issuer) ->
         assert "the credentials of user 'tess' have expired" in str(lost[version][0])
 
 
+def test_a_session_goes_on_with_another_token(served: Served, issuer: Issuer) -> None:
+    """0-10 has no new secrets: when the connection is closed, the session waits for the next."""
+    told: list[Any] = []
+    old = token(issuer, *EVERYTHING, lives_s=2)
+    name = f"expiring-{uuid.uuid4().hex}"
+
+    def given(secret: str) -> str:
+        return url(served, "0-10", user="x", password=secret)
+
+    with connect(given(old), reconnect=None, on_event=told.append) as connection:
+        session = connection.session(name, timeout_s=60)
+        session.call(QueueDeclare(queue=name, exclusive=True))
+        session.transfer(b"kept", name)
+        until(lambda: told, "its end")
+    with connect(given(token(issuer, *EVERYTHING, name="eve")), reconnect=None) as connection:
+        with pytest.raises(ClientError):  # Hers is another one, and the queue is not hers.
+            connection.session(name, timeout_s=60).query_queue(name)
+            connection.session(name, timeout_s=60).call(QueueDeclare(queue=name, passive=True))
+    with connect(given(token(issuer, *EVERYTHING)), reconnect=None) as connection:
+        with connection.session(name, timeout_s=0) as session:
+            assert session.query_queue(name).message_count == 1
+
+
 def test_a_new_secret_must_be_ones_own_and_good(served: Served, issuer: Issuer) -> None:
     for bad in (
         token(issuer, *EVERYTHING, name="somebody"),

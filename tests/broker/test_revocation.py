@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import ssl
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,8 @@ from headrace.client.blocking import Connection, connect
 from headrace.gateway.passwords import make_account
 from headrace.model.users import Permission
 from headrace.server import revocation
-from headrace.server.certificates import DerError, issued, revoked
+from headrace.server.certificates import DerError, authorities, authority, issued, revoked
+from headrace.server.tls import TlsError
 from headrace.store.users import UserDirectory
 from headrace.testing import LocalBroker
 from security_desk import Certificates
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REVOKED = "the client's certificate was revoked"
+WITHDRAWN = "an authority of the client's certificate is no longer trusted"
 Certified = tuple[Path, Path, Any]
 
 
@@ -173,6 +177,80 @@ def test_an_authority_that_is_revoked_takes_its_certificates_along(
     assert f"an authority of {REVOKED}" in str(caller.told[0])
 
 
+def reload(broker: LocalBroker, **settings: Any) -> None:
+    """Take these settings over."""
+    inner = broker._broker
+    inner.read_settings = lambda: dataclasses.replace(inner.settings, **settings)
+    done: Future[object] = Future()
+
+    def take() -> None:
+        try:
+            done.set_result(inner.reload())
+        except TlsError as error:
+            done.set_exception(error)
+
+    inner.reactor.loop.call_soon_threadsafe(take)
+    done.result(20)
+
+
+def test_who_comes_from_an_authority_that_is_withdrawn_is_closed(
+    broker: LocalBroker, certificates: Certificates, tmp_path: Path
+) -> None:
+    """In every version; what has a new certificate of the same name and key is still there."""
+    other_home, lesser_home = tmp_path / "other", tmp_path / "lesser"
+    for home in (other_home, lesser_home):
+        home.mkdir()
+    other = Certificates(other_home, called="Other authority")
+    lesser = Certificates(lesser_home, certificates)
+    both = tmp_path / "both.pem"
+
+    def trust(*trusted: Certificates, **settings: Any) -> None:
+        both.write_bytes(b"".join(each.ca.read_bytes() for each in trusted))
+        reload(broker, **{"tls_ca": both, "tls_crl": None, **settings})
+
+    trust(certificates, other, lesser)
+    short, short_key, _ = lesser.issue("ada")
+    chain = lesser_home / "chain.pem"
+    chain.write_bytes(short.read_bytes() + lesser.ca.read_bytes())
+    roots = certificates.ca  # Of the broker's own certificate.
+    with contextlib.ExitStack() as stack:
+
+        def call(certified: tuple[Path, Path], query: str = "auth_mechanism=EXTERNAL") -> Caller:
+            caller = Caller(broker, certificates, (*certified, None), query)
+            stack.enter_context(caller.connection)
+            return caller
+
+        ours = call(certificates.issue("ada")[:2])
+        by_chain, by_ours = call((chain, short_key)), call((short, short_key))
+        theirs = [
+            call(other.issue("eve")[:2], f"auth_mechanism=EXTERNAL&version={each}")
+            for each in ("0-8", "0-9", "0-9-1", "0-10")
+        ]
+        theirs.append(call(other.issue("eve")[:2], "auth_mechanism=PLAIN"))
+        clear = stack.enter_context(connect(broker.url, reconnect=None))
+        certificates.renew()
+        other.renew()
+        trust(certificates, other, lesser)  # New certificates of the same authorities.
+        trust(certificates, lesser)
+        until(lambda: all(one.told for one in theirs), "the end of theirs")
+        for one in theirs:
+            assert "320" in str(one.told[0])
+            assert WITHDRAWN in str(one.told[0])
+        assert len(until(lambda: audited(tmp_path, "authority.withdrawn"), "it is audited")) == 5
+        trust(certificates)  # Who shows the lesser one itself needs it from nobody.
+        until(lambda: by_ours.told, "the end of who does not")
+        with pytest.raises(TlsError, match=r"both\.pem"):
+            trust()
+        for kept in (ours, by_chain):
+            with kept.connection.channel() as channel:
+                channel.declare_queue("", durable=False, exclusive=True)
+            assert not kept.told
+        trust(tls_ca=None)  # Nobody needs a certificate: those that were shown are worth nothing.
+        until(lambda: ours.told and by_chain.told, "the end of all who showed one")
+        assert clear.is_ready
+    assert roots.exists()
+
+
 def test_a_list_that_cannot_be_used_closes_nobody(
     broker: LocalBroker,
     certificates: Certificates,
@@ -219,9 +297,17 @@ def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificate
     for cut in range(0, len(octets) - 1, 7):
         with pytest.raises(DerError):
             issued(octets[:cut])
+        with pytest.raises(DerError):
+            authority(octets[:cut])
     for lists in (b"", b"rubbish", b"-----BEGIN X509 CRL-----\n!\n-----END X509 CRL-----"):
         with pytest.raises(DerError):
             revoked(lists, [found])
+    for file in (b"", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----"):
+        with pytest.raises(DerError):
+            authorities(file)
+    before = authorities(certificates.ca.read_bytes())
+    certificates.renew()
+    assert authorities(certificates.ca.read_bytes() * 2) == before
     assert revoked(certificates.crl.read_bytes(), [found]) == set()
     other = found._replace(issuer=((b"x", "another"),))
     assert revoked(certificates.revoke(good).read_bytes(), [found, other]) == {found}

@@ -28,12 +28,12 @@ from headrace.gateway.oauth.scopes import (
     read_aliases,
     read_scopes,
 )
-from headrace.gateway.oauth.tokens import TokenRules, Tokens
+from headrace.gateway.oauth.tokens import TokenRules, Tokens, Trust
 from headrace.gateway.sasl.port import LoginRefused, Peer
 from headrace.gateway.throttle import Throttle
-from headrace.server.entrance import EntranceError, make_tokens
 from headrace.server.jwks import SIZE_MAX, discoverer, loader
 from headrace.server.settings import Settings
+from headrace.server.trust import KeyRing, Trusted, TrustError
 from headrace.store.users import UserDirectory
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
 
@@ -55,7 +55,12 @@ def tokens_of(*issuers: Issuer, **rules: Any) -> Tokens:
 
     access = Access(UserDirectory(), throttle=Throttle(delay_s=0.0), wall_clock=lambda: NOW)
     given = {"resource_server_ids": (RESOURCE,), "issuer": ISSUER}
-    return Tokens(access, Keys(load), TokenRules(**{**given, **rules}), clock=lambda: NOW)
+    return Tokens(access, [Trust(Keys(load), TokenRules(**{**given, **rules}))], clock=lambda: NOW)
+
+
+def tokens_by(settings: Settings) -> Tokens | None:
+    """As a broker with these settings makes them."""
+    return Trusted(settings, Access(UserDirectory()), KeyRing()).tokens
 
 
 def check(tokens: Tokens, token: str) -> User:
@@ -68,7 +73,7 @@ def make(issuer: Issuer, *scopes: str, **claims: Any) -> str:
 
 def test_a_good_token_names_its_bearer(issuer: Issuer) -> None:
     user = check(tokens_of(issuer), make(issuer, *EVERYTHING, "tag:monitoring", "tag:x"))
-    assert (user.name, user.tags, user.source) == ("tess", ("monitoring",), "oauth")
+    assert (user.name, user.tags, user.source) == ("tess", ("monitoring",), f"oauth {ISSUER}")
     assert user.expires_s == NOW + 60
     assert user.may_open("any")
     named = make(issuer, name=None, client_id="app")  # type: ignore[arg-type]  # No subject.
@@ -354,15 +359,15 @@ def test_variables_stand_for_themselves_alone() -> None:
         ({"oauth_algorithms": "RS255"}, "there is no RS255"),
         ({"oauth_resource_server_id": ""}, "needs oauth_resource_server_id"),
         ({"oauth_verify_audience": False}, "oauth_issuer must be set"),
-        ({"oauth_jwks": "", "oauth_issuer": "http://a"}, "setting oauth_issuer: "),
+        ({"oauth_jwks": "", "oauth_issuer": "http://a"}, "setting oauth_issuer "),
     ],
 )
 def test_settings_that_would_let_in_too_many_or_nobody_are_refused(
     changed: dict[str, Any], said: str
 ) -> None:
     given = {"oauth_jwks": "keys.json", "oauth_resource_server_id": RESOURCE}
-    with pytest.raises(EntranceError, match=said):
-        make_tokens(Settings(**{**given, **changed}), Access(UserDirectory()))
+    with pytest.raises(TrustError, match=said):
+        tokens_by(Settings(**{**given, **changed}))
 
 
 def test_settings_become_rules() -> None:
@@ -372,12 +377,13 @@ def test_settings_become_rules() -> None:
         oauth_scope_prefix="none",
         oauth_scope_aliases="api%3A//h%3Dx=read:%2F/a%2Cb,tag:monitoring",
     )
-    tokens = make_tokens(settings, Access(UserDirectory()))
+    tokens = tokens_by(settings)
     assert tokens is not None
-    assert tokens._rules.scope_prefix == ""
-    assert tokens._rules.resource_server_ids == ("prod", "dev")
-    assert tokens._rules.aliases == {"api://h=x": ("read:%2F/a%2Cb", "tag:monitoring")}
-    assert make_tokens(Settings(), Access(UserDirectory())) is None
+    rules = tokens._trusts["https://a.example"].rules
+    assert rules.scope_prefix == ""
+    assert rules.resource_server_ids == ("prod", "dev")
+    assert rules.aliases == {"api://h=x": ("read:%2F/a%2Cb", "tag:monitoring")}
+    assert tokens_by(Settings()) is None
     with pytest.raises(ScopeError, match="more than"):
         read_aliases(" ".join(f"a{n}=b" for n in range(ALIASES_MAX + 1)))
 

@@ -87,16 +87,16 @@ def resume(socket: Path) -> None:
 def reload(socket: Path) -> None:
     """Have the broker read its settings again: flags, variables, and the file of --config.
 
-    Prints what changed, and what changes with the next start. Connections stay.
+    Prints what changed, and what waits for a restart, with the reason. Connections stay.
     """
     answer = ask(socket, "reload")
     for one in answer["changed"]:
-        values = "" if one["after"] is None else f"\t{one['before']}\t{one['after']}"
+        values = f"\t{one['before']}\t{one['after']}" if "after" in one else ""
         click.echo(f"changed\t{one['name']}{values}")
     if answer["certificates"]:
         click.echo("certificates were read again")
-    for name in answer["restart"]:
-        click.echo(f"needs a restart\t{name}")
+    for name, why in answer["restart"].items():
+        click.echo(f"needs a restart\t{name}\t{why}")
 
 
 @click.group()

@@ -150,12 +150,13 @@ class Access(Rights):
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
-        self._guest_loopback_only = guest_loopback_only
+        self.guest_loopback_only = guest_loopback_only
         self.audit = audit
-        self._throttle = Throttle() if throttle is None else throttle
+        self.throttle = Throttle() if throttle is None else throttle
         self._clock = clock
         self._wall_clock = wall_clock
         self._secret = os.urandom(32)
+        self.strangers_secret = os.urandom(32)  # Of the salts of those who have no account.
         self._remembered: OrderedDict[bytes, float] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str, str], bool] = {}
         self._topic_verdicts: dict[tuple[str, str, str, str, str], bool] = {}
@@ -273,7 +274,7 @@ class Access(Rights):
         Raises:
             LoginRefused: too many failed.
         """
-        wait_s = self._throttle.wait_s(peer.host, name)
+        wait_s = self.throttle.wait_s(peer.host, name)
         if wait_s is None:
             raise LoginRefused(f"too many logins from {peer.host} failed")
         if wait_s:
@@ -281,9 +282,9 @@ class Access(Rights):
         try:
             yield
         except Exception:
-            self._throttle.failed(peer.host, name)
+            self.throttle.failed(peer.host, name)
             raise
-        self._throttle.succeeded(peer.host, name)
+        self.throttle.succeeded(peer.host, name)
 
     def remember(self, account: Account, password: bytes) -> None:
         """Spare the next login with this password the work; the password is known to be right."""
@@ -292,7 +293,7 @@ class Access(Rights):
             self._remembered.popitem(last=False)
 
     def _may_come_from(self, name: str, peer_is_loopback: bool) -> bool:
-        return peer_is_loopback or name != GUEST or not self._guest_loopback_only
+        return peer_is_loopback or name != GUEST or not self.guest_loopback_only
 
     def _key(self, account: Account, password: bytes) -> bytes:
         """The name of a login in memory: worthless without the secret, void with a new password."""

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from headrace.gateway.sasl.port import Mechanism, Steps
 
 
+WITHDRAWN = "tokens of their issuer are no longer taken"
+
+
 class Login:
     """A login that goes on."""
 
@@ -39,15 +42,35 @@ class Logins:
         plain_on_loopback: bool = True,
         audit: Audit = SILENT,
     ) -> None:
-        """With ``plain_needs_tls``, mechanisms that send a secret as it is need TLS; with
+        self._audit = audit
+        self._going: dict[int, Login] = {}
+        self._tokens: Tokens | None = None
+        self._withdrawn: set[str] = set()  # Who vouches for nobody any more.
+        self.use(mechanisms, tokens, plain_needs_tls, plain_on_loopback)
+
+    def use(
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        tokens: Tokens | None,
+        plain_needs_tls: bool,
+        plain_on_loopback: bool,
+    ) -> None:
+        """Let in by these from now on.
+
+        With ``plain_needs_tls``, mechanisms that send a secret as it is need TLS; with
         ``plain_on_loopback`` not from this machine itself.
         """
+        before = set() if self._tokens is None else self._tokens.sources
+        now = set() if tokens is None else tokens.sources
+        self._withdrawn = (self._withdrawn | before) - now
         self.mechanisms = mechanisms
         self._tokens = tokens
         self._plain_needs_tls = plain_needs_tls
         self._plain_on_loopback = plain_on_loopback
-        self._audit = audit
-        self._going: dict[int, Login] = {}
+
+    def is_withdrawn(self, user: User) -> bool:
+        """Tell whether a user came with a token of an issuer that is no longer trusted."""
+        return user.source in self._withdrawn
 
     def offered(self, peer: Peer) -> list[str]:
         """The mechanisms that a client may use, in the order of the setting."""
@@ -84,6 +107,9 @@ class Logins:
         if isinstance(found, bytes):
             self._going[number] = login
             return found
+        if self.is_withdrawn(found):  # While it was checked.
+            self._tell(None, peer, mechanism, WITHDRAWN)
+            raise LoginRefused(WITHDRAWN)
         self._tell(found, peer, mechanism)
         return found
 

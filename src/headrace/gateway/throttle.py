@@ -22,7 +22,7 @@ class Failures:
     """Failed logins by some key."""
 
     def __init__(self, forget_s: float) -> None:
-        self._forget_s = forget_s
+        self.forget_s = forget_s
         self._entries: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def count(self, key: str, now: float) -> int:
@@ -30,7 +30,7 @@ class Failures:
         entry = self._entries.get(key)
         if entry is None:
             return 0
-        if now - entry[1] >= self._forget_s:
+        if now - entry[1] >= self.forget_s:
             del self._entries[key]
             return 0
         return entry[0]
@@ -62,15 +62,21 @@ class Throttle:
 
         With a ``delay_s`` of 0 nobody waits.
         """
+        self._addresses = Failures(forget_s)
+        self._users = Failures(forget_s)
+        self._clock = clock
+        self.limit(failures_free, delay_s, delay_max_s, forget_s)
+        self._lines: OrderedDict[str, float] = OrderedDict()  # When the last of each has its turn.
+        self._good: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def limit(
+        self, failures_free: int, delay_s: float, delay_max_s: float, forget_s: float
+    ) -> None:
+        """Set the limits anew; who failed before is not forgotten."""
         self._free = failures_free
         self._delay_s = delay_s
         self._delay_max_s = delay_max_s
-        self._forget_s = forget_s
-        self._clock = clock
-        self._addresses = Failures(forget_s)
-        self._users = Failures(forget_s)
-        self._lines: OrderedDict[str, float] = OrderedDict()  # When the last of each has its turn.
-        self._good: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._forget_s = self._addresses.forget_s = self._users.forget_s = forget_s
 
     def wait_s(self, host: str, name: str) -> float | None:
         """The seconds that a login has to wait; None: it is refused unseen.

@@ -8,80 +8,49 @@
     {"time": …, "what": "queue.created", "allowed": true, "who": "ada", "from": …, "vhost": "/",
      "name": "orders", …}
 
-Lines are written by a thread. So many may wait for it; when it does not keep up, further lines are
-lost, and the next one that is written says how many: a slow disk must not stop the broker. The file
-is renamed to ``….1`` when it is large enough, those before it one further; the oldest is removed.
+`headrace.server.audit_file` writes it. Nothing that was told as a secret, nor what a password can
+be guessed from, is ever in a line: see `plain`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
-import json
-import logging
-import os
-import queue
-import threading
-from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.audit import Audit
 from headrace.model.events import SERVICES
 from headrace.server.audited import LEFT_OUT
-from headrace.server.logs import shift
 
 if TYPE_CHECKING:
     from headrace.model.events import Event, Events
+    from headrace.server.audit_file import AuditFile
 
-log = logging.getLogger(__name__)
-
-LINES_MAX = 8192  # That may wait to be written.
-SIZE_MAX = 128 << 20  # Octets of the file before it is renamed,
-KEPT = 16  # and of how many that were renamed the oldest is removed.
 TEXT_CHARACTERS_MAX = 1024  # Of one fact.
 FACTS_MAX = 32  # Of one line.
+HIDDEN = "…"  # In the place of a secret.
+# Names of facts that hold secrets, wherever they are, and passwords and tokens within texts.
+_SECRET = re.compile(r"pass(word|phrase)?($|_)|secret|token$|credential|private", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/\s@]*:[^\s@]*@")
+_TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")
 
 
 class AuditLog(Audit):
-    """Writes the audit log."""
+    """What a broker tells its audit log, which may begin, end, or be another while it runs."""
 
-    active = True
-
-    def __init__(
-        self,
-        path: Path,
-        events: Events | None = None,
-        *,
-        size_max: int = SIZE_MAX,
-        keep: int = KEPT,
-    ) -> None:
-        """Open the file, which only the broker's system user may read.
-
-        It is renamed when it has ``size_max`` octets; 0: never.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        self._path = path
+    def __init__(self, events: Events | None = None, file: AuditFile | None = None) -> None:
         self._events = events
-        self._size_max = size_max
-        self._keep = keep
-        self._rotates = 0  # How many renamed ones an operator wants kept, while that is to be done.
-        self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
-        self._lost = 0
-        self._failing = False
-        self._reopens = False
-        self._file = self._open()
-        self._size = os.fstat(self._file).st_size
-        self._thread = threading.Thread(target=self._write, name="headrace-audit", daemon=True)
-        self._thread.start()
-        if events is not None:
-            events.listen(self.heard)
+        self.file: AuditFile | None = None
+        self.use(file)
 
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    # --- Telling --------------------------------------------------------------------------------
+    def use(self, file: AuditFile | None) -> None:
+        """Write to a file from now on, or to none; who is called closes the one before."""
+        before, self.file = self.file, file
+        self.active = file is not None
+        if self._events is not None and (before is None) != (file is None):
+            if file is not None:
+                self._events.listen(self.heard)
+            else:
+                self._events.ignore(self.heard)
 
     def tell(
         self,
@@ -118,104 +87,30 @@ class AuditLog(Audit):
         )
 
     def _put(self, what: str, allowed: bool, facts: dict[str, Any]) -> None:
-        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        line = {"time": now.replace("+00:00", "Z"), "what": what, "allowed": allowed}
-        known = ((name, value) for name, value in facts.items() if value is not None)
-        for name, value in list(known)[:FACTS_MAX]:
-            line[name] = plain(value)
-        lost = self._lost
-        if lost:
-            line["lost_before"] = lost
-        try:
-            self._lines.put_nowait(json.dumps(line).encode() + b"\n")
-        except queue.Full:
-            self._lost += 1
-        else:
-            self._lost -= lost
-
-    # --- Writing --------------------------------------------------------------------------------
-
-    def reopen(self) -> None:
-        """Go on in a new file, after the old one was moved away; the thread does it."""
-        self._reopens = True
-        with contextlib.suppress(queue.Full):  # It is busy enough to look soon.
-            self._lines.put_nowait(b"")
-
-    def rotate(self, keep: int) -> None:
-        """Rename the file now, and keep so many renamed ones; the thread does it."""
-        self._rotates = keep
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(b"")
+        if self.file is not None:
+            known = [(name, value) for name, value in facts.items() if value is not None]
+            self.file.put(what, allowed, plain(dict(known[:FACTS_MAX])))
 
     def close(self) -> None:
-        """Write what waits, for a second at most, and close the file."""
-        if self._events is not None:
-            self._events.ignore(self.heard)
-        self.active = False
-        with contextlib.suppress(queue.Full):
-            self._lines.put(None, timeout=1.0)
-        self._thread.join(timeout=1.0)
-
-    def _write(self) -> None:
-        going = True
-        while going:
-            pieces = [self._lines.get()]
-            with contextlib.suppress(queue.Empty):
-                while len(pieces) < LINES_MAX:
-                    pieces.append(self._lines.get_nowait())
-            if self._reopens:
-                self._reopens = False
-                self._replace()
-            going = None not in pieces
-            octets = b"".join(filter(None, pieces))
-            if self._rotates:
-                keep, self._rotates = self._rotates, 0
-                self._rotate(keep)
-            elif self._size_max and self._size and self._size + len(octets) > self._size_max:
-                self._rotate(self._keep)
-            self._append(octets)
-        os.close(self._file)
-
-    def _rotate(self, keep: int) -> None:
-        try:
-            shift(self._path, keep)
-        except OSError as error:
-            log.error("the audit log cannot be renamed: %s", error.strerror or error)
-            return
-        self._replace()
-
-    def _replace(self) -> None:
-        try:
-            fresh = self._open()
-        except OSError as error:
-            log.error("the audit log cannot be opened again: %s", error.strerror or error)
-            return
-        os.close(self._file)
-        self._file = fresh
-        self._size = os.fstat(fresh).st_size
-
-    def _append(self, octets: bytes) -> None:
-        try:
-            while octets:
-                written = os.write(self._file, octets)
-                self._size += written
-                octets = octets[written:]
-            self._failing = False
-        except OSError as error:
-            if not self._failing:
-                log.error("the audit log cannot be written: %s", error.strerror or error)
-            self._failing = True
-            self._lost += octets.count(b"\n")
+        """Write what waits, for a moment at most, and close the file."""
+        file = self.file
+        self.use(None)
+        if file is not None:
+            file.close()
 
 
 def plain(value: Any) -> Any:
-    """A fact as JSON has it, and no longer than it need be."""
+    """A fact as JSON has it, no longer than it need be, and without secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return value if len(value) <= TEXT_CHARACTERS_MAX else value[:TEXT_CHARACTERS_MAX] + "…"
+        text = _TOKEN.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", value))
+        return text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "…"
     if isinstance(value, dict):
-        return {str(name)[:255]: plain(value[name]) for name in list(value)[:FACTS_MAX]}
+        return {
+            str(name)[:255]: HIDDEN if _SECRET.search(str(name)) else plain(value[name])
+            for name in list(value)[:FACTS_MAX]
+        }
     if isinstance(value, list | tuple):
         return [plain(each) for each in value[:FACTS_MAX]]
-    return repr(value)[:TEXT_CHARACTERS_MAX]
+    return plain(repr(value))

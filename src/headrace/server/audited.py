@@ -7,6 +7,8 @@ forgotten; a test holds the tables against the code.
 
 from __future__ import annotations
 
+LOST = "lines.lost"
+
 # Events of the broker (:mod:`headrace.model.events`) that are audited: somebody changed something.
 EVENTS = {
     "queue.created": "a queue was declared",
@@ -51,6 +53,10 @@ OWN = {
     "command": "a command of an operator, on the management socket or the data directory",
     "request": "a request by AMQP that operators make: messages moved, transactions decided",
     "credentials.expired": "a connection's token expired",
+    "credentials.withdrawn": "tokens of a connection's issuer are no longer taken",
+    "authority.withdrawn": "an authority of a connection's certificate is no longer trusted",
+    "settings.reloaded": "settings were read again; which are others now, or why they are refused",
+    LOST: "how many lines are missing here: the disk was full, or too slow",
     "certificate.revoked": "a connection's certificate was revoked",
     "certificate.expired": "a connection's certificate expired",
     "certificates.reloaded": "certificates, keys and revocation lists were read again",

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.retime import retime
@@ -32,19 +31,21 @@ from headrace.model.users import AccountError
 from headrace.model.vhost import VirtualHost
 from headrace.server.alarms import ALARM_S, Alarms
 from headrace.server.audit import AuditLog
+from headrace.server.audit_file import AuditFile
 from headrace.server.drain import Drain
 from headrace.server.entrance import Entrance, EntranceError
 from headrace.server.event_exchange import EventPublisher
 from headrace.server.identity import node_name, server_properties
 from headrace.server.listener import TICK_S, Listener
-from headrace.server.logs import Logs
+from headrace.server.logs import LogError, Logs
 from headrace.server.management.call import Call
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
+from headrace.server.ports import CLEAR, ENCRYPTED, PortError, Ports
 from headrace.server.process import memory_available
 from headrace.server.reload import reload
 from headrace.server.revocation import CHECK_S, Revocation
-from headrace.server.settings import Settings
+from headrace.server.settings import SettingError, Settings
 from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
 from headrace.server.transport import Reactor, Transport, clock_ms
@@ -94,8 +95,7 @@ class Broker:
         self.access: Access | None = None
         self.vhosts: dict[str, VirtualHost] = {}
         self.transports: set[Transport] = set()
-        self.listeners: list[Listener] = []
-        self.addresses: dict[str, str] = {}
+        self.ports = Ports(self.make_listener)
         self.reactor: Reactor | None = None
         self.alarms: Alarms | None = None
         self.context: Context | None = None
@@ -103,9 +103,25 @@ class Broker:
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
         self.entrance: Entrance | None = None
-        self.audit: Audit = SILENT
+        self.audit = AuditLog(self.events)
         self.management: ManagementSocket | None = None
-        self.revocation: Revocation | None = None
+        self.revocation = Revocation(
+            lambda: self.settings,
+            self.transports,
+            audit=self.audit,
+            read_again=lambda: self.renew_certificates(make_context(self.settings)),
+            turn=self.turn,
+        )
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """The ports that it has, open or not."""
+        return list(self.ports.listeners.values())
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it listens, by protocol."""
+        return self.ports.addresses
 
     # --- Start --------------------------------------------------------------------------------
 
@@ -147,9 +163,8 @@ class Broker:
             asyncio.create_task(self.every(TICK_S, self.tick)),
             asyncio.create_task(self.every(ALARM_S, self.look_for_room)),
             asyncio.create_task(self.every(USERS_S, self.look_for_users)),
+            asyncio.create_task(self.every(CHECK_S, self.revocation.look)),
         ]
-        if self.revocation is not None:
-            self.chores.append(asyncio.create_task(self.every(CHECK_S, self.revocation.look)))
         self.started_ms = clock_ms()
         if self.audit.active:
             self.audit.tell(
@@ -167,16 +182,7 @@ class Broker:
         """
         settings = self.settings
         assert self.storage is not None
-        if settings.audit_log is not None:
-            try:
-                self.audit = AuditLog(
-                    settings.audit_log,
-                    self.events,
-                    size_max=settings.audit_log_size_max,
-                    keep=settings.audit_log_keep,
-                )
-            except OSError as error:
-                raise StartError(f"audit_log {settings.audit_log}: {error.strerror}") from error
+        self.audit.use(self.audit_file(settings))
         try:
             self.entrance = Entrance(
                 settings,
@@ -188,6 +194,22 @@ class Broker:
         except EntranceError as error:
             raise StartError(str(error)) from error
         self.access = self.entrance.access
+
+    def audit_file(self, settings: Settings) -> AuditFile | None:
+        """Return the file that the audit log is written to, if there is to be one.
+
+        Raises:
+            StartError: it cannot be written.
+        """
+        path = settings.audit_log
+        if path is None:
+            return None
+        try:
+            return AuditFile(
+                path, size_max=settings.audit_log_size_max, keep=settings.audit_log_keep
+            )
+        except OSError as error:
+            raise StartError(f"audit_log {path}: {error.strerror}") from error
 
     def turn(self) -> None:
         """Send what there is to send."""
@@ -213,7 +235,7 @@ class Broker:
             heartbeat_s=settings.heartbeat_s,
             body_max=settings.body_size_max,
             output_max=settings.output_size_max,
-            server_properties=self.introduction(settings.product, settings.product_version),
+            server_properties=self.introduction(settings),
             specification_qos=settings.specification_qos,
             ack_timeout_ms=round(1000 * settings.ack_timeout_s),
             ack_timeout_closes=settings.ack_timeout_closes,
@@ -363,64 +385,42 @@ class Broker:
     def listen(self) -> None:
         """Open the ports."""
         settings = self.settings
-        self.addresses["amqp"] = self.listen_on(settings.host, settings.port, None)
-        if settings.tls_port is not None:
-            try:
-                tls = make_context(settings)
-            except TlsError as error:
-                raise StartError(str(error)) from error
-            introduction = self.introduction(
-                settings.tls_product or settings.product,
-                settings.tls_product_version or settings.product_version,
-            )
-            self.addresses["amqps"] = self.listen_on(
-                settings.host, settings.tls_port, tls, introduction
-            )
-            self.revocation = Revocation(
-                lambda: self.settings,
-                self.transports,
-                audit=self.audit,
-                read_again=lambda: self.renew_certificates(make_context(self.settings)),
-                turn=self.turn,
-            )
+        try:
+            tls = None if settings.tls_port is None else make_context(settings)
+            self.ports.open(settings, tls)
+        except (TlsError, PortError) as error:
+            raise StartError(str(error)) from error
 
-    def introduction(self, product: str, version: str) -> dict[str, Any]:
+    def introduction(self, settings: Settings, protocol: str = CLEAR) -> dict[str, Any]:
         """What a port says about the broker."""
-        per_consumer_qos = not self.settings.specification_qos
+        product, version = settings.product, settings.product_version
+        if protocol == ENCRYPTED:
+            product = settings.tls_product or product
+            version = settings.tls_product_version or version
         assert self.storage is not None
         return server_properties(
-            product, version, self.storage.identity, per_consumer_qos=per_consumer_qos
+            product,
+            version,
+            self.storage.identity,
+            per_consumer_qos=not settings.specification_qos,
         )
 
-    def listen_on(
-        self,
-        host: str,
-        port: int,
-        tls: ssl.SSLContext | None,
-        introduction: dict[str, Any] | None = None,
-    ) -> str:
-        """Open one port; return its address as text."""
+    def make_listener(self, settings: Settings, tls: ssl.SSLContext | None) -> Listener:
+        """Return what serves those who come to a port."""
         assert self.context is not None
         assert self.reactor is not None
         assert self.entrance is not None
-        listener = Listener(
+        return Listener(
             context=self.context,
             reactor=self.reactor,
             transports=self.transports,
-            connections_max=self.settings.connections_max,
-            handshake_s=self.settings.handshake_s,
+            connections_max=settings.connections_max,
+            handshake_s=settings.handshake_s,
             gate=self.entrance.gate,
             audit=self.audit,
             tls=tls,
-            introduction=introduction,
+            introduction=None if tls is None else self.introduction(settings, ENCRYPTED),
         )
-        try:
-            bound, port = listener.open(host, port)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise StartError(f"cannot listen on {host} port {port}: {reason}") from error
-        self.listeners.append(listener)
-        return f"[{bound}]:{port}" if ":" in bound else f"{bound}:{port}"
 
     async def open_management(self) -> None:
         """Let operators of this machine ask.
@@ -442,8 +442,18 @@ class Broker:
                 changed.
         """
         if self.read_settings is None:
-            return {"changed": [], "restart": []}
-        return reload(self, self.read_settings())
+            return {"changed": [], "restart": {}, "certificates": False}
+        try:
+            return reload(self, self.read_settings())
+        except (SettingError, LogError, StartError, TlsError) as error:
+            if self.audit.active:
+                self.audit.tell(
+                    "settings.reloaded",
+                    user=self.events.actor,
+                    allowed=False,
+                    reason=str(error),
+                )
+            raise
 
     def facts_of(self, number: int) -> dict[str, Any]:
         """Return what the log tells of a connection."""
@@ -474,21 +484,20 @@ class Broker:
         for listener in self.listeners:
             if listener.tls is not None:
                 listener.tls = tls
-        if self.revocation is not None:
-            self.revocation.check()
+        self.revocation.check()
         log.info("certificates were read again")
         if self.audit.active:
             self.audit.tell("certificates.reloaded")
 
     def reopen_audit_log(self) -> None:
         """Go on in a new file, after the old one was moved away."""
-        if isinstance(self.audit, AuditLog):
-            self.audit.reopen()
+        if self.audit.file is not None:
+            self.audit.file.reopen()
 
     def rotate_audit_log(self, keep: int) -> None:
         """Rename the file, and begin a new one."""
-        if isinstance(self.audit, AuditLog):
-            self.audit.rotate(keep)
+        if self.audit.file is not None:
+            self.audit.file.rotate(keep)
 
     # --- Time ---------------------------------------------------------------------------------
 
@@ -642,10 +651,8 @@ class Broker:
             self.shared_0_10.sessions.end_all()
         if self.access is not None:
             self.access.close()
-        if isinstance(self.audit, AuditLog):
-            self.audit.tell("broker.stopped", pid=os.getpid())
-            self.audit.close()
-            self.audit = SILENT
+        self.audit.tell("broker.stopped", pid=os.getpid())
+        self.audit.close()
         if self.storage is not None:
             for staging in self.storage.stagings.values():
                 if self.reactor is not None:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which certificates a revocation list names: as much of DER as that takes.
+"""Which certificates a revocation list names, and which authorities vouch for: as much of DER as
+that takes.
 
 OpenSSL verifies certificates and lists when a client comes; what it says of a connection that is
 open nobody can ask it. So issuer and serial number are read here, of certificates that it has
-verified and of a list that it has loaded (RFC 5280: a serial number is unique of its issuer).
+verified and of a list that it has loaded (RFC 5280: a serial number is unique of its issuer); and
+subject and key of the authorities that it went by, which a new certificate of the same keeps.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+AUTHORITIES_OCTETS_MAX = 16 << 20  # Of a file of authorities.
 LIST_OCTETS_MAX = 256 << 20  # Of a file of revocation lists.
 NAME_PARTS_MAX = 64  # Of an issuer.
 
@@ -22,6 +25,10 @@ UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
 VERSION = 0xA0
 ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
 _PEM = re.compile(rb"-----BEGIN (?:X509 )?CRL-----(.*?)-----END (?:X509 )?CRL-----", re.DOTALL)
+_CERTIFICATE = re.compile(
+    rb"-----BEGIN (?P<kind>(?:X509 |TRUSTED )?CERTIFICATE)-----(.*?)-----END (?P=kind)-----",
+    re.DOTALL,
+)
 _DER = 2  # What `_ssl` calls the encoding of a certificate that has none around it.
 
 Name = tuple[tuple[bytes, str | bytes], ...]
@@ -36,6 +43,13 @@ class Issued(NamedTuple):
 
     issuer: Name
     serial: int
+
+
+class Authority(NamedTuple):
+    """Who signs, whatever certificate says so."""
+
+    subject: Name
+    key: bytes
 
 
 class Element(NamedTuple):
@@ -129,6 +143,30 @@ def issued(certificate: bytes) -> Issued:
     Raises:
         DerError: it is none.
     """
+    serial, issuer, _ = _parts(certificate)
+    number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
+    return Issued(name_of(certificate, issuer), number)
+
+
+def authority(certificate: bytes) -> Authority:
+    """Read subject and public key of a certificate in DER.
+
+    Raises:
+        DerError: it is none.
+    """
+    _, issuer, end = _parts(certificate)
+    validity = expect(certificate, issuer.end, end, SEQUENCE)
+    subject = expect(certificate, validity.end, end, SEQUENCE)
+    key = expect(certificate, subject.end, end, SEQUENCE)
+    return Authority(name_of(certificate, subject), certificate[key.begin : key.end])
+
+
+def _parts(certificate: bytes) -> tuple[Element, Element, int]:
+    """Return serial number and issuer of a certificate, and where what was signed ends.
+
+    Raises:
+        DerError: it is none.
+    """
     whole = expect(certificate, 0, len(certificate), SEQUENCE)
     inner = expect(certificate, whole.begin, whole.end, SEQUENCE)
     at = inner.begin
@@ -137,9 +175,57 @@ def issued(certificate: bytes) -> Issued:
         at = first.end
     serial = expect(certificate, at, inner.end, INTEGER)
     algorithm = expect(certificate, serial.end, inner.end, SEQUENCE)
-    issuer = expect(certificate, algorithm.end, inner.end, SEQUENCE)
-    number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
-    return Issued(name_of(certificate, issuer), number)
+    return serial, expect(certificate, algorithm.end, inner.end, SEQUENCE), inner.end
+
+
+def authorities(file: bytes) -> set[Authority]:
+    """Return the authorities of a file (PEM).
+
+    Raises:
+        DerError: there is none, or something else in the place of one.
+    """
+    found = set()
+    for _, block in _CERTIFICATE.findall(file):
+        try:
+            octets = base64.b64decode(b"".join(block.split()), validate=True)
+        except binascii.Error as error:
+            raise DerError(f"a certificate is no base64: {error}") from None
+        first = element(octets, 0, len(octets))
+        found.add(authority(octets[: first.end]))  # OpenSSL's own kind has more behind it.
+    if not found:
+        raise DerError("there is no certificate")
+    return found
+
+
+class Chain(NamedTuple):
+    """What a client was verified by."""
+
+    verified: list[bytes]  # Its own certificate first, in DER.
+    sent: list[bytes]  # What it showed itself.
+
+    def issued(self) -> list[Issued]:
+        """What tells its certificates from others.
+
+        Raises:
+            DerError: one of them is none.
+        """
+        return [issued(each) for each in self.verified]
+
+    def is_vouched(self, trusted: Collection[Authority]) -> bool:
+        """Tell whether all authorities in it are still there: trusted, or shown by the client.
+
+        The last of them must be trusted, for anybody can show anything.
+
+        Raises:
+            DerError: there is something else in the place of a certificate.
+        """
+        last = authority(self.verified[-1])
+        issuer = issued(self.verified[-1]).issuer
+        if issuer != last.subject:  # A Python that does not tell all: the name has to do.
+            return any(each.subject == issuer for each in trusted)
+        between = [authority(each) for each in self.verified[1:-1]]
+        shown = {authority(each) for each in self.sent}
+        return last in trusted and all(each in trusted or each in shown for each in between)
 
 
 def revoked(lists: bytes, wanted: Collection[Issued]) -> set[Issued]:
@@ -198,17 +284,21 @@ def _serials(octets: bytes, of: Element) -> set[int]:
     return found
 
 
-def chain_of(ssl_object: Any) -> list[bytes]:
-    """Return the certificates that a client was verified by, in DER, its own first.
-
-    Of Pythons that cannot tell, its own alone.
-    """
+def chain_of(ssl_object: Any) -> Chain:
+    """Return the certificates that a client was verified by; of some Pythons its own alone."""
     own = ssl_object.getpeercert(True)
     if not own:
-        return []
-    if hasattr(ssl_object, "get_verified_chain"):  # Python 3.13.
-        return list(ssl_object.get_verified_chain())
+        return Chain([], [])
+    return Chain(
+        _chain(ssl_object, "get_verified_chain"), _chain(ssl_object, "get_unverified_chain")
+    )
+
+
+def _chain(ssl_object: Any, which: str) -> list[bytes]:
+    own: bytes = ssl_object.getpeercert(True)
+    if hasattr(ssl_object, which):  # Python 3.13.
+        return list(getattr(ssl_object, which)())
     inner: Any = getattr(ssl_object, "_sslobj", None)
-    if not hasattr(inner, "get_verified_chain"):
+    if not hasattr(inner, which):
         return [own]
-    return [each.public_bytes(_DER) for each in inner.get_verified_chain()]
+    return [each.public_bytes(_DER) for each in getattr(inner, which)()]

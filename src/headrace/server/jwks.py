@@ -28,7 +28,7 @@ def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]
     """
     if "://" not in source:
         path = Path(source)
-        return lambda: asyncio.to_thread(_read, path)
+        return lambda: asyncio.to_thread(read_file, path)
     place = place_of(source)
     return lambda: asyncio.to_thread(_fetch, place, ca)
 
@@ -78,9 +78,15 @@ def place_of(address: str) -> Place:
     return Place(parts.hostname, parts.port or 443, (parts.path or "/") + query)
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, size_max: int = SIZE_MAX) -> bytes:
+    """Return what is in a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it has more than ``size_max`` octets.
+    """
     with path.open("rb") as file:
-        return _bounded(file.read(SIZE_MAX + 1))
+        return _bounded(file.read(size_max + 1), size_max)
 
 
 def _fetch(place: Place, ca: Path | None) -> bytes:
@@ -100,7 +106,7 @@ def _fetch(place: Place, ca: Path | None) -> bytes:
         connection.close()
 
 
-def _bounded(octets: bytes) -> bytes:
-    if len(octets) > SIZE_MAX:
-        raise ValueError(f"a set of keys of more than {SIZE_MAX} octets")
+def _bounded(octets: bytes, size_max: int = SIZE_MAX) -> bytes:
+    if len(octets) > size_max:
+        raise ValueError(f"it has more than {size_max} octets")
     return octets

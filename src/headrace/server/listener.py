@@ -97,6 +97,14 @@ class Listener:
         for task in self.handshakes:
             task.cancel()
 
+    def leave(self) -> None:
+        """Take those who have connected by now, and accept nothing more."""
+        if self.socket is not None:
+            self.on_acceptable()
+            self.reactor.loop.remove_reader(self.socket.fileno())
+            self.socket.close()
+            self.socket = None
+
     def on_acceptable(self) -> None:
         """Someone connects."""
         for _ in range(ACCEPTS_PER_TURN):

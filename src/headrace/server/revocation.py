@@ -3,8 +3,9 @@
 
 A certificate is verified when its connection begins. When a list that is read later names it, or
 one of the authorities between it and the root, the connection is closed with code 320, whatever the
-client logged in by. When its time is over that is so only where a setting says it: unlike a token a
-certificate cannot be renewed on an open connection.
+client logged in by; so it is when one of these authorities is no longer trusted. When its time is
+over that is so only where a setting says it: unlike a token a certificate cannot be renewed on an
+open connection.
 
 The list is read again with all other files of TLS, and by itself when the file changes.
 """
@@ -20,11 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.server.certificates import (
+    AUTHORITIES_OCTETS_MAX,
     LIST_OCTETS_MAX,
+    Authority,
+    Chain,
     DerError,
     Issued,
+    authorities,
     chain_of,
-    issued,
     revoked,
 )
 from headrace.server.tls import TlsError
@@ -73,7 +77,10 @@ class Revocation:
         if state != self._seen:
             self._seen = state
             try:
-                self._read_again()
+                if settings.tls_port is None:
+                    self.check()  # Of connections that were there before.
+                else:
+                    self._read_again()
             except TlsError as error:
                 log.error("the revocation list has changed, and is not used: %s", error)
         if settings.certificate_expiry_closes:
@@ -91,44 +98,51 @@ class Revocation:
     # --- Connections ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Look who of those that are connected is on the list; on a thread, for it may be long."""
+        """Look whose certificate is no longer good; on a thread, for the list may be long."""
         self._seen = self._state()
-        path = self._settings().tls_crl
-        if path is None:
-            return
         if self._task is not None and not self._task.done():
             self._again = True
             return
-        self._task = asyncio.get_running_loop().create_task(self._check(path))
+        self._task = asyncio.get_running_loop().create_task(self._check())
 
-    async def _check(self, path: Path) -> None:
+    async def _check(self) -> None:
         while True:
             self._again = False
-            chains = {one: list(certified(one)) for one in self._encrypted()}
-            wanted = {each for chain in chains.values() for each in chain}
-            if wanted:
+            chains = {one: chain for one in self._encrypted() if (chain := certified(one))}
+            if chains:
+                settings = self._settings()
                 try:
-                    found = await asyncio.to_thread(read, path, wanted)
+                    trusted = await asyncio.to_thread(read_authorities, settings.tls_ca)
+                    self._end_withdrawn(chains, trusted)
+                    wanted = {each for chain in chains.values() for each in chain.issued()}
+                    found = await asyncio.to_thread(read, settings.tls_crl, wanted)
+                    self._end_revoked(chains, found)
                 except (OSError, DerError) as error:
-                    log.error("revocation list %s: nobody is closed: %s", path, error)
-                else:
-                    self._close(chains, found)
+                    named = f"{settings.tls_ca} and {settings.tls_crl}"
+                    log.error("%s: some clients' certificates were not looked at: %s", named, error)
+                self._turn()
             if not self._again:
                 return
 
-    def _close(self, chains: dict[TlsTransport, list[Issued]], found: set[Issued]) -> None:
+    def _end_withdrawn(self, chains: dict[TlsTransport, Chain], trusted: set[Authority]) -> None:
         for transport, chain in chains.items():
-            bad = next((each for each in chain if each in found), None)
+            if not chain.is_vouched(trusted):
+                reason = "an authority of the client's certificate is no longer trusted"
+                self._end(transport, "authority.withdrawn", reason)
+
+    def _end_revoked(self, chains: dict[TlsTransport, Chain], found: set[Issued]) -> None:
+        for transport, chain in chains.items():
+            each_issued = chain.issued()
+            bad = next((each for each in each_issued if each in found), None)
             if bad is None:
                 continue
-            whose = "" if bad == chain[0] else "an authority of "
+            whose = "" if bad == each_issued[0] else "an authority of "
             self._end(
                 transport,
                 "certificate.revoked",
                 f"{whose}the client's certificate was revoked",
                 serial=f"{bad.serial:x}",
             )
-        self._turn()
 
     def expire(self) -> None:
         """End the connections whose certificate's time is over."""
@@ -174,23 +188,45 @@ class Revocation:
             connection.force_close(reason)
 
 
-def certified(transport: TlsTransport) -> Iterable[Issued]:
-    """Give what tells the certificates of a client's chain from others, its own first."""
-    for certificate in chain_of(transport.stream.get_extra_info("ssl_object")):
-        try:
-            yield issued(certificate)
-        except DerError as error:
-            log.warning("connection %d: certificate: %s", transport.connection.number, error)
+def certified(transport: TlsTransport) -> Chain | None:
+    """Return the chain of a client's certificate, if it can be read."""
+    chain = chain_of(transport.stream.get_extra_info("ssl_object"))
+    try:
+        chain.issued()
+    except DerError as error:
+        log.warning("connection %d: certificate: %s", transport.connection.number, error)
+        return None
+    return chain if chain.verified else None
 
 
-def read(path: Path, wanted: set[Issued]) -> set[Issued]:
-    """Return which of the certificates the lists in a file name.
+def read(path: Path | None, wanted: set[Issued]) -> set[Issued]:
+    """Return which of the certificates the lists in a file name; without a file, none.
 
     Raises:
         OSError: the file cannot be read.
         DerError: it cannot be understood, or is too long.
     """
+    return set() if path is None else revoked(contents(path, LIST_OCTETS_MAX), wanted)
+
+
+def read_authorities(path: Path | None) -> set[Authority]:
+    """Return who is in a file of authorities; without a file, nobody.
+
+    Raises:
+        OSError: the file cannot be read.
+        DerError: it cannot be understood, or is too long.
+    """
+    return set() if path is None else authorities(contents(path, AUTHORITIES_OCTETS_MAX))
+
+
+def contents(path: Path, octets_max: int) -> bytes:
+    """Read a file.
+
+    Raises:
+        OSError: it cannot be read.
+        DerError: it is too long.
+    """
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > LIST_OCTETS_MAX:
-            raise DerError(f"it has more than {LIST_OCTETS_MAX} octets")
-        return revoked(file.read(), wanted)
+        if os.fstat(file.fileno()).st_size > octets_max:
+            raise DerError(f"it has more than {octets_max} octets")
+        return file.read()

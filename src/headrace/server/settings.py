@@ -294,6 +294,9 @@ class Settings:
         "has to be is percent-encoded.",
     )
     oauth_issuer: str = setting("", "Who must have made tokens: their `iss`; empty: anybody.")
+    oauth_issuers: Path | None = setting(
+        None, "TOML file of further issuers, with what is different with each of them."
+    )
     oauth_algorithms: str = setting(
         "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA",
         "How tokens may be signed.",
@@ -398,20 +401,20 @@ class Settings:
     log_file: Path | None = setting(None, "File to log to; none: standard error.")
 
 
-# What `headrace reload` takes over; see headrace.server.reload.
-RELOADABLE = frozenset(
-    (
-        *("log_level", "log_format", "log_file", "memory_max", "disk_free_min", "connections_max"),
-        *("handshake_s", "heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
-        *("handshakes_max", "handshakes_per_address_max", "connection_rate_per_address"),
-        *("known_hosts", "redirect", "group_owner_timeout_s", "group_pin_size_max", "staged_s"),
-        *("errand_messages_max",),
-        *("session_timeout_s", "sessions_detached_max"),
-        *("unknown_arguments", "default_queue_type"),
-        *("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names"),
-        "certificate_expiry_closes",
-    )
-)
+# What `headrace reload` does not take over, and why; see headrace.server.reload.
+NEEDS_RESTART = {
+    "data": "the directory is in use",
+    "memory": "what is there would have to move",
+    "frame_max": "all connections share a buffer of that size",
+    "read_size": "all connections share a buffer of that size",
+    "segment_size": "files of the journal are used again",
+    "specification_qos": "clients were told when they connected",
+    "default_user": "a new data directory alone has it",
+    "default_pass": "a new data directory alone has it",
+    "default_vhost": "a new data directory alone has it",
+    "event_vhost": "the exchange takes its bindings up at the start",
+    "management_socket": "the answer comes through it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -577,8 +580,8 @@ def manual() -> str:
         "a key of a TOML file named by `--config` or `HEADRACE_CONFIG`. A flag beats a variable,",
         "a variable beats the file, the file beats the default. Sizes may be written `65536`,",
         "`64KiB`, `1GiB`. A setting that cannot be used is named together with where it came",
-        "from, and nothing starts. What is marked under *Reload* is taken over by a running broker",
-        "when it is told to read its settings again ([operations](operations.md)).",
+        "from, and nothing starts. *Reload* says what a running broker takes over when it is told",
+        "to read its settings again ([operations](operations.md)), and what waits for a restart.",
         "",
         "```toml",
         "# headrace.toml",
@@ -592,10 +595,15 @@ def manual() -> str:
     ]
     lines += [
         f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_shown(row)} | {_bounds(row)} | "
-        f"{'yes' if row.name in RELOADABLE else ''} | {row.help} |"
+        f"{reloads(row.name)} | {row.help} |"
         for row in SETTINGS
     ]
     return "\n".join(lines) + "\n"
+
+
+def reloads(name: str) -> str:
+    """Whether a setting is taken over by a running broker, or why not."""
+    return f"no: {NEEDS_RESTART[name]}" if name in NEEDS_RESTART else "yes"
 
 
 def _shown(row: Setting) -> str:

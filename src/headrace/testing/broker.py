@@ -61,6 +61,7 @@ class LocalBroker(_Address):
         self._settings = settings
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._broker: Any = None  # For our own tests.
         self._stopping: asyncio.Event | None = None
 
     def __enter__(self) -> Self:
@@ -129,7 +130,7 @@ class LocalBroker(_Address):
         settings = Settings(**asked)
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        broker = Broker(settings)
+        self._broker = broker = Broker(settings)
         self.addresses = await broker.start()
         try:
             self.port = int(self.addresses["amqp"].rpartition(":")[2])

@@ -46,9 +46,16 @@ class Keys:
         self._fresh_s = fresh_s
         self._clock = clock
         self._keys: list[Key] = []
+        self._due = True  # They are to be read, again if they were.
         self._loaded_at: float | None = None
         self._tried_at: float | None = None
         self._lock = asyncio.Lock()
+
+    def renew(self, fresh_s: float) -> None:
+        """Have the set read again when a key is looked for next, and every ``fresh_s`` seconds."""
+        self._fresh_s = fresh_s
+        self._due = True
+        self._tried_at = None
 
     async def find(self, kid: str | None) -> Key:
         """Return the key of that id; a token without an id is for the only key there is.
@@ -57,7 +64,7 @@ class Keys:
             NoKey: there is none.
         """
         now = self._clock()
-        if self._loaded_at is None or now - self._loaded_at >= self._fresh_s:
+        if self._due or self._loaded_at is None or now - self._loaded_at >= self._fresh_s:
             await self._refresh()
         found = self._pick(kid)
         if found is None:
@@ -87,6 +94,7 @@ class Keys:
                 log.error("the keys of tokens cannot be read: %s", error)
             else:
                 self._loaded_at = now
+                self._due = False
 
 
 def read_set(octets: bytes) -> list[Key]:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jwt
 
@@ -38,21 +38,37 @@ class TokenRules:
     leeway_s: int = 0  # By how much clocks may differ.
 
 
+class Trust(NamedTuple):
+    """An issuer, or with rules that name none whoever has one of the keys."""
+
+    keys: Keys
+    rules: TokenRules
+
+    @property
+    def source(self) -> str:
+        """Who vouches for the names in its tokens: the same name by another is somebody else."""
+        return f"{SOURCE} {self.rules.issuer}" if self.rules.issuer else SOURCE
+
+
 class Tokens:
     """Checks tokens."""
 
     def __init__(
         self,
         access: Access,
-        keys: Keys,
-        rules: TokenRules,
+        trusts: Iterable[Trust],
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """Of several trusts, no two are of the same issuer."""
         self._access = access
-        self._keys = keys
-        self._rules = rules
+        self._trusts = {each.rules.issuer: each for each in trusts}
         self._clock = clock
+
+    @property
+    def sources(self) -> set[str]:
+        """Of the users that may come."""
+        return {each.source for each in self._trusts.values()}
 
     @staticmethod
     def looks_like_one(secret: bytes) -> bool:
@@ -70,24 +86,41 @@ class Tokens:
 
     async def _user(self, token: bytes, peer: Peer) -> User:
         try:
-            claims = await self._claims(token.decode("ascii"))
-            scopes = self._scopes(claims)
+            text = token.decode("ascii")
+            trust = self._trust(text)
+            claims = await self._claims(text, trust)
+            scopes = self._scopes(claims, trust.rules)
         except (NoKey, ScopeError) as error:
             raise LoginRefused(f"bearer token: {error}") from None
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise LoginRefused(f"bearer token: {type(error).__name__}") from None
         return User(
             self._access,
-            self._name(claims),
+            self._name(claims, trust.rules),
             scopes.tags,
             peer,
             grants=scopes,
-            source=SOURCE,
-            expires_s=claims["exp"] + self._rules.leeway_s,
+            source=trust.source,
+            expires_s=claims["exp"] + trust.rules.leeway_s,
         )
 
-    def _scopes(self, claims: dict[str, Any]) -> Scopes:
-        rules = self._rules
+    def _trust(self, token: str) -> Trust:
+        """Return by whose rules and keys a token is to be checked, which it may say what it likes.
+
+        Raises:
+            LoginRefused: nobody's.
+        """
+        if len(self._trusts) == 1:
+            return next(iter(self._trusts.values()))
+        unverified = jwt.decode(token, options={"verify_signature": False})
+        issuer = unverified.get("iss", "")
+        found = self._trusts.get(issuer) if isinstance(issuer, str) else None
+        found = found or self._trusts.get("")
+        if found is None:
+            raise LoginRefused("bearer token: its issuer is not trusted")
+        return found
+
+    def _scopes(self, claims: dict[str, Any], rules: TokenRules) -> Scopes:
         given = claims.get("aud")
         audiences = given if isinstance(given, list) else [given]
         ours = [each for each in rules.resource_server_ids if each in audiences]
@@ -98,17 +131,17 @@ class Tokens:
         found = read_scopes(claims, rules.scope_claims, audience)
         return Scopes(found, prefix, aliases=rules.aliases, claims=claims)
 
-    async def _claims(self, token: str) -> dict[str, Any]:
+    async def _claims(self, token: str, trust: Trust) -> dict[str, Any]:
+        rules = trust.rules
         header = jwt.get_unverified_header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
-        if algorithm not in self._rules.algorithms or "crit" in header:
+        if algorithm not in rules.algorithms or "crit" in header:
             raise LoginRefused("bearer token: its algorithm is not allowed")
         if kid is not None and not isinstance(kid, str):
             raise LoginRefused("bearer token: its key has no name")
-        key = await self._keys.find(kid)
+        key = await trust.keys.find(kid)
         if key.algorithm and key.algorithm != algorithm:
             raise LoginRefused("bearer token: its key is for another algorithm")
-        rules = self._rules
         options: Any = {
             "require": [
                 "exp",
@@ -128,11 +161,11 @@ class Tokens:
             issuer=rules.issuer or None,
             options=options,
         )
-        self._check_time(claims)
+        self._check_time(claims, rules.leeway_s)
         return claims
 
-    def _check_time(self, claims: dict[str, Any]) -> None:
-        now, leeway_s = self._clock(), self._rules.leeway_s
+    def _check_time(self, claims: dict[str, Any], leeway_s: int) -> None:
+        now = self._clock()
         for name in ("exp", "nbf", "iat"):
             value = claims.get(name, 0)
             if type(value) is not int or not 0 <= value <= NUMERIC_DATE_MAX:
@@ -142,8 +175,8 @@ class Tokens:
         if claims.get("nbf", 0) - leeway_s > now:
             raise LoginRefused("bearer token: its time has not come")
 
-    def _name(self, claims: dict[str, Any]) -> str:
-        for claim in self._rules.username_claims:
+    def _name(self, claims: dict[str, Any], rules: TokenRules) -> str:
+        for claim in rules.username_claims:
             name = next(at_path(claims, claim), None)
             if isinstance(name, str) and name:
                 if len(name.encode()) > 255 or not name.isprintable():

@@ -28,13 +28,12 @@ class Scram:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._secret = os.urandom(32)  # Of the salts of those who are not there.
 
     def offered(self, peer: Peer) -> bool:
         return True
 
     def begin(self, peer: Peer) -> ScramSteps:
-        return ScramSteps(self._desk, peer, self._secret)
+        return ScramSteps(self._desk, peer, self._desk.access.strangers_secret)
 
 
 class ScramSteps:

@@ -76,6 +76,8 @@ def store_ok(broker: Broker) -> str:
     definitions = broker.storage.definitions
     if isinstance(definitions, SqliteDefinitions) and definitions.failing:
         troubled.append("definitions")
+    if broker.audit.file is not None and broker.audit.file.failing:
+        troubled.append(f"audit log: {broker.audit.file.failing}")
     return f"cannot be written: {', '.join(troubled)}" if troubled else ""
 
 
