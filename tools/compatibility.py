@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check docs/compatibility.md: a row that says yes names a test, and the tests that it names exist.
 
+Its last table says how features are seen from every version: it has all that are there, and the
+modules of the tests in its second column name every version.
+
 python tools/compatibility.py --check
 """
 
@@ -14,6 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
 CELLS = 7  # Feature, names, Headrace, RabbitMQ, LavinMQ, Broker-J, qpidd.
 VERDICTS = ("yes", "no", "different")
+VERSIONS_OF = "From every version"  # How the heading of the last table begins.
+SEEN = ("Extensions", "Queues", "Exchanges")  # The sections whose features must be in it.
+LABELS = ('"0-8"', '"0-9"', '"0-9-1"', '"0-10"')
+ALL_VERSIONS = ("for version in Version]", "list(SPEAKERS)")
 TEST = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`")
 
 
@@ -30,6 +37,11 @@ def wrong_in(line: str) -> str | None:
     tests = TEST.findall(cells[2])
     if verdict == "yes" and not tests:
         return "says yes and names no test"
+    return missing(tests)
+
+
+def missing(tests: list[tuple[str, str]]) -> str | None:
+    """Return which of these tests is not there, if any."""
     for path, name in tests:
         file = ROOT / path
         if not file.is_file():
@@ -39,18 +51,53 @@ def wrong_in(line: str) -> str | None:
     return None
 
 
+def unseen(line: str) -> str | None:
+    """Return what is wrong with a row about versions, if anything."""
+    cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+    if len(cells) != 3:
+        return f"has {len(cells)} cells, not 3"
+    if " only: " in cells[1]:
+        return missing(TEST.findall(line))
+    tests = TEST.findall(cells[1])
+    if not tests:
+        return "names no test from every version"
+    gone = missing(TEST.findall(line))
+    if gone:
+        return gone
+    for path, _ in tests:
+        text = (ROOT / path).read_text()
+        if not any(known in text for known in ALL_VERSIONS) and not all(
+            label in text for label in LABELS
+        ):
+            return f"names {path}, which does not name every version"
+    return None
+
+
 def main() -> int:
     """Print what is wrong; return the exit code."""
     rows = 0
     wrong = 0
+    section = ""
+    there: dict[str, int] = {}  # Features that every version has, and the lines that say so.
     for number, line in enumerate(PAGE.read_text().splitlines(), 1):
-        if not line.startswith("|") or line.startswith(("| Feature |", "|---")):
+        section = line.removeprefix("## ") if line.startswith("## ") else section
+        if not line.startswith("|") or line.startswith(("| Feature |", "| What |", "|---")):
             continue
         rows += 1
-        what = wrong_in(line)
+        name = line.split(" | ")[0].removeprefix("| ")
+        if section.startswith(VERSIONS_OF):
+            what = unseen(line)
+            there.pop(name, None)
+        else:
+            what = wrong_in(line)
+            if section in SEEN and not line.split(" | ")[2].startswith("no:"):
+                there[name] = number
         if what is not None:
             wrong += 1
             print(f"docs/compatibility.md:{number}: this row {what}")
+    for name, number in there.items():
+        wrong += 1
+        print(f"docs/compatibility.md:{number}: {name!r} is not in the table about versions")
     if not rows:
         print("docs/compatibility.md has no rows")
     return 1 if wrong or not rows else 0

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pika
+import pika.exceptions
 import pytest
 from raw_client import Raw, method_frame, start_ok
 
@@ -140,6 +142,24 @@ def test_publishing_needs_write_access(ada: Raw, exchange: str, said: str) -> No
         f"ACCESS_REFUSED - write access to exchange '{said}' in vhost '/' refused for user 'ada'",
         (60, 40),
     )
+
+
+def test_pika_hears_it_in_the_words_that_it_knows(served: Served) -> None:
+    credentials = pika.PlainCredentials("ada", "secret")
+    parameters = pika.ConnectionParameters(served.host, served.port, credentials=credentials)
+    with pika.BlockingConnection(parameters) as connection:
+        connection.channel().queue_declare("mine", passive=True)
+        for act, what in (
+            (lambda it: it.queue_declare("other"), "configure access to queue 'other'"),
+            (lambda it: it.basic_consume("theirs", print), "read access to queue 'theirs'"),
+            (lambda it: it.queue_bind("mine", "theirs"), "read access to exchange 'theirs'"),
+        ):
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+                act(connection.channel())
+            assert closed.value.reply_code == 403
+            assert closed.value.reply_text == (
+                f"ACCESS_REFUSED - {what} in vhost '/' refused for user 'ada'"
+            )
 
 
 def test_what_is_permitted_is_done(ada: Raw) -> None:

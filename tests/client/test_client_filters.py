@@ -102,7 +102,7 @@ async def test_a_range_waits_for_its_end(url: str, version: str, name: Name) -> 
         assert await reading == [0, 8]
 
 
-@pytest.mark.parametrize("version", ["0-9-1", "0-10"])  # The others have no word for it.
+@every
 async def test_a_deleted_stream_is_not_the_end_of_a_range(
     url: str, version: str, name: Name
 ) -> None:

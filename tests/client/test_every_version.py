@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from headrace.client import ClientError, Message, Returned, blocking
+from headrace.client import ChannelClosed, ClientError, Message, Returned, blocking
 from headrace.client.errors import ConsumerCancelled
 from serving import until
 
@@ -352,6 +352,21 @@ def test_what_comes_back_says_why_and_is_whole(channel: blocking.Channel, name: 
     assert (back.message.body, back.message.headers) == (b"lost", {"n": 1})
     assert (back.message.message_id, back.message.priority) == ("7", 3)
     assert back.code == 312
+
+
+@every
+def test_a_consumer_hears_that_its_queue_is_gone(
+    headrace_broker: LocalBroker, channel: blocking.Channel, name: Name
+) -> None:
+    channel.declare_queue(name())
+    with (
+        blocking.connect(headrace_broker.url, reconnect=None) as connection,
+        connection.channel() as other,
+        channel.consume(name()) as consumer,
+    ):
+        other.delete_queue(name())
+        with pytest.raises((ConsumerCancelled, ChannelClosed)):  # The session's end in 0-10.
+            consumer.receive(PATIENCE_S)
 
 
 @every

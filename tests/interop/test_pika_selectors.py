@@ -61,6 +61,16 @@ def test_a_browser(channel: BlockingChannel, queue: str) -> None:
     assert (body, method.redelivered) == (b"0", False)
 
 
+def test_a_selector_of_a_binding(channel: BlockingChannel, name: str) -> None:
+    channel.queue_declare(name, exclusive=True)
+    channel.queue_bind(name, "amq.topic", f"{name}.#", {SELECTOR: "n BETWEEN 2 AND 3"})
+    for n in range(6):
+        channel.basic_publish(
+            "amq.topic", f"{name}.x", b"%d" % n, BasicProperties(headers={"n": n})
+        )
+    assert [channel.basic_get(name, auto_ack=True)[2] for _ in range(3)] == [b"2", b"3", None]
+
+
 def test_a_bad_selector_closes_the_channel(channel: BlockingChannel, queue: str) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
         channel.basic_consume(queue, print, arguments={SELECTOR: "n > 1 AND AND"})

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import UsageError
+from headrace.client.extensions import is_headrace
 from headrace.client.link import Link
 from headrace.protocol.codec_0_x import (
     BasicAck,
@@ -147,8 +148,9 @@ class EarlyLink(Link):
         self._loop.call_soon(answer)
 
     def _capabilities(self) -> dict[str, Value]:
-        """What RabbitMQ may use, which has capabilities here; others know texts only.
+        """What RabbitMQ and Headrace may use; others know texts only.
 
         A connection.blocked is not among it: these versions have no such method.
         """
-        return CAPABILITIES if "capabilities" in self.server_properties else {}
+        known = "capabilities" in self.server_properties or is_headrace(self.server_properties)
+        return CAPABILITIES if known else {}

@@ -39,6 +39,7 @@ from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
 log = logging.getLogger(__name__)
 
+EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others came with 0-9-1.
 VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
 
 
@@ -65,9 +66,11 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     """The client chose a mechanism and says who it is."""
     context = connection.context
     connection.client_properties = method.client_properties
-    capabilities = method.client_properties.get("capabilities")
-    heard = isinstance(capabilities, dict) and not connection.early
-    connection.capabilities = capabilities if heard else {}
+    said = method.client_properties.get("capabilities")
+    capabilities = said if isinstance(said, dict) else {}
+    if connection.early:
+        capabilities = {name: capabilities.get(name) for name in EARLY_CAPABILITIES}
+    connection.capabilities = capabilities
     connection.speaks_more = connection.early and early.speaks_more(method.client_properties)
     mechanism = connection.mechanism = method.mechanism
     if mechanism not in context.offered(connection.number):
