@@ -479,6 +479,28 @@ def test_peek_from_a_place(
     assert (nothing.stdout, nothing.stderr) == ("", "no such messages\n")
 
 
+def test_peek_at_what_is_delayed(
+    broker: LocalBroker, socket: Path, other: blocking.Channel, queue: str
+) -> None:
+    nothing = peek("--socket", socket, "amq.delayed")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "no such messages\n")
+    for n in (3, 1, 2):
+        other.publish(Message(b"%d" % n, headers={"x-delay": n * HOUR_MS, "n": n}), queue)
+    show = ("--socket", socket, "--format", "json")
+    rows = [json.loads(line) for line in peek(*show, "amq.delayed").stdout.splitlines()]
+    assert [row["body"] for row in rows] == ["1", "2", "3"]
+    hours = [
+        (datetime.fromisoformat(row["due"]) - datetime.now(UTC)).total_seconds() / 3600
+        for row in rows
+    ]
+    assert hours == [pytest.approx(n, abs=0.05) for n in (1, 2, 3)]
+    assert (rows[0]["routing_key"], "expires" in rows[0]) == (queue, False)
+    assert "due=" in peek("--socket", socket, "--selector", "n = 2", "amq.delayed").stdout
+    refused = peek("--socket", socket, "--from", "first", "amq.delayed")
+    assert "in the order in which it is due" in refused.stderr
+    assert "no queue 'amq.delayed'" in peek("--url", broker.url, "amq.delayed").stderr
+
+
 def test_what_peek_cannot_do_is_said(
     broker: LocalBroker, socket: Path, queue: str, tmp_path: Path
 ) -> None:

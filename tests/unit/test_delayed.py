@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.model import delayed
 from headrace.model.delayed import BUCKET_MS, DELAY_MS_MAX, NAME, NEAR_MS, PACKED, delay_of
 from headrace.model.errors import PreconditionFailed
+from headrace.model.looking import Look
 from headrace.model.message import PAGED, SCRATCH, Message
 from headrace.model.ports import Store
+from headrace.model.selector import compile_selector
 from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicGetOk,
@@ -236,7 +241,7 @@ class PagingStore(Store):
         self.scratch = Scratch(Disk(), directory)
 
     def page_out(self, message: Message) -> bool:
-        if not self.scratch.put(message):
+        if not message.position and not self.scratch.put(message):
             return False
         message.flags |= SCRATCH | PAGED
         message.data = None
@@ -272,3 +277,57 @@ def test_what_is_far_away_costs_next_to_no_memory(tmp_path: Path) -> None:
             assert due <= rig.tally.now_ms < due + step
     assert seen == list(range(count))
     assert rig.tally.memory_used == before
+
+
+def shown(rig: Rig) -> Iterator[tuple[int, int]]:
+    """Look at what is delayed: when each is due, counted from now, and its number."""
+    queue = rig.vhost.queues[NAME]
+    for one in Look(rig.vhost, queue, selector=compile_selector("n <> 7")).run():
+        if one is not None:
+            content = rig.vhost.contents.read(one.message)
+            yield one.due_ms - rig.tally.now_ms, content.headers["n"]
+
+
+def test_what_waits_is_shown_as_it_is_due_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed, "SORTED_MAX", 4)
+    rig = Rig(PagingStore(str(tmp_path)))
+    client = rig.client()
+    client.send(QueueDeclare(queue="q"))
+    fate = random.Random(5)
+    delays = [fate.randrange(1, NEAR_MS + 3 * BUCKET_MS) // 7 * 7 + 1 for _ in range(60)]
+    for n, delay in enumerate(delays):
+        publish(client, delay, headers={"n": n})
+    before = rig.tally.memory_used
+    wanted = sorted((delay, n) for n, delay in enumerate(delays) if n != 7)
+    assert list(shown(rig)) == wanted
+    rig.pass_time(BUCKET_MS)  # Some are routed, some are unpacked.
+    wanted = [(delay - BUCKET_MS, n) for delay, n in wanted if delay > BUCKET_MS]
+    assert list(shown(rig)) == wanted
+    assert len(rig.vhost.delayed) == len([delay for delay in delays if delay > BUCKET_MS])
+    rig.pass_time(NEAR_MS + 3 * BUCKET_MS)
+    arrived = 0
+    while got(client):
+        arrived += 1
+    assert arrived == len(delays)
+    assert rig.tally.memory_used < before
+    assert list(shown(rig)) == []
+
+
+@pytest.mark.parametrize("how", ["routed", "purged"])
+def test_what_goes_while_somebody_looks_is_not_shown(tmp_path: Path, how: str) -> None:
+    rig = Rig(PagingStore(str(tmp_path)))
+    client = rig.client()
+    client.send(QueueDeclare(queue="q"))
+    delays = [1000, 2000, NEAR_MS + BUCKET_MS, NEAR_MS + 2 * BUCKET_MS]
+    for n, delay in enumerate(delays):
+        publish(client, delay, headers={"n": n})
+    looked = shown(rig)
+    assert next(looked) == (1000, 0)
+    if how == "routed":
+        rig.pass_time(NEAR_MS)
+    else:
+        rig.vhost.queues[NAME].purge()
+        publish(client, delays[2], headers={"n": 4})
+    assert list(looked) == []

@@ -33,7 +33,7 @@ BODY_OCTETS_MAX = 1 << 20
 COLUMNS = ("position", "exchange", "routing_key", "properties", "headers", "octets", "body")
 PROPERTIES = (
     *("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id"),
-    *("type", "user_id", "app_id", "cluster_id", "timestamp", "expires", "persistent"),
+    *("type", "user_id", "app_id", "cluster_id", "timestamp", "expires", "due", "persistent"),
     "redelivered",
 )
 SELECTED = (  # Names that --property takes for properties; all others are headers.

@@ -16,19 +16,19 @@ from __future__ import annotations
 
 import logging
 import struct
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import deadletter
 from headrace.model.errors import PreconditionFailed
 from headrace.model.later import Later
-from headrace.model.message import PAGED, REDELIVERED, Message, new_message
+from headrace.model.message import GONE, PAGED, REDELIVERED, Message, new_message
 from headrace.model.queue import Queue
 from headrace.model.selecting import Headed
 from headrace.model.tally import PAGED_WEIGHT, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from headrace.model.vhost import VirtualHost
     from headrace.model.watch import Watch
@@ -43,6 +43,7 @@ NEAR_MS = 2 * BUCKET_MS  # What is due earlier is not packed.
 DUE_MAX = 256  # Messages that are routed in one go.
 GONE_MAX = 1024  # Exchanges that are reported as gone.
 UNPACKED_MAX = 16_384  # Messages that are unpacked in one go.
+SORTED_MAX = 4096  # Packed messages that are read, and that are sorted, in one go for who looks.
 PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
 
 
@@ -115,6 +116,56 @@ class DelayedQueue(Queue):
             finally:
                 self.store.commit()
         return self._next_ms()
+
+    def waiting(self) -> Generator[Message | None]:
+        """Give what waits, what is due first before the others; None where others may go on.
+
+        What comes, or is routed, meanwhile is not sure to be among it.
+        """
+        while self._starts and self._starts[0] * BUCKET_MS <= self.tally.now_ms + NEAR_MS:
+            self._unpack(self.tally.now_ms)
+            yield None
+        near = self._near.in_order()
+        due_ms, first = next(near, (0, None))
+        for bucket in sorted(self._starts):
+            packed = self._far.get(bucket)
+            if packed is None:
+                continue
+            for row in self._sorted(bucket, packed):
+                while row is not None and first is not None and due_ms <= row[0]:
+                    yield None if first.flags & GONE else first
+                    due_ms, first = next(near, (0, None))
+                if row is not None and self._is_far(bucket, packed):
+                    yield _unpacked(row)
+                else:
+                    yield None
+        while first is not None:
+            yield None if first.flags & GONE else first
+            due_ms, first = next(near, (0, None))
+
+    def _sorted(self, bucket: int, packed: bytearray) -> Generator[tuple[int, ...] | None]:
+        """Give the rows of a bucket in order of time, then of place; None while it looks.
+
+        A bucket may hold millions: it is gone over again for each ``SORTED_MAX`` of them.
+        """
+        after = (0, 0)
+        while True:
+            best: list[tuple[int, ...]] = []
+            at = 0
+            while at < len(packed) and self._is_far(bucket, packed):
+                rows = PACKED.iter_unpack(packed[at : at + SORTED_MAX * PACKED.size])
+                best = nsmallest(SORTED_MAX, best + [row for row in rows if row[:2] > after])
+                at += SORTED_MAX * PACKED.size
+                yield None
+            yield from best
+            if len(best) < SORTED_MAX:
+                return
+            after = best[-1][0], best[-1][1]
+
+    def _is_far(self, bucket: int, packed: bytearray) -> bool:
+        """Tell whether nothing of a bucket was unpacked or dropped since it was found."""
+        whole = bucket * BUCKET_MS > self.tally.now_ms + NEAR_MS
+        return whole and self._far.get(bucket) is packed
 
     def purge(self) -> int:
         """Drop all that waits; return how many there were."""

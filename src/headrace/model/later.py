@@ -12,6 +12,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.model.message import Message
 
 WHEN_MS_MAX = 1 << 52  # Later than this is as good as never.
@@ -36,6 +38,13 @@ class Later:
     def add(self, when_ms: int, message: Message) -> None:
         """Let a message wait until a time."""
         heappush(self._heap, (min(when_ms, WHEN_MS_MAX), message.seq, message))
+
+    def in_order(self) -> Iterator[tuple[int, Message]]:
+        """Give what waits now with its time, in order of time; it may be taken meanwhile."""
+        heap = self._heap.copy()
+        while heap:
+            when_ms, _, message = heappop(heap)
+            yield when_ms, message
 
     def take(self, now_ms: int, count_max: int) -> list[Message]:
         """Remove and return what is due, in order of time; ``count_max`` at most."""

@@ -2,9 +2,10 @@
 """Looking at what is in a queue without being a consumer of it.
 
 Either from a position on, in order of position, or at all that is ready, in the order in which the
-queue would hand it out. Nothing is held, marked, moved or counted, and the queue does not count as
-used: an operator looks. (Consumers that look are in :mod:`headrace.model.view`.) Between two steps
-the loop serves others; what somebody takes meanwhile is not shown.
+queue would hand it out; or at what is delayed, in the order in which it is due. Nothing is held,
+marked, moved or counted, and the queue does not count as used: an operator looks. (Consumers that
+look are in :mod:`headrace.model.view`.) Between two steps the loop serves others; what somebody
+takes meanwhile is not shown.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Generator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.model.delayed import DelayedQueue
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
 from headrace.model.moving import loaded, record, seq_of
 from headrace.model.replay import REPLAY, replay_period
@@ -38,6 +40,7 @@ class Shown(NamedTuple):
 
     message: Message  # In memory; not to be changed.
     arrived_ms: int  # When it arrived, as far as that is known; else 0.
+    due_ms: int = 0  # When it will be routed, if it is delayed.
 
 
 class Onlooker(Consumer):
@@ -66,7 +69,7 @@ class Look:
         Raises:
             AccessRefused: the queue is the broker's own.
         """
-        if source.is_hidden:
+        if source.is_hidden and not isinstance(source, DelayedQueue):
             raise AccessRefused(f"queue '{source.name}' is the broker's own")
         self._vhost = vhost
         self._source = source
@@ -85,12 +88,26 @@ class Look:
 
     def run(self) -> Generator[Shown | None, None, None]:
         """Give each message that is there and chosen, and None for one that is not."""
+        if isinstance(self._source, DelayedQueue):
+            yield from self._delayed(self._source)
+            return
         while self._next < self._last and not self._source.deleted:
             for shown in self._read():
                 message = shown.message
                 chosen = self._selector is None or self._matches(self._selector, message)
                 yield shown if chosen else None
             yield None
+
+    def _delayed(self, source: DelayedQueue) -> Generator[Shown | None]:
+        for message in source.waiting():
+            with_data = None if message is None else loaded(self._vhost, message)
+            chosen = self._selector is None
+            if with_data is not None and self._selector is not None:
+                chosen = self._matches(self._selector, with_data)
+            if with_data is None or not chosen:
+                yield None
+            else:
+                yield Shown(with_data, self._arrival(with_data), with_data.deadline_ms)
 
     def _matches(self, selector: Selector, message: Message) -> bool:
         contents = self._vhost.contents

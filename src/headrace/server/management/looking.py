@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.headers import address_of
 from headrace.gateway.conversion.preview import beginning
+from headrace.model.delayed import NAME as DELAYED
+from headrace.model.delayed import DelayedQueue
 from headrace.model.looking import Look, place
 from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
 from headrace.model.selector import compile_selector
@@ -43,6 +45,8 @@ def peek(call: Call) -> Steps:
     vhost = call.vhost()
     name = call.text("queue")
     queue = vhost.queues.get(name)
+    if queue is None and name == DELAYED:
+        return {"items": 0}  # It is made for the first message.
     if queue is None:
         call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
     left = call.number("count", COUNT, least=1)
@@ -83,6 +87,8 @@ def place_of(call: Call, queue: Queue) -> int | None:
     asked: Any = call.request.get("from")
     if asked is None:
         return None
+    if isinstance(queue, DelayedQueue):
+        call.refuse("bad-request", "what is delayed is shown in the order in which it is due")
     with contextlib.suppress(TypeError, ValueError):
         moment = datetime.fromisoformat(asked)
         asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -112,7 +118,8 @@ def describe(vhost: VirtualHost, shown: Shown, octets_max: int) -> Answered:
             told[name] = described(value)
     for name, when in (
         ("timestamp", values.get("amqp.timestamp")),
-        ("expires", message.deadline_ms),
+        ("expires", 0 if shown.due_ms else message.deadline_ms),
+        ("due", shown.due_ms),
         ("arrived", shown.arrived_ms),
     ):
         if (moment := iso(when)) is not None:
