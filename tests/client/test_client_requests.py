@@ -68,7 +68,7 @@ def test_a_lost_connection_ends_them() -> None:
 async def test_an_answer_that_does_not_come(headrace_broker: LocalBroker) -> None:
     async with connect(headrace_broker.url) as connection:
         async with Requests(connection, "nobody", timeout_s=0.05) as requests:
-            with pytest.raises(TimeoutError, match=r"list: .* did not answer within 0.05 s"):
+            with pytest.raises(TimeoutError, match=r"did not answer 'list' within 0.05 s"):
                 await requests.ask("list")
         async with connection.channel() as channel:
             await channel.declare_queue("silent", exclusive=True)

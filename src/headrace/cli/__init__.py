@@ -2,10 +2,12 @@
 """The command ``headrace``. Each subcommand is a module, imported when it is asked for."""
 
 import importlib
+from typing import Any
 
 import click
 
 from headrace import __version__
+from headrace.cli.output import printable
 
 # Name to module and object.
 COMMANDS = {
@@ -65,6 +67,27 @@ class Commands(click.Group):
         command = getattr(importlib.import_module(place[0]), place[1])
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it; what is wrong with a file or a text ends the command with one sentence.
+
+        Nothing is said that a terminal would obey.
+        """
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = printable(error.message, "\n\t")  # Final, but ours to show.
+            raise
+        except UnicodeEncodeError as error:
+            if error.encoding != "utf-8":
+                raise
+            text = printable(error.object)
+            raise click.ClickException(f"'{text:.80}' is no text in UTF-8") from None
+        except OSError as error:
+            if error.filename is None:
+                raise
+            where = printable(str(error.filename))
+            raise click.ClickException(f"{where}: {error.strerror}") from None
 
 
 @click.command()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headrace.cli.output import format_option, print_rows
+from headrace.cli.output import format_option, print_rows, printable
 from headrace.gateway.access import check_permission, check_topic_permission
 from headrace.gateway.passwords import make_account
 from headrace.model.errors import InvalidArgument
@@ -67,7 +67,7 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
                 directory.acts.refuse(str(error))
                 raise
     except AccountError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(printable(str(error))) from None
     except OSError as error:
         raise click.ClickException(f"data directory {data}: {error.strerror}") from None
 

@@ -349,6 +349,8 @@ def write_file(file: str, found: Iterable[Exported | None], rabbitmq: Reader | N
 
 def replace(path: Path, text: str) -> None:
     """Write a file of ours alone, for hashes of passwords are in it."""
+    if not path.name:
+        raise click.ClickException("the name of the file is empty")
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -358,7 +360,8 @@ def replace(path: Path, text: str) -> None:
             os.fsync(out.fileno())
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()
         raise click.ClickException(f"{path}: {error.strerror}") from None
 
 

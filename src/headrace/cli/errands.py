@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.leases import open_requests
+from headrace.cli.broker import open_requests, reason
 from headrace.client import ClientError
 from headrace.client.requests import RequestRefused
 
@@ -46,7 +46,7 @@ def errand(url: str, request: str, name: str | None, **fields: Any) -> dict[str,
             raise
         except (ClientError, TimeoutError) as error:
             raise click.ClickException(
-                f"{error}; what became of the errand is not known: the same command with "
+                f"{reason(error)}; what became of the errand is not known: the same command with "
                 f"--id {name} tells, and does it if it was not done"
             ) from None
 

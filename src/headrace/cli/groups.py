@@ -1,36 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace groups``: where the readers of streams stand, and setting it by hand."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from headrace.cli.messages import broker_option
+from headrace.cli.broker import NAMED, broker_option, open_requests, read_place
 from headrace.cli.output import format_option, print_facts, print_rows
-from headrace.client import ClientError
-from headrace.client.blocking import connect
-from headrace.client.blocking_pipeline import Groups, Requests, list_groups
-from headrace.client.groups import GroupState, Position
+from headrace.client.blocking_pipeline import Groups, list_groups
+from headrace.client.groups import GroupState
 
-ANSWER_S = 30.0
 LISTED = ("stream", "group", "position", "lag", "lag_octets", "owner", "pin")
-
-
-@contextlib.contextmanager
-def open_requests(url: str) -> Iterator[Requests]:
-    """Requests to a broker; what goes wrong ends the command with one sentence."""
-    try:
-        with (
-            connect(url, timeout_s=ANSWER_S, reconnect=None, name="headrace cli") as connection,
-            Requests(connection) as requests,
-        ):
-            yield requests
-    except (ClientError, TimeoutError) as error:
-        raise click.ClickException(str(error)) from None
 
 
 @click.group()
@@ -59,8 +41,8 @@ def list_all(url: str, stream: str, form: str | None) -> None:
 @groups.command()
 @broker_option
 @format_option
-@click.argument("stream")
-@click.argument("group")
+@click.argument("stream", type=NAMED)
+@click.argument("group", type=NAMED)
 def show(url: str, form: str | None, stream: str, group: str) -> None:
     """Print all that is known of GROUP in STREAM."""
     with open_requests(url) as requests:
@@ -73,8 +55,8 @@ def show(url: str, form: str | None, stream: str, group: str) -> None:
 @groups.command("set")
 @broker_option
 @click.option("--pin/--no-pin", default=None, help="Whether retention leaves what it has not read.")
-@click.argument("stream")
-@click.argument("group")
+@click.argument("stream", type=NAMED)
+@click.argument("group", type=NAMED)
 @click.argument("position", required=False)
 def set_position(url: str, pin: bool | None, stream: str, group: str, position: str | None) -> None:
     """Have GROUP go on in STREAM at POSITION: an offset, first, last, next, or a time (ISO 8601).
@@ -84,12 +66,13 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
     """
     if position is None and pin is None:
         raise click.UsageError("give POSITION, --pin or --no-pin")
+    place = None if position is None else read_place(position, "POSITION")
     with open_requests(url) as requests:
         made = Groups(requests, group)
         if pin is not None:
-            made.begin({stream: "first" if position is None else position_of(position)}, pin=pin)
-        if position is not None:
-            made.commit({stream: position_of(position)}, force=True)
+            made.begin({stream: "first" if place is None else place}, pin=pin)
+        if place is not None:
+            made.commit({stream: place}, force=True)
         state = made.get([stream])[stream]
     click.echo("\t".join(map(str, fields_of(state))))
 
@@ -97,8 +80,8 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
 @groups.command()
 @broker_option
 @click.option("--force", is_flag=True, help="Even while somebody has it.")
-@click.argument("stream")
-@click.argument("group")
+@click.argument("stream", type=NAMED)
+@click.argument("group", type=NAMED)
 def delete(url: str, force: bool, stream: str, group: str) -> None:
     """Forget GROUP in STREAM: its readers begin anew, and it pins nothing any more."""
     with open_requests(url) as requests:
@@ -118,18 +101,3 @@ def moment_of(state: GroupState) -> str | None:
     if not state.committed_ms:
         return None
     return datetime.fromtimestamp(state.committed_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def position_of(text: str) -> Position:
-    """Read a position."""
-    if text in ("first", "last", "next"):
-        return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(
-            f"{text!r} is no offset, none of first, last and next, and no time"
-        ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.messages import broker_option
+from headrace.cli.broker import NAMED, broker_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -203,7 +203,7 @@ limit_option = click.option(
 @limit_option
 @click.option("--by", default="reason,queue,routing_key", show_default=True, metavar="COLUMNS")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.argument("queue")
+@click.argument("queue", type=NAMED)
 def list_letters(url: str, limit: int, by: str, as_json: bool, queue: str) -> None:
     """Count the messages of QUEUE by why and where they died; they stay there."""
     from headrace.pipeline.deadletters import browse, grouped
@@ -262,7 +262,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
 @click.option("--from-queue", default="*", help="Only what died in this queue; likewise.")
 @click.option("--to", help="Of park: the queue.")
 @click.option("--forget-deaths", is_flag=True, help="Without the headers about deaths.")
-@click.argument("queue")
+@click.argument("queue", type=NAMED)
 def apply(
     url: str,
     limit: int,

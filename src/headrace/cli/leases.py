@@ -1,34 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace leases``: what groups have taken from queues, and giving it back by hand."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
 
-from headrace.cli.messages import broker_option
+from headrace.cli.broker import NAME, NAMED, broker_option, open_requests
 from headrace.cli.output import format_option, print_facts, print_rows
-from headrace.client import ClientError
-from headrace.client.blocking import connect
-from headrace.client.blocking_pipeline import Requests, list_leases
+from headrace.client.blocking_pipeline import list_leases
 
-ANSWER_S = 30.0
 LISTED = ("queue", "group", "settled", "next", "leased", "ready", "owner")
-OWNER = "headrace cli"
-
-
-@contextlib.contextmanager
-def open_requests(url: str) -> Iterator[Requests]:
-    """Requests to a broker; what goes wrong ends the command with one sentence."""
-    try:
-        with (
-            connect(url, timeout_s=ANSWER_S, reconnect=None, name=OWNER) as connection,
-            Requests(connection) as requests,
-        ):
-            yield requests
-    except (ClientError, TimeoutError) as error:
-        raise click.ClickException(str(error)) from None
 
 
 @click.group()
@@ -51,8 +32,8 @@ def list_all(url: str, queue: str, form: str | None) -> None:
 @leases.command()
 @broker_option
 @format_option
-@click.argument("queue")
-@click.argument("group")
+@click.argument("queue", type=NAMED)
+@click.argument("group", type=NAMED)
 def show(url: str, form: str | None, queue: str, group: str) -> None:
     """Print all that is known of the lease of QUEUE for GROUP."""
     with open_requests(url) as requests:
@@ -64,12 +45,12 @@ def show(url: str, form: str | None, queue: str, group: str) -> None:
 @broker_option
 @click.option("--force", is_flag=True, help="Even if an owner works on it.")
 @click.option("--forget", is_flag=True, help="End the lease, too; the next one starts with 0.")
-@click.argument("queue")
-@click.argument("group")
+@click.argument("queue", type=NAMED)
+@click.argument("group", type=NAMED)
 def release(url: str, force: bool, forget: bool, queue: str, group: str) -> None:
     """Return what GROUP took from QUEUE, and has not settled, to its places in the queue."""
     with open_requests(url) as requests:
-        names = {"queue": queue, "group": group, "owner": OWNER}
+        names = {"queue": queue, "group": group, "owner": NAME}
         answer = requests.ask("lease.release", **names, force=force, forget=forget)
         if not force and not forget:
             requests.ask("lease.leave", **names)

@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from headrace.cli.broker import (
+    DEFAULT_URL,
+    NAMED,
+    chosen,
+    open_channel,
+    read_place,
+    selector_option,
+)
 from headrace.cli.management import ANSWER_S, exchange, management_option
-from headrace.cli.messages import DEFAULT_URL, open_channel, read_offset
 from headrace.cli.output import print_rows
 from headrace.client import ConsumerCancelled
 
@@ -56,12 +63,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 )
 @management_option
 @click.option("--vhost", help="The virtual host; with --url that says it. [the default one]")
-@click.option(
-    "--selector",
-    default="",
-    metavar="CONDITION",
-    help="Which messages: a condition on headers and properties, such as \"region = 'north'\".",
-)
+@selector_option
 @click.option(
     "--property",
     "wanted",
@@ -99,7 +101,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     type=click.IntRange(0, BODY_OCTETS_MAX),
     help=f"So much of each body at most, but in tables. [{BODY_OCTETS}; all with --format body]",
 )
-@click.argument("queue")
+@click.argument("queue", type=NAMED)
 @click.pass_context
 def peek(
     context: click.Context,
@@ -130,7 +132,7 @@ def peek(
     if form in ("table", "tsv"):
         octets = TABLE_OCTETS
     condition = both(selector, wanted)
-    place = None if start is None else read_place(start)
+    place = None if start is None else read_place(start, "--from")
     url = where_to_ask(context, socket, url)
     if url is None:
         rows = by_socket(
@@ -223,16 +225,6 @@ def is_so(said: str) -> str:
     return f"({' OR '.join(terms)})"
 
 
-def read_place(text: str) -> str | int | datetime:
-    """What ``--from`` means."""
-    try:
-        return read_offset(text)
-    except click.UsageError:
-        raise click.UsageError(
-            f"--from {text!r} is neither a position, first, last, next nor an ISO time"
-        ) from None
-
-
 # --- Who is asked -------------------------------------------------------------------------------
 
 
@@ -264,11 +256,7 @@ def by_url(
     url: str, queue: str, selector: str, count: int, place: str | int | datetime | None, octets: int
 ) -> Iterator[dict[str, Any]]:
     """Give what a browsing consumer is shown."""
-    arguments: dict[str, Any] = dict(NEXT if place is None else RANGE)
-    if selector.strip():
-        arguments["x-filter-jms-selector"] = selector
-    if place is not None:
-        arguments["x-stream-offset"] = place
+    arguments = {**(NEXT if place is None else RANGE), **chosen(selector, place)}
     prefetch = min(PREFETCH, count)
     with (
         open_channel(url) as channel,

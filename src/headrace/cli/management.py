@@ -18,6 +18,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from headrace.cli.output import printable
 from headrace.server.management.socket import FILE_NAME, short_address
 from headrace.server.settings import Settings
 
@@ -110,7 +111,7 @@ def exchange(
                 raise click.ClickException(f"the broker at {socket} ended the conversation")
             answer: dict[str, Any] = json.loads(line)
             if "error" in answer:
-                raise click.ClickException(str(answer["error"]))
+                raise click.ClickException(printable(str(answer["error"])))
             yield answer
             if "done" in answer:
                 return
@@ -138,11 +139,12 @@ def open_socket(
 
 def failed(path: Path, error: OSError) -> click.ClickException:
     """Return what is said when a broker cannot be asked."""
+    where = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return click.ClickException(f"no broker runs there: {path} does not exist")
+        return click.ClickException(f"no broker runs there: {where} does not exist")
     if isinstance(error, ConnectionRefusedError):
-        return click.ClickException(f"no broker runs there: nobody listens on {path}")
+        return click.ClickException(f"no broker runs there: nobody listens on {where}")
     if isinstance(error, TimeoutError):
-        return click.ClickException(f"the broker at {path} does not answer")
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return click.ClickException(f"the broker at {path} cannot be asked: {reason}")
+        return click.ClickException(f"the broker at {where} does not answer")
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return click.ClickException(f"the broker at {where} cannot be asked: {why}")

@@ -5,43 +5,24 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from headrace.client import ClientError, Delivery, Message
-from headrace.client.blocking import Channel, connect
+from headrace.cli.broker import (
+    NAMED,
+    broker_option,
+    chosen,
+    open_channel,
+    read_place,
+    selector_option,
+)
+from headrace.client import Delivery, Message
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
-
-
-def broker_option(function: Function) -> Function:
-    """The option that says which broker."""
-    return click.option(
-        "--url",
-        envvar="HEADRACE_URL",
-        default=DEFAULT_URL,
-        metavar="URL",
-        help="The broker, amqp:// or amqps://; also HEADRACE_URL. [a local one]",
-    )(function)
-
-
-@contextlib.contextmanager
-def open_channel(url: str) -> Iterator[Channel]:
-    """A channel with confirms; what goes wrong ends the command with one sentence."""
-    try:
-        with (
-            connect(url, reconnect=None, name="headrace cli") as connection,
-            connection.channel() as channel,
-        ):
-            yield channel
-    except ClientError as error:
-        raise click.ClickException(str(error)) from None
+EXPIRATION_S_MAX = (2**32 - 1) / 1000
 
 
 class Interrupts:
@@ -77,7 +58,11 @@ class Interrupts:
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
 @click.option("--content-type")
 @click.option("--priority", type=click.IntRange(0, 255))
-@click.option("--expiration-s", type=click.FloatRange(0), help="Seconds that the message may wait.")
+@click.option(
+    "--expiration-s",
+    type=click.FloatRange(0, EXPIRATION_S_MAX),
+    help="Seconds that the message may wait.",
+)
 @click.option("--transient", is_flag=True, help="Do not survive a restart of the broker.")
 @click.argument("routing_key")
 @click.argument("bodies", nargs=-1, metavar="[BODY]...")
@@ -109,6 +94,11 @@ def publish(
             raise click.UsageError(f"--header {header!r} is not NAME=VALUE")
         table[name] = value
 
+    try:
+        expiration = None if expiration_s is None else timedelta(seconds=expiration_s)
+    except ValueError:
+        raise click.UsageError(f"--expiration-s {expiration_s} is no number of seconds") from None
+
     def message(body: bytes) -> Message:
         return Message(
             body,
@@ -116,7 +106,7 @@ def publish(
             persistent=not transient,
             content_type=content_type,
             priority=priority,
-            expiration=None if expiration_s is None else timedelta(seconds=expiration_s),
+            expiration=expiration,
         )
 
     def contents() -> Iterator[Message]:
@@ -146,9 +136,9 @@ def publish(
     metavar="OFFSET",
     help="Of a stream: first, last, next, a number, or an ISO time.",
 )
-@click.option("--selector", default="", metavar="CONDITION", help="Take only these messages.")
+@selector_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with properties.")
-@click.argument("queue")
+@click.argument("queue", type=NAMED)
 def consume(
     url: str,
     count: int | None,
@@ -162,9 +152,7 @@ def consume(
     queue: str,
 ) -> None:
     """Print the messages of QUEUE, each followed by a newline, and acknowledge them."""
-    arguments: dict[str, Any] = {"x-stream-offset": read_offset(offset)} if offset else {}
-    if selector.strip():
-        arguments["x-filter-jms-selector"] = selector
+    arguments = chosen(selector, read_place(offset, "--offset") if offset else None)
     seen = 0
     interrupts = Interrupts()
     with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
@@ -192,7 +180,7 @@ def consume(
 @click.command()
 @broker_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON object with properties.")
-@click.argument("queue")
+@click.argument("queue", type=NAMED)
 def get(url: str, as_json: bool, queue: str) -> None:
     """Take one message from QUEUE and print it; fails when the queue is empty."""
     with open_channel(url) as channel:
@@ -201,21 +189,6 @@ def get(url: str, as_json: bool, queue: str) -> None:
             raise click.ClickException(f"queue '{queue}' is empty")
         show(delivery, as_json)
         delivery.ack()
-
-
-def read_offset(text: str) -> str | int | datetime:
-    """What ``--offset`` means."""
-    if text in ("first", "last", "next"):
-        return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(
-            f"--offset {text!r} is neither first, last, next, a number nor an ISO time"
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def show(delivery: Delivery | Any, as_json: bool) -> None:

@@ -8,17 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace.cli.broker import NAMED, OFFSET_MAX, broker_option, selector_option
 from headrace.cli.errands import errand
-from headrace.cli.messages import broker_option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-selector_option = click.option(
-    "--selector",
-    default="",
-    metavar="CONDITION",
-    help="Which messages: a condition on headers and properties, such as \"region = 'north'\".",
-)
 
 
 def options(function: Function) -> Function:
@@ -28,6 +21,7 @@ def options(function: Function) -> Function:
             "--id",
             "name",
             metavar="NAME",
+            type=NAMED,
             help="A name for the errand: done once, however often it is asked for.",
         ),
         click.option("--dry-run", is_flag=True, help="Count, and do nothing."),
@@ -36,7 +30,7 @@ def options(function: Function) -> Function:
             "--count",
             "-n",
             "count",
-            type=click.IntRange(1),
+            type=click.IntRange(1, OFFSET_MAX),
             help="So many messages at most.",
         ),
         selector_option,
@@ -56,8 +50,8 @@ def messages() -> None:
 
 @messages.command()
 @options
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("source", metavar="FROM", type=NAMED)
+@click.argument("target", metavar="TO", type=NAMED)
 def move(source: str, target: str, **choice: Any) -> None:
     """Move messages from one queue to another."""
     do("messages.move", "moved", source, to=target, **choice)
@@ -65,8 +59,8 @@ def move(source: str, target: str, **choice: Any) -> None:
 
 @messages.command()
 @options
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("source", metavar="FROM", type=NAMED)
+@click.argument("target", metavar="TO", type=NAMED)
 def copy(source: str, target: str, **choice: Any) -> None:
     """Copy messages of a queue or a stream to another."""
     do("messages.copy", "copied", source, to=target, **choice)
@@ -74,7 +68,7 @@ def copy(source: str, target: str, **choice: Any) -> None:
 
 @messages.command()
 @options
-@click.argument("source", metavar="FROM")
+@click.argument("source", metavar="FROM", type=NAMED)
 def requeue(source: str, **choice: Any) -> None:
     """Give dead letters back to the queues in which they died last."""
     do("messages.requeue", "given back", source, **choice)
@@ -83,7 +77,7 @@ def requeue(source: str, **choice: Any) -> None:
 @messages.command()
 @options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.argument("source", metavar="FROM")
+@click.argument("source", metavar="FROM", type=NAMED)
 def delete(source: str, yes: bool, **choice: Any) -> None:
     """Delete messages."""
     if not yes and not choice["dry_run"]:

@@ -153,9 +153,14 @@ def shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=True)
-    text = str(value)
+    return printable(str(value))
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return a text with escapes for what cannot be printed, but for characters in ``kept``."""
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode()
+        for one in text
     )

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import click
 
-from headrace.cli.leases import open_requests
-from headrace.cli.messages import broker_option
+from headrace.cli.broker import NAMED, broker_option, open_requests
 from headrace.cli.output import format_option, print_rows
 
 LISTED = ("sink", "last", "at", "branches", "messages", "epoch", "owner")
@@ -37,7 +36,7 @@ def list_all(url: str, form: str | None) -> None:
 
 @sinks.command()
 @broker_option
-@click.argument("sink")
+@click.argument("sink", type=NAMED)
 def show(url: str, sink: str) -> None:
     """Print SINK, and each branch that is undecided: batch, name, state, since, messages."""
     with open_requests(url) as requests:
@@ -52,7 +51,7 @@ def show(url: str, sink: str) -> None:
 @sinks.command()
 @broker_option
 @click.option("--forget", is_flag=True, help="All batches, and the sink itself.")
-@click.argument("sink")
+@click.argument("sink", type=NAMED)
 @click.argument("batch", type=int, required=False)
 def abort(url: str, forget: bool, sink: str, batch: int | None) -> None:
     """Roll back what is staged for BATCH of SINK and undecided."""

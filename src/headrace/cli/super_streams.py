@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.groups import open_requests
-from headrace.cli.messages import broker_option, open_channel
+from headrace.cli.broker import NAMED, OFFSET_MAX, broker_option, open_channel, open_requests
 from headrace.client.blocking_pipeline import add_partition, list_super_streams
 from headrace.client.blocking_pipeline import super_stream as ask_for
 from headrace.client.super_streams import SuperStream
@@ -29,9 +28,9 @@ def super_stream() -> None:
     show_default=True,
     help="What picks the partition: the hash of the routing key, or the key itself.",
 )
-@click.option("--max-length-bytes", type=click.IntRange(1), help="Of each partition.")
+@click.option("--max-length-bytes", type=click.IntRange(1, OFFSET_MAX), help="Of each partition.")
 @click.option("--max-age", help="Of each partition: 30s, 10m, 12h, 7D, 1M, 1Y.")
-@click.argument("name")
+@click.argument("name", type=NAMED)
 def create(
     url: str, partitions: int, by: str, max_length_bytes: int | None, max_age: str | None, name: str
 ) -> None:
@@ -56,7 +55,7 @@ def list_all(url: str) -> None:
 
 @super_stream.command()
 @broker_option
-@click.argument("name")
+@click.argument("name", type=NAMED)
 def show(url: str, name: str) -> None:
     """Print number, stream, binding key, first and next offset, and octets of each partition."""
     with open_requests(url) as requests:
@@ -65,7 +64,7 @@ def show(url: str, name: str) -> None:
 
 @super_stream.command()
 @broker_option
-@click.argument("name")
+@click.argument("name", type=NAMED)
 @click.argument("stream", default="")
 def add(url: str, name: str, stream: str) -> None:
     """Add a partition to the super stream NAME, called STREAM or NAME-number.
@@ -79,7 +78,7 @@ def add(url: str, name: str, stream: str) -> None:
 @super_stream.command()
 @broker_option
 @click.confirmation_option(prompt="Delete all messages of its partitions?")
-@click.argument("name")
+@click.argument("name", type=NAMED)
 def delete(url: str, name: str) -> None:
     """Delete the super stream NAME and its partitions."""
     with open_requests(url) as requests:

@@ -5,38 +5,21 @@ The command talks to a running broker as any client does: with a message to its 
 ``amq.headrace.transactions`` (see :mod:`headrace.gateway.service.transactions`).
 """
 
-import json
 from typing import Any
 
 import click
 
-from headrace.cli.messages import broker_option, open_channel
+from headrace.cli.broker import broker_option, open_requests
 from headrace.cli.output import format_option, print_rows
-from headrace.client import Message
-from headrace.client.errors import ClientError
 
 QUEUE = "amq.headrace.transactions"
-REPLY_TO = "amq.rabbitmq.reply-to"
-ANSWER_S = 30.0
 LISTED = ("xid", "state", "since", "publishes", "settles", "sessions")
 
 
-def ask(url: str, **request: Any) -> dict[str, Any]:
+def ask(url: str, do: str, **request: Any) -> dict[str, Any]:
     """Send a request to the broker and return its answer; an error ends the command."""
-    with open_channel(url) as channel, channel.consume(REPLY_TO, no_ack=True) as answers:
-        body = json.dumps(request).encode()
-        question = Message(body, reply_to=REPLY_TO, correlation_id="1", persistent=False)
-        try:
-            channel.publish(question, QUEUE, mandatory=True)
-            answer = answers.receive(ANSWER_S)
-        except TimeoutError:
-            raise click.ClickException("the broker does not answer") from None
-        except ClientError as error:
-            raise click.ClickException(f"the broker decides no transactions: {error}") from None
-    found: dict[str, Any] = json.loads(answer.body)
-    if "error" in found:
-        raise click.ClickException(str(found["error"]))
-    return found
+    with open_requests(url, QUEUE) as requests:
+        return requests.ask(do, **request)
 
 
 @click.group()
@@ -49,7 +32,7 @@ def transaction() -> None:
 @format_option
 def list_transactions(url: str, form: str | None) -> None:
     """Print id, state, since when, publishes, acks and sessions at work, of each transaction."""
-    print_rows(ask(url, do="list")["transactions"], LISTED, form, wide=True)
+    print_rows(ask(url, "list")["transactions"], LISTED, form, wide=True)
 
 
 HEURISTIC = click.option(
@@ -64,7 +47,7 @@ HEURISTIC = click.option(
 @click.argument("xid")
 def prepare(url: str, xid: str) -> None:
     """Write the transaction XID to disk, to be committed or rolled back later."""
-    click.echo(ask(url, do="prepare", xid=xid)["status"])
+    click.echo(ask(url, "prepare", xid=xid)["status"])
 
 
 @transaction.command()
@@ -73,7 +56,7 @@ def prepare(url: str, xid: str) -> None:
 @click.argument("xid")
 def commit(url: str, heuristic: bool, xid: str) -> None:
     """Make the transaction XID happen, in one phase if it is not prepared."""
-    click.echo(ask(url, do="commit", xid=xid, heuristic=heuristic)["status"])
+    click.echo(ask(url, "commit", xid=xid, heuristic=heuristic)["status"])
 
 
 @transaction.command()
@@ -82,7 +65,7 @@ def commit(url: str, heuristic: bool, xid: str) -> None:
 @click.argument("xid")
 def rollback(url: str, heuristic: bool, xid: str) -> None:
     """Undo the transaction XID."""
-    click.echo(ask(url, do="rollback", xid=xid, heuristic=heuristic)["status"])
+    click.echo(ask(url, "rollback", xid=xid, heuristic=heuristic)["status"])
 
 
 @transaction.command()
@@ -90,4 +73,4 @@ def rollback(url: str, heuristic: bool, xid: str) -> None:
 @click.argument("xid")
 def forget(url: str, xid: str) -> None:
     """Forget the transaction XID, which an operator has decided."""
-    ask(url, do="forget", xid=xid)
+    ask(url, "forget", xid=xid)

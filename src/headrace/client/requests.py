@@ -99,7 +99,8 @@ class Requests:
                 done, _ = await asyncio.wait([exchange], timeout=self.timeout_s)
                 if not done and self._connection.blocked is None:
                     where = self._connection.address
-                    raise TimeoutError(f"{name}: {where} did not answer within {self.timeout_s} s")
+                    text = f"{where} did not answer {name!r} within {self.timeout_s} s"
+                    raise TimeoutError(text)
         finally:
             exchange.cancel()
         answer: dict[str, Any] = json.loads(exchange.result())
