@@ -17,6 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.client import blocking
+
 TEST_TIMEOUT_S = 60.0
 
 
@@ -51,3 +53,12 @@ def name() -> Callable[[str], str]:
     """Make names that no other test has."""
     suffix = uuid.uuid4().hex[:8]
     return lambda base="q": f"test.{base}.{suffix}"
+
+
+@pytest.fixture
+def queues(channel: blocking.Channel, name: Callable[..., str]) -> list[str]:
+    """Two durable queues, made by the module's own channel: messages go from one to the other."""
+    made = [name("from"), name("to")]
+    for queue in made:
+        channel.declare_queue(queue, durable=True)
+    return made

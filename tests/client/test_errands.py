@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from taken import left
 
 from headrace.cli import errands, main
 from headrace.cli.moving import messages
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
-from headrace.client.errors import ConsumerCancelled
 from headrace.client.requests import RequestRefused
 from headrace.model import moving
 from headrace.testing.broker import ChildBroker, LocalBroker
@@ -57,32 +57,12 @@ def requests(shared: LocalBroker) -> Iterator[Requests]:
         yield requests
 
 
-@pytest.fixture
-def queues(channel: blocking.Channel, name: Callable[..., str]) -> list[str]:
-    made = [name("from"), name("to")]
-    for queue in made:
-        channel.declare_queue(queue, durable=True)
-    return made
-
-
 def fill(channel: blocking.Channel, queue: str, count: int, ranks: int = 1) -> None:
     """Messages with keys that come again, and priorities that go up and down."""
     channel.publish_many(
         (Message(b"%d" % n, headers={"n": n, "k": "cab"[n % 3]}, priority=4 * n % ranks)
          for n in range(count)), queue
     )  # fmt: skip
-
-
-def left(channel: blocking.Channel, queue: str) -> list[int]:
-    """Take all there is."""
-    found = []
-    ends = {"x-filter-auto-close": True}
-    with channel.consume(queue, no_ack=True, arguments=ends) as all_there:
-        with suppress(ConsumerCancelled):
-            for message in all_there:
-                assert not message.redelivered
-                found.append(int(message.body))
-    return found
 
 
 def count(channel: blocking.Channel, queue: str) -> int:

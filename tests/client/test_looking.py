@@ -309,41 +309,36 @@ def until_ready(socket: Path, queue: str, count: int) -> None:
 
 
 @every
-def test_a_last_value_is_replaced_under_a_browser(
-    channel: blocking.Channel, other: blocking.Channel, name: Callable[..., str]
+@pytest.mark.parametrize(
+    ("kind", "before", "then", "seen", "at_last"),
+    [
+        ("last value", "a1 b1 c1", "b2 a2", "c1 b2 a2", "c1 b2 a2"),
+        # Each once, the first of them first.
+        ("sorted", "c4 e4 g4", "f4 a4 d4", "a4 d4 e4 f4 g4", "a4 c4 d4 e4 f4 g4"),
+    ],
+)
+def test_a_queue_that_changes_under_a_browser(
+    channel: blocking.Channel,
+    other: blocking.Channel,
+    name: Callable[..., str],
+    kind: str,
+    before: str,
+    then: str,
+    seen: str,
+    at_last: str,
 ) -> None:
-    kind = KINDS["last value"]
-    queue = make(other, kind, name())
-    publish(other, kind, queue, "a1 b1 c1")
+    queue = make(other, KINDS[kind], name())
+    publish(other, KINDS[kind], queue, before)
     with channel.consume(queue, prefetch=1, arguments={"x-filter-no-consume": True}) as browser:
         first = browser.receive(10)
-        assert first.body == b"a1"
-        publish(other, kind, queue, "b2 a2")
+        assert first.body.decode() == before.split()[0]
+        publish(other, KINDS[kind], queue, then)
         first.ack()
-        for body in (b"c1", b"b2", b"a2"):
+        for body in seen.split():
             delivery = browser.receive(10)
-            assert delivery.body == body
+            assert delivery.body.decode() == body
             delivery.ack()
-    assert shown(other, queue, **{"x-filter-auto-close": True}) == "c1 b2 a2"
-
-
-@every
-def test_a_sorted_queue_grows_behind_and_ahead_of_a_browser(
-    channel: blocking.Channel, other: blocking.Channel, name: Callable[..., str]
-) -> None:
-    kind = KINDS["sorted"]
-    queue = make(other, kind, name())
-    publish(other, kind, queue, "c4 e4 g4")
-    with channel.consume(queue, prefetch=1, arguments={"x-filter-no-consume": True}) as browser:
-        first = browser.receive(10)
-        assert first.body == b"c4"
-        publish(other, kind, queue, "f4 a4 d4")
-        first.ack()
-        for body in (b"a4", b"d4", b"e4", b"f4", b"g4"):  # Each once, the first of them first.
-            delivery = browser.receive(10)
-            assert delivery.body == body
-            delivery.ack()
-    assert shown(other, queue, **{"x-filter-auto-close": True}) == "a4 c4 d4 e4 f4 g4"
+    assert shown(other, queue, **{"x-filter-auto-close": True}) == at_last
 
 
 # --- headrace peek ------------------------------------------------------------------------------

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from taken import left
 
 from headrace.cli import main
 from headrace.cli.looking import peek
 from headrace.cli.moving import messages
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
-from headrace.client.errors import ConsumerCancelled
 from headrace.client.requests import RequestRefused
 from headrace.testing.broker import LocalBroker
 
@@ -39,14 +38,6 @@ def channel(shared: LocalBroker) -> Iterator[blocking.Channel]:
 
 
 @pytest.fixture
-def queues(channel: blocking.Channel, name: Callable[..., str]) -> list[str]:
-    made = [name("from"), name("to")]
-    for queue in made:
-        channel.declare_queue(queue, durable=True)
-    return made
-
-
-@pytest.fixture
 def run(shared: LocalBroker) -> Callable[..., str]:
     def run(command: click.Command, *arguments: str, fails: bool = False) -> str:
         result = CliRunner().invoke(command, arguments, env={"HEADRACE_URL": shared.url})
@@ -62,18 +53,6 @@ def fill(channel: blocking.Channel, queue: str, count: int, start: int = 0) -> N
         (Message(b"%d" % n, headers={"n": n}, type="odd" if n % 2 else "even", priority=4)
          for n in range(start, start + count)), queue
     )  # fmt: skip
-
-
-def left(channel: blocking.Channel, queue: str) -> list[int]:
-    """Take all there is."""
-    found = []
-    ends = {"x-filter-auto-close": True}
-    with channel.consume(queue, no_ack=True, arguments=ends) as all_there:
-        with suppress(ConsumerCancelled):
-            for message in all_there:
-                assert not message.redelivered
-                found.append(int(message.body))
-    return found
 
 
 def test_chosen_messages_move(
