@@ -14,6 +14,8 @@ from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicGetOk,
     BasicNack,
+    BasicRecover,
+    BasicRecoverOk,
     BasicReject,
     BasicReturn,
     ChannelClose,
@@ -295,3 +297,26 @@ def test_confirms_and_deliveries_share_a_channel(talk: Client, name: str) -> Non
             bodies.append(getattr(one, "body", None))
             client.ack(method.delivery_tag)
     assert bodies == [b"%d" % n for n in range(20)]
+
+
+def test_what_a_transaction_has_settled_is_not_recovered(talk: Client, name: str) -> None:
+    client = talk()
+    client.declare(name, exclusive=True)
+    client.publish(name, *[b"%d" % n for n in range(4)])
+    select(client)
+    get_all(client, name, 4)
+    client.ack(2)
+    client.send(BasicNack(delivery_tag=3, requeue=False))
+    client.call(BasicRecover(requeue=True), BasicRecoverOk)
+    assert client.count(name) == 2
+    commit(client)
+    assert [client.get(name) for _ in range(3)] == [b"0", b"3", None]
+    client.channel(2)
+    client.publish(name, b"4", channel=2)
+    get_all(client, name, 1)
+    client.ack(7)
+    client.call(BasicRecover(requeue=True), BasicRecoverOk)
+    client.call(TxRollback(), TxRollbackOk)
+    client.send(BasicNack(delivery_tag=7, requeue=True))
+    commit(client)
+    assert client.get(name) == b"4"

@@ -109,6 +109,14 @@ PRECONDITION_FAILED = [
         "invalid arg 'x-max-length' for queue '{q}.n' in vhost '/': ",
     ),
     (
+        lambda c, q: c.exchange_declare(q + ".n", arguments={"alternate-exchange": 1}),
+        "invalid type 'signedint' for arg 'alternate-exchange' in exchange '{q}.n' in vhost '/'",
+    ),
+    (
+        lambda c, q: c.basic_consume(q, print, arguments={"x-priority": True}),
+        "invalid arg 'x-priority' for queue '{q}' in vhost '/': \"expected integer, got bool\"",
+    ),
+    (
         sequence(
             lambda c, q: c.basic_ack(99),
             lambda c, q: c.queue_declare(q, passive=True),
@@ -195,9 +203,10 @@ def test_channel_errors(channel, queue, code, word, act, text):
     assert channel.connection.channel().is_open
 
 
-def test_consumer_tag_used_twice_ends_the_connection(channel, queue):
-    for _ in range(2):  # pika itself would object.
-        channel._impl._send_method(pika.spec.Basic.Consume(queue=queue, consumer_tag="t"))
+@pytest.mark.parametrize("other", ["", ".no"])
+def test_consumer_tag_used_twice_ends_the_connection(channel, queue, other):
+    for name in (queue, queue + other):  # pika itself would object.
+        channel._impl._send_method(pika.spec.Basic.Consume(queue=name, consumer_tag="t"))
     with pytest.raises(ConnectionClosedByBroker) as raised:
         channel.queue_declare(queue, passive=True)
     assert raised.value.reply_code == 530

@@ -33,7 +33,6 @@ Q = "queue 'q' in vhost '/'"
         ("x-max-priority", -1, "{value_negative,-1}"),
         ("x-overflow", "drop-tail", "invalid_overflow"),
         ("x-overflow", 1, "{unacceptable_type,signedint}"),
-        ("x-dead-letter-exchange", 7, "{unacceptable_type,signedint}"),
         ("x-dead-letter-routing-key", "k", "routing_key_but_no_dlx_defined"),
         ("x-queue-mode", "eager", "\"unsupported queue mode 'eager'\""),
         ("x-queue-version", 3, "\"unsupported queue version '3'\""),
@@ -47,6 +46,12 @@ def test_a_wrong_value_is_refused_with_the_known_text(name: str, value: Any, wro
     with pytest.raises(InvalidArgument) as caught:
         check_queue_arguments({name: value}, Q)
     assert caught.value.text == f"invalid arg '{name}' for {Q}: {wrong}"
+
+
+def test_what_should_name_an_exchange_is_told_by_its_type() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        check_queue_arguments({"x-dead-letter-exchange": 7}, Q)
+    assert caught.value.text == f"invalid type 'signedint' for arg 'x-dead-letter-exchange' in {Q}"
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,36 @@ def test_consumers_take_turns(queue: Queue) -> None:
     assert second.bodies == [b"b", b"d"]
 
 
+def test_who_comes_and_goes_leaves_the_round_to_the_others(queue: Queue) -> None:
+    first, second, third = Taker(queue), Taker(queue), Taker(queue)
+    attach(queue, first)
+    offer(queue, b"a")
+    attach(queue, second)  # Behind the first, whose turn it is again.
+    offer(queue, b"b")
+    attach(queue, third)  # The second is next, and then the first.
+    for body in (b"c", b"d", b"e", b"f"):
+        offer(queue, body)
+    assert first.bodies == [b"a", b"b", b"d"]
+    assert second.bodies == [b"c", b"f"]
+    assert third.bodies == [b"e"]
+    queue.remove_consumer(first)  # The third is next still.
+    offer(queue, b"g")
+    assert third.bodies == [b"e", b"g"]
+
+
+def test_what_comes_back_is_tried_by_another_consumer(queue: Queue) -> None:
+    first, second = Taker(queue), Taker(queue)
+    attach(queue, first)
+    offer(queue, b"a")
+    attach(queue, second)
+    queue.requeue(first.taken[0])
+    queue.drain()
+    assert second.bodies == [b"a"]
+    queue.requeue(second.taken[0])
+    queue.drain()
+    assert first.bodies == [b"a", b"a"]
+
+
 def test_the_higher_priority_goes_first_while_it_has_room(queue: Queue) -> None:
     low, high = Taker(queue), Taker(queue, room=2)
     high.priority = 5

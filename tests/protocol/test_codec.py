@@ -357,7 +357,7 @@ def test_an_error_says_its_code_and_name() -> None:
 def test_a_reply_text_is_cut_between_characters() -> None:
     text = AmqpError(ReplyCode.NOT_FOUND, "€" * 200).reply_text
     assert 252 < len(text.encode()) <= 255
-    assert text.endswith("€")
+    assert text.endswith("€...")
     assert AmqpError(ReplyCode.NOT_FOUND, "\ud800").reply_text == "NOT_FOUND - ?"
 
 

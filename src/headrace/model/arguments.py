@@ -322,6 +322,7 @@ _NOT_STREAM = frozenset(
     }
 )
 
+EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # What they name.
 _TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Both say the same in two ways.
 
 
@@ -336,13 +337,20 @@ def keeps_all(arguments: Mapping[str, Any]) -> bool:
     return arguments.get("x-queue-type") == "quorum"
 
 
+def wrong_argument(name: str, value: Any, what: str, wrong: str) -> InvalidArgument:
+    """Return the error for an argument of a queue or exchange, in the words that clients know."""
+    if name in EXCHANGE_NAMES and not isinstance(value, str):
+        return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {what}")
+    return InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
+
+
 def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
     """Refuse known arguments with wrong values; ``what`` names the queue in the text."""
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
             wrong = check(arguments[name], arguments)
             if wrong is not None:
-                raise InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
+                raise wrong_argument(name, arguments[name], what, wrong)
     kind = queue_type(arguments)
     foreign = _NOT_STREAM if kind == "stream" else _STREAM_ONLY
     for name in arguments:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import deduplication
 from headrace.model.aliases import ALTERNATES
-from headrace.model.arguments import Check, type_name
+from headrace.model.arguments import Check, type_name, wrong_argument
 from headrace.model.binding import (
     Binding,
     Destination,
@@ -111,7 +111,7 @@ class Exchange:
             if name in arguments:
                 wrong = check(arguments[name], arguments)
                 if wrong is not None:
-                    raise InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
+                    raise wrong_argument(name, arguments[name], what, wrong)
 
     def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
         """Refuse a binding that this type cannot understand."""

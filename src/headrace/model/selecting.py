@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.model.arguments import type_name
 from headrace.model.errors import InvalidArgument
 from headrace.model.replay import REPLAY, replay_period
 from headrace.model.selector import Selector, compile_selector
@@ -78,7 +79,8 @@ def priority_of(arguments: Mapping[str, Any], what: str) -> int:
     """
     value = arguments.get(PRIORITY, 0)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {what}: expected integer")
+        wrong = f'"expected integer, got {type_name(value)}"'
+        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {what}: {wrong}")
     return max(-(2**31), min(2**31 - 1, value))
 
 

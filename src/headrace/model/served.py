@@ -265,6 +265,8 @@ class ServedMessages(ReadyMessages):
             self.ranked = True
         if self.single and self.chosen is None:
             self.chosen = consumer
+        if self.turn and self.pick() is not None:  # Who has no room is behind those that come.
+            self.turn -= 1
         self.enlist(consumer)
         if self.durable and not self.reserving:
             self.reserve(self.tally.next_seq)
@@ -276,7 +278,11 @@ class ServedMessages(ReadyMessages):
             return
         consumer.parked = False
         if not self.ranked:
-            self.active.append(consumer)
+            if self.turn and self.turn <= len(self.active):  # All of them come before it.
+                self.active.insert(self.turn, consumer)
+                self.turn += 1
+            else:
+                self.active.append(consumer)
             return
         at = len(self.active)
         while at and self.active[at - 1].priority < consumer.priority:
@@ -297,7 +303,10 @@ class ServedMessages(ReadyMessages):
         """Give a consumer nothing more."""
         self.consumers.remove(consumer)
         if not consumer.parked:
-            self.active.remove(consumer)
+            at = self.active.index(consumer)
+            del self.active[at]
+            if at < self.turn:
+                self.turn -= 1
         consumer.parked = False  # Room that it gains by settling no longer matters.
         if consumer is self.exclusive_consumer:
             self.exclusive_consumer = None
@@ -510,6 +519,10 @@ class ServedMessages(ReadyMessages):
             return
         if self.delivery_limit >= 0:
             tell_count(self, message)
+        if self.active is not None and len(self.active) > 1:
+            at = self.turn if self.turn < len(self.active) else 0
+            if self.active[at] is message.consumer:  # Let another one try it.
+                self.turn = at + 1
         self.give_back(message, self.backoff is not None and self.backoff.failed)
 
     def give_up(self, message: Message) -> None:

@@ -33,7 +33,9 @@ class AmqpError(Exception):
         """The text as it goes over the wire, cut to what a short string holds."""
         text = f"{self.code.name} - {self.text}"
         raw = text.encode("utf-8", "replace")
-        return raw[:REPLY_TEXT_BYTES_MAX].decode("utf-8", "ignore")
+        if len(raw) > REPLY_TEXT_BYTES_MAX:
+            return raw[: REPLY_TEXT_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."
+        return raw.decode()
 
     def __str__(self) -> str:
         return f"{self.code.number} {self.reply_text}"

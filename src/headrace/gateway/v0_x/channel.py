@@ -732,16 +732,31 @@ class Channel(ProtocolChannel):
         return consumer
 
     def take_back(self) -> list[Message]:
-        """Take every unsettled message off the channel, oldest first; they are nobody's now."""
+        """Take every unsettled message off the channel, oldest first; they are nobody's now.
+
+        What its transaction has settled stays: the commit is to find it.
+        """
         messages: list[Message] = []
-        ring = self.ring
+        kept: dict[int, Message] = {}
+        settled = self.tx_settles or ()
         if self.held:
-            messages.extend([self.held[tag] for tag in sorted(self.held)])
-            self.held = None
+            for known in sorted(self.held):
+                if known in settled:
+                    kept[known] = self.held[known]
+                else:
+                    messages.append(self.held[known])
+        ring = self.ring
+        tag = self.base
         while ring is not None and ring.count:
             message = ring.pop()
-            if message is not None:
+            if message is None:
+                pass
+            elif tag in settled:
+                kept[tag] = message
+            else:
                 messages.append(message)
+            tag += 1
+        self.held = kept or None
         self.base = self.tag + 1
         for message in messages:
             consumer = message.consumer

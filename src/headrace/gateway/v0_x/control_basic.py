@@ -150,11 +150,9 @@ def limit_octets(channel: Channel, octets: int) -> None:
 
 def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     """Start a consumer."""
+    queue: Any = None
     if method.queue == reply_to.REPLY_TO:
         queue = reply_to.make_queue(connection, channel, not method.no_ack)
-    else:
-        queue = source_of(connection, channel, method.queue, method.arguments)
-    vhost = connection.vhost.name
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     consumers = channel.consumers
     if consumers is None:
@@ -163,6 +161,9 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     if len(consumers) >= CONSUMERS_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
+    if queue is None:
+        queue = source_of(connection, channel, method.queue, method.arguments)
+    vhost = connection.vhost.name
     if queue.exclusive_consumer is not None or (
         method.exclusive and (queue.consumer_count() or queue.single)
     ):
@@ -387,9 +388,10 @@ def recover_async(connection: Any, channel: Channel, method: BasicRecoverAsync) 
 
 
 def redeliver(channel: Channel, requeue: bool) -> None:
-    """Return what is unsettled to its queues, or to the very consumers that had it."""
-    if channel.tx_settles:
-        channel.tx_settles = None
+    """Return what is unsettled to its queues, or to the very consumers that had it.
+
+    What the transaction has settled is not, and stays settled.
+    """
     if requeue:
         channel.requeue_all()
         return

@@ -251,7 +251,7 @@ def expiration_ms(raw: bytes) -> int:
     elif number[0] != text:
         wrong = f'{{leftover_string,"{text[number.end() :]}"}}'
     else:
-        wrong = f"{{{'value_negative' if text[0] == '-' else 'value_too_big'},{text}}}"
+        wrong = f"{{{'value_negative' if text[0] == '-' else 'value_too_large'},{text}}}"
     raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {wrong}")
 
 

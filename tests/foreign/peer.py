@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client of several connections and channels sees of a broker, in a form to compare.
+
+A `Peer` does one deed after another and collects what comes back: answers, deliveries, confirms,
+returns, cancellations and closes, each channel's apart. What is chosen by the broker (names, tags,
+times) is left out or numbered.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from typing import Any, NamedTuple
+
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicCancel,
+    BasicConsume,
+    BasicDeliver,
+    BasicGet,
+    BasicNack,
+    BasicProperties,
+    BasicPublish,
+    BasicReturn,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelOpen,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    ExchangeBind,
+    ExchangeDelete,
+    ExchangeUnbind,
+    MethodBase,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    decode_content_header,
+    decode_method,
+    encode_content_header,
+    encode_method,
+)
+from headrace.spec.tables import V0_9_1
+from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, encode_frame
+
+NEWER = ("x-last-death-", "x-stream-arrival-ms")  # Headers that RabbitMQ 3.10 has not.
+ANSWER_S_MAX = 10.0
+CLOSED = ("channel.close-ok", {})
+OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))
+PROBE = 9  # The first of the channels on which the control connection asks for queues.
+
+
+class Held(NamedTuple):
+    """A delivery that is not settled: which consumer got it ('' for get) and its tag."""
+
+    consumer: str
+    tag: int
+
+
+class Link:
+    """One connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port), timeout=ANSWER_S_MAX)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.got = b""
+        self.open = True
+        self.channels: set[int] = set()
+        self.answers: dict[int, list[MethodBase]] = {}
+        self.contents: dict[int, list[Any]] = {}  # Method, properties, size, body so far.
+        self.events: list[tuple[int, str, Any]] = []
+        self.held: dict[int, list[Held]] = {}
+        self.consumers: dict[int, dict[str, bool]] = {}  # By channel: tags, and whether no-ack.
+        self.reply_to = ""
+        self.socket.sendall(V0_9_1.header)
+        self.wait_for(0)
+        capabilities = {
+            "publisher_confirms": True,
+            "consumer_cancel_notify": True,
+            "basic.nack": True,
+            "authentication_failure_close": True,
+        }
+        self.send(
+            0,
+            ConnectionStartOk(
+                client_properties={"product": "peer", "capabilities": capabilities},
+                mechanism="PLAIN",
+                response=b"\0guest\0guest",
+                locale="en_US",
+            ),
+        )
+        tune: Any = self.wait_for(0)
+        self.send(0, ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max))
+        self.send(0, ConnectionOpen(virtual_host="/"))
+        self.wait_for(0)
+        self.events.clear()
+
+    def send(self, channel: int, method: MethodBase, *more: bytes) -> None:
+        octets = encode_frame(FRAME_METHOD, channel, encode_method(V0_9_1, method))
+        try:
+            self.socket.sendall(octets + b"".join(more))
+        except OSError:
+            self.end()
+
+    def end(self) -> None:
+        self.open = False
+        self.socket.close()
+
+    def wait_for(self, channel: int) -> MethodBase | None:
+        """The next answer on a channel; None when that closes."""
+        until = time.monotonic() + ANSWER_S_MAX
+        while not self.answers.get(channel):
+            if not self.open or (channel and channel not in self.channels):
+                return None
+            assert time.monotonic() < until, "no answer"
+            self.read(0.05)
+        return self.answers[channel].pop(0)
+
+    def call(self, channel: int, method: MethodBase) -> MethodBase | None:
+        self.send(channel, method)
+        return self.wait_for(channel)
+
+    def read(self, seconds: float) -> bool:
+        """Take what has come; False if nothing did in this time."""
+        if not self.open:
+            return False
+        self.socket.settimeout(seconds or 0.0001)
+        try:
+            data = self.socket.recv(1 << 18)
+        except TimeoutError:
+            return False
+        except OSError:
+            data = b""
+        finally:
+            if self.open:
+                self.socket.settimeout(ANSWER_S_MAX)
+        if not data:
+            self.events.append((0, "gone", None))
+            self.end()
+            return True
+        self.got += data
+        while len(self.got) >= 7:
+            end = 8 + int.from_bytes(self.got[3:7], "big")
+            if len(self.got) < end:
+                break
+            frame, self.got = self.got[:end], self.got[end:]
+            self.take(frame[0], int.from_bytes(frame[1:3], "big"), frame[7:-1])
+            if not self.open:
+                break
+        return True
+
+    def take(self, kind: int, channel: int, payload: bytes) -> None:
+        if kind == FRAME_METHOD:
+            method = decode_method(V0_9_1, payload)
+            if method.CONTENT:
+                self.contents[channel] = [method, None, 0, b""]
+            else:
+                self.take_method(channel, method)
+            return
+        if kind == FRAME_HEADER:
+            content = self.contents[channel]
+            _, content[2], content[1] = decode_content_header(V0_9_1, payload)
+        elif kind == FRAME_BODY:
+            content = self.contents[channel]
+            content[3] += payload
+        else:
+            return
+        if len(content[3]) >= content[2]:
+            method, properties, _, body = self.contents.pop(channel)
+            self.take_content(channel, method, shown(properties), body)
+
+    def take_content(self, channel: int, method: Any, properties: Any, body: bytes) -> None:
+        reply_to = properties.get("reply_to", "")
+        if reply_to.startswith("amq.rabbitmq.reply-to."):
+            self.reply_to = reply_to
+            properties["reply_to"] = "amq.rabbitmq.reply-to.*"
+        key = method.routing_key
+        if key.startswith("amq.rabbitmq.reply-to."):
+            key = "amq.rabbitmq.reply-to.*"
+        if isinstance(method, BasicReturn):
+            fact = (method.reply_code, method.reply_text, method.exchange, key, properties, body)
+            self.events.append((channel, "return", fact))
+            return
+        fact = (method.redelivered, method.exchange, key, properties, body)
+        if isinstance(method, BasicDeliver):
+            self.events.append((channel, "delivery " + method.consumer_tag, fact))
+            if not self.consumers.get(channel, {}).get(method.consumer_tag):
+                self.hold(channel, method.consumer_tag, method.delivery_tag)
+        else:
+            self.events.append((channel, "answer", ("get-ok", method.message_count, *fact)))
+            self.hold(channel, "", method.delivery_tag)
+            self.answers.setdefault(channel, []).append(method)
+
+    def hold(self, channel: int, consumer: str, tag: int) -> None:
+        self.held.setdefault(channel, []).append(Held(consumer, tag))
+
+    def take_method(self, channel: int, method: Any) -> None:
+        if isinstance(method, ChannelClose | ConnectionClose):
+            fact = (method.reply_code, method.reply_text, method.class_id, method.method_id)
+            self.events.append((channel, "close", fact))
+            self.forget(channel)
+            if isinstance(method, ConnectionClose):
+                self.send(0, ConnectionCloseOk())
+                self.end()
+            else:
+                self.send(channel, ChannelCloseOk())
+        elif isinstance(method, BasicAck | BasicNack):
+            kind = "ack" if isinstance(method, BasicAck) else "nack"
+            self.events.append((channel, "confirm", (kind, method.delivery_tag, method.multiple)))
+        elif isinstance(method, BasicCancel):
+            self.events.append((channel, "cancel", method.consumer_tag))
+        elif isinstance(method, ChannelFlow):
+            self.events.append((channel, "flow", method.active))
+        else:
+            name = method.NAME
+            if name != "channel.flow-ok":
+                fields = {field: getattr(method, field) for field in method.__slots__}
+                self.events.append((channel, "answer", (name, fields)))
+            self.answers.setdefault(channel, []).append(method)
+
+    def forget(self, channel: int) -> None:
+        self.channels.discard(channel)
+        self.held.pop(channel, None)
+        self.consumers.pop(channel, None)
+        self.answers.pop(channel, None)
+
+
+def shown(properties: Any) -> dict[str, Any]:
+    """Properties without the times of deaths, and without what another RabbitMQ would add."""
+    found = {
+        name: getattr(properties, name)
+        for name in properties.__slots__
+        if getattr(properties, name) is not None
+    }
+    headers = found.pop("headers", None)
+    if headers:
+        headers = {
+            k: v
+            for k, v in headers.items()
+            if not k.startswith(NEWER) and (k, v) != ("x-delivery-count", 0)
+        }
+    if headers:
+        found["headers"] = headers
+    if headers and isinstance(headers.get("x-death"), list):
+        deaths = [
+            {k: v for k, v in death.items() if k != "time"} if isinstance(death, dict) else death
+            for death in headers["x-death"]
+        ]
+        found["headers"] = {**headers, "x-death": deaths}
+    return found
+
+
+class Peer:
+    """Connections 0 and up, and one more that only asks and tidies up."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address = host, port
+        self.links: dict[int, Link] = {}
+        self.control = Link(host, port)
+        self.seen: dict[tuple[int, int], list[tuple[str, Any]]] = {}
+        self.confirmed: dict[tuple[int, int], set[int]] = {}
+
+    def link(self, number: int) -> Link:
+        link = self.links.get(number)
+        if link is None or not link.open:
+            link = self.links[number] = Link(*self.address)
+        return link
+
+    def channel(self, number: int, channel: int) -> Link:
+        link = self.link(number)
+        if channel not in link.channels:
+            link.channels.add(channel)
+            link.answers.pop(channel, None)
+            link.call(channel, ChannelOpen())
+            link.events = [event for event in link.events if event[1:] != OPENED]
+        return link
+
+    # -- Deeds ---------------------------------------------------------------------------------
+
+    def call(self, number: int, channel: int, method: MethodBase) -> None:
+        """A method that is answered."""
+        link = self.channel(number, channel)
+        if isinstance(method, BasicConsume):
+            tags = link.consumers.setdefault(channel, {})
+            tags.setdefault(method.consumer_tag, method.no_ack)
+        link.call(channel, method)
+        if isinstance(method, BasicGet) and method.no_ack:
+            link.held[channel] = [h for h in link.held.get(channel, []) if h.consumer]
+
+    def tell(self, number: int, channel: int, method: MethodBase) -> None:
+        """A method without an answer; afterwards the broker has seen it."""
+        link = self.channel(number, channel)
+        link.send(channel, method)
+        link.call(channel, ChannelFlow(active=True))
+
+    def publish(
+        self,
+        number: int,
+        channel: int,
+        method: BasicPublish,
+        properties: BasicProperties,
+        body: bytes,
+    ) -> None:
+        link = self.channel(number, channel)
+        header = encode_content_header(V0_9_1, 60, len(body), properties)
+        frames = [encode_frame(FRAME_HEADER, channel, header)]
+        if body:
+            frames.append(encode_frame(FRAME_BODY, channel, body))
+        link.send(channel, method, *frames)
+        link.call(channel, ChannelFlow(active=True))
+
+    def drop(self, number: int) -> None:
+        """Hang up without a word."""
+        link = self.links.pop(number, None)
+        if link is not None:
+            link.end()
+        for where in [where for where in self.confirmed if where[0] == number]:
+            del self.confirmed[where]
+
+    def close_channel(self, number: int, channel: int) -> None:
+        link = self.links.get(number)
+        if link is not None and channel in link.channels:
+            link.call(channel, ChannelClose(reply_code=200))
+            link.forget(channel)
+
+    # -- What came -----------------------------------------------------------------------------
+
+    def listen(self, seconds: float) -> None:
+        """Take what comes until nothing does for so long."""
+        busy = True
+        while busy:
+            busy = False
+            with selectors.DefaultSelector() as selector:
+                for link in self.links.values():
+                    if link.open:
+                        selector.register(link.socket, selectors.EVENT_READ, link)
+                if not selector.get_map():
+                    return
+                for key, _ in selector.select(seconds):
+                    busy = key.data.read(0) or busy
+
+    def collect(self) -> dict[Any, Any]:
+        """All that was not told before, in a form that two brokers share."""
+        for number, link in self.links.items():
+            for channel, kind, fact in link.events:
+                self.seen.setdefault((number, channel), []).append((kind, fact))
+            link.events = []
+        told: dict[Any, Any] = {}
+        ended = {where[0] for where in self.seen if where[1] == 0}  # What else came may be late.
+        for where, events in self.seen.items():
+            if where[1] and where[0] in ended:
+                continue
+            confirms = [fact for kind, fact in events if kind == "confirm"]
+            for kind, fact in events:
+                if kind == "cancel":
+                    told.setdefault((*where, kind), set()).add(fact)
+                elif kind != "confirm":
+                    told.setdefault((*where, kind), []).append(fact)
+            if confirms:
+                told[(*where, "confirm")] = self.expanded(where, confirms)
+        return told
+
+    def expanded(self, where: tuple[int, int], confirms: list[Any]) -> dict[int, str]:
+        found: dict[int, str] = {}
+        before = self.confirmed.get(where, set())
+        for kind, tag, multiple in confirms:
+            for each in range(1 if multiple else tag, tag + 1):
+                if each not in before:
+                    found.setdefault(each, kind)
+        return found
+
+    def done(self) -> None:
+        """What was collected is equal; begin anew."""
+        ended = {where[0] for where in self.seen if where[1] == 0}  # What else came may be late.
+        for where, events in self.seen.items():
+            if where[1] and where[0] in ended:
+                continue
+            confirms = [fact for kind, fact in events if kind == "confirm"]
+            self.confirmed.setdefault(where, set()).update(self.expanded(where, confirms))
+            if any(kind == "close" or fact == CLOSED for kind, fact in events):
+                self.confirmed.pop(where, None)
+        self.seen = {}
+
+    def counts(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Ready messages and consumers of queues, or why that is not told."""
+        control = self.control
+        found: dict[str, Any] = {}
+        for index, name in enumerate(names):
+            number = PROBE + index
+            if number not in control.channels:
+                control.channels.add(number)
+                control.call(number, ChannelOpen())
+            answer = control.call(number, QueueDeclare(queue=name, passive=True))
+            if isinstance(answer, QueueDeclareOk):
+                found[name] = answer.message_count, answer.consumer_count
+            else:
+                closes = [fact for _, kind, fact in control.events if kind == "close"]
+                found[name] = closes[-1][0]
+            control.events.clear()
+        return found
+
+    def tidy(
+        self, queues: tuple[str, ...], exchanges: tuple[str, ...], bound: list[ExchangeBind]
+    ) -> None:
+        """End all connections, delete all things of these names, and bindings of exchanges."""
+        for link in self.links.values():
+            if link.open:
+                link.send(0, ConnectionClose(reply_code=200))
+                link.wait_for(0)
+                link.end()
+        self.links, self.seen, self.confirmed = {}, {}, {}
+        methods: list[MethodBase] = [QueueDelete(queue=name) for name in queues]
+        methods += [ExchangeDelete(exchange=name) for name in exchanges]
+        methods += [
+            ExchangeUnbind(
+                destination=bind.destination,
+                source=bind.source,
+                routing_key=bind.routing_key,
+                arguments=bind.arguments,
+            )
+            for bind in bound
+            if bind.destination not in exchanges and bind.source not in exchanges
+        ]
+        for number, method in enumerate(methods, 200):
+            if number not in self.control.channels:
+                self.control.channels.add(number)
+                self.control.call(number, ChannelOpen())
+            self.control.call(number, method)
+        self.control.events.clear()
+
+    def end(self) -> None:
+        self.control.end()
+        for link in self.links.values():
+            link.end()
