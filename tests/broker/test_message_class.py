@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from talk import Talk
@@ -12,6 +12,7 @@ from headrace.protocol.codec_0_x import (
     ChannelClose,
     ChannelCloseOk,
     Content,
+    MessageCancel,
     MessageConsume,
     MessageOk,
     MessageQos,
@@ -103,6 +104,38 @@ def test_the_filter_of_a_consumer_may_be_a_selector(
     left = 3 if no_ack and not look else 6
     until(lambda: talk.declare(name, passive=True).message_count == left, f"{left} are there")
     talk.close()
+
+
+def test_the_filter_of_a_consumer_may_be_other_arguments(kept: Served) -> None:
+    talk, other = (Talk(kept.host, kept.port, V0_9) for _ in range(2))
+    for name in "one", "two":
+        talk.declare(name)
+
+    def publish(body: bytes, name: str) -> None:
+        talk.call(MessageTransfer(routing_key=name, body=Content(body)), MessageOk)
+
+    def consume(by: Talk, queue: str, **about: Any) -> None:
+        arguments = {f"x-{name.replace('_', '-')}": value for name, value in about.items()}
+        by.call(MessageConsume(queue=queue, destination="c", filter=arguments), MessageOk)
+
+    consume(talk, "one", priority=-1)
+    talk.call(MessageQos(prefetch_count=1), MessageOk)
+    other.call(MessageQos(prefetch_count=1), MessageOk)
+    consume(other, "one", priority=5, consumer_timeout=60)
+    publish(b"urgent", "one")
+    assert other.heard(MessageTransfer).body.data == b"urgent"
+    again = talk.heard(MessageTransfer)  # It was held there for too long.
+    assert (again.body.data, again.redelivered) == (b"urgent", True)
+    talk.call(MessageCancel(destination="c"), MessageOk)
+    other.close()
+    other = Talk(kept.host, kept.port, V0_9)
+    other.call(MessageQos(prefetch_count=2), MessageOk)
+    consume(other, "", multiqueue="one,two")
+    publish(b"1", "one")
+    publish(b"2", "two")
+    assert {other.heard(MessageTransfer).body.data for _ in range(2)} == {b"1", b"2"}
+    talk.close()
+    other.close()
 
 
 def test_answers_find_who_asked_by_a_transfer(kept: Served) -> None:

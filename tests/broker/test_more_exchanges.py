@@ -27,7 +27,14 @@ def counts(rig: Rig) -> Counter[str]:
 
 @every_version
 @pytest.mark.parametrize(
-    "arguments", [{}, {"hash-header": "user"}, {"hash-property": "message_id"}]
+    "arguments",
+    [
+        {"x-algorithm": "jump"},
+        {"hash-header": "user", "x-algorithm": "ring"},
+        {"x-hash-on": "user"},
+        {"hash-property": "message_id"},
+    ],
+    ids=max,
 )
 def test_a_consistent_hash_spreads_and_keeps_together(
     rig: Rig, version: str, arguments: dict[str, str]
@@ -42,7 +49,7 @@ def test_a_consistent_hash_spreads_and_keeps_together(
         speaker.publish(
             Said(
                 exchange="x",
-                routing_key=value if not arguments else "same",
+                routing_key=value if list(arguments) == ["x-algorithm"] else "same",
                 message_id=str(uuid.UUID(int=number % 20)),
                 headers={"user": value},
             )
