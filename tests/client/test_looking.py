@@ -61,7 +61,7 @@ def once(body: str) -> dict[str, Any]:
 
 def due(body: str) -> dict[str, Any]:
     later = HOUR_MS if body[0] == "z" else -HOUR_MS
-    return {"x-qpid-not-valid-before": int(time.time() * 1000) + later}
+    return {"x-qpid-not-valid-before": str(int(time.time() * 1000) + later)}
 
 
 KINDS = {

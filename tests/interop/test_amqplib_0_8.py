@@ -165,6 +165,34 @@ def test_headers_of_others_are_readable(amqp: Any, channel: Any, broker: Any, na
     }
 
 
+def test_what_others_added_is_said_in_its_few_types(amqp: Any, channel: Any, name: str) -> None:
+    dead, other, later = f"{name}.dead", f"{name}.other", f"{name}.later"
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    channel.queue_declare(name, arguments={**letters, "x-single-active-consumer": 1})
+    channel.queue_declare(later, arguments={"holdOnPublishEnabled": 1})
+    for queue in (dead, other):
+        channel.queue_declare(queue)
+
+    def publish(queue: str, **headers: Any) -> None:
+        channel.basic_publish(amqp.Message("x", application_headers=headers), routing_key=queue)
+
+    headers: dict[str, Any] = {"CC": {"1": other}}
+    for count in (1, 2):
+        publish(name, **headers)
+        taken = channel.basic_get(name)
+        channel.basic_reject(taken.delivery_tag, requeue=False)
+        headers = channel.basic_get(dead, no_ack=True).properties["application_headers"]
+        assert headers["x-death"]["1"]["count"] == count
+        headers["CC"] = {"1": other}
+    assert channel.queue_purge(other) == 2
+    publish(later, **{"x-qpid-not-valid-before": str(int(time.time() * 1000) + 3_600_000)})
+    publish(later, **{"x-qpid-not-valid-before": "1"})
+    assert channel.basic_get(later, no_ack=True) is not None
+    assert channel.basic_get(later, no_ack=True) is None
+    for queue in (name, later, dead, other):
+        channel.queue_delete(queue)
+
+
 def test_a_client_follows_a_redirection(
     amqp: Any, broker: Any, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:

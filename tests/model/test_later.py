@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages that are not ready before their time."""
 
+from datetime import UTC, datetime
+
 import pytest
 from kinds import Host, Taker, left
 
@@ -22,7 +24,7 @@ def test_a_message_is_ready_at_its_time_in_its_place_and_others_pass(host: Host)
     taker = Taker(queue).start()
     now = host.tally.now_ms
     host.offer(queue, "later", **{WHEN: now + 50})
-    host.offer(queue, "sooner", **{WHEN: now + 20})
+    host.offer(queue, "sooner", **{WHEN: f"{now + 20}"})  # For want of wide numbers.
     host.offer(queue, "now", **{WHEN: now})
     host.offer(queue, "plain")
     host.offer(queue, "odd", **{WHEN: "soon"})
@@ -33,6 +35,16 @@ def test_a_message_is_ready_at_its_time_in_its_place_and_others_pass(host: Host)
     assert taker.got[3:] == ["sooner"]
     host.pass_time(30)
     assert taker.got[4:] == ["later"]
+
+
+def test_a_time_may_be_a_timestamp(host: Host) -> None:
+    queue = host.queue(**{HOLD: True})
+    moment = datetime.fromtimestamp(host.tally.now_ms // 1000 + 2, UTC)
+    host.offer(queue, "1", **{WHEN: moment})
+    host.pass_time(int(moment.timestamp() * 1000) - host.tally.now_ms - 1)
+    assert left(queue) == []
+    host.pass_time(1)
+    assert left(queue) == ["1"]
 
 
 def test_it_goes_to_its_place(host: Host) -> None:

@@ -12,7 +12,6 @@ Limits by Qpid's names. What somebody holds unsettled counts for these, so nothi
 once that there would be no room for.
 """
 
-import math
 from typing import Any
 
 import cython
@@ -25,7 +24,7 @@ if not cython.compiled:
     from headrace.model.served import Consumer
 
 from headrace.model.arguments import number
-from headrace.model.later import Later
+from headrace.model.later import Later, due_ms
 
 NOT_VALID_BEFORE = "x-qpid-not-valid-before"  # Milliseconds since 1970.
 LOOK_OVERHEAD = 200  # Octets of memory that the kinds remember of each message.
@@ -107,17 +106,15 @@ class AttentiveQueue(Queue):
 
     def postpone(self, message: Message, arrived_ms: int) -> bool:
         """Let a message wait, if it says that it is not valid yet."""
-        said = self.header(message, NOT_VALID_BEFORE)
-        if isinstance(said, float) and math.isfinite(said):
-            said = int(said)
-        if not isinstance(said, int) or isinstance(said, bool) or said <= self.tally.now_ms:
+        due = due_ms(self.header(message, NOT_VALID_BEFORE))
+        if due <= self.tally.now_ms:
             return False
         if self.message_ttl_ms >= 0:
             self.limit_life(message, arrived_ms)
         self.tally.memory_used += self.weight(message)
         if self.tally.memory_used > self.tally.memory_max:
             self.page_out(message)
-        self.later.add(said, message)
+        self.later.add(due, message)
         self.vhost.agenda.put(("later", self), self.later.next_ms, self.come)
         return True
 

@@ -8,8 +8,12 @@ who waits here is nobody's: it is not ready, not held by a consumer, and not cou
 
 from __future__ import annotations
 
+import math
+from datetime import datetime
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +21,19 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
 
 WHEN_MS_MAX = 1 << 52  # Later than this is as good as never.
+
+
+def due_ms(said: Any) -> int:
+    """The time that a header says, in milliseconds since 1970; 0, which is past, when it says none.
+
+    It may be a number, its text, or a timestamp: numbers of 0-8 and 0-9 have 32 bits.
+    """
+    said = number(said)
+    if isinstance(said, datetime):
+        return int(said.timestamp() * 1000)
+    if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said):
+        return 0
+    return int(said)
 
 
 class Later:

@@ -30,6 +30,7 @@ from headrace.model.errors import (
 )
 from headrace.model.own_records import RUNS_MAX, OwnRecords
 from headrace.model.replay import REPLAY, replay_period
+from headrace.model.selecting import switched
 from headrace.model.stream_reading import Blocks, Reading, read_arguments
 from headrace.model.stream_tracking import Tracking, forget_readers, is_tracked
 
@@ -176,8 +177,8 @@ class Stream(Queue):
             )
         arguments = consumer.arguments
         browses = bool(arguments.get("x-browse"))
-        looks = browses or bool(arguments.get("x-filter-no-consume"))
         what = f"queue '{self.name}' in vhost '{self.vhost.name}'"
+        looks = browses or switched(arguments, "x-filter-no-consume", what)
         reading = read_arguments(arguments, what)
         asked = arguments.get("x-stream-offset", "first" if looks else "next")
         period_s = replay_period(arguments, what)
