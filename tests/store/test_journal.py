@@ -200,7 +200,7 @@ def test_settled_segments_are_used_again() -> None:
         journal.woken()
     assert len(disk.names(DIRECTORY)) <= 6
     assert disk.used() <= 6 * (64 << 10)
-    assert not any(segment.retired for segment in journal.open_handles)  # Nor is memory kept.
+    assert not any(segment.retired for segment in journal.files.open)  # Nor is memory kept.
 
 
 def test_one_old_message_does_not_hold_all_files() -> None:

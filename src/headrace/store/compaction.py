@@ -113,12 +113,12 @@ class Compactor:
     def read(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
         """Return a record, checked, and where its body starts if that is kept apart, else 0."""
         journal = self.journal
-        slab, at = journal.slab(segment, offset)
+        slab, at = journal.page_in.slab(segment, offset)
         length = int.from_bytes(slab[at : at + 4], "big")
         size = (length + 7) & ~7
         record = slab[at : at + size]
         if len(record) < size:
-            record = journal.disk.read(journal.handle(segment), size, offset)
+            record = journal.disk.read(journal.files.handle(segment), size, offset)
             if not intact(record, 0, len(record), segment.seed):
                 name = file_name(segment.number)
                 raise OSError(f"damaged record at {offset} of {name}")

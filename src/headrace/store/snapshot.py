@@ -45,7 +45,7 @@ class Snapshot:
         """Note how far the files count; on the loop's thread, before it hears of later groups."""
         for segment in journal.order:
             if not segment.sealed or segment.written < segment.end:
-                self._note(journal.path(segment), segment.written)
+                self._note(journal.files.path(segment), segment.written)
         for stream in journal.streams:
             for part in stream.segments:
                 if not part.sealed or part.written < part.end:

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.segment cimport Segment
+
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class Piece:
+    cdef public Segment segment
+    cdef public u64 offset
+    cdef public Py_ssize_t lo
+    cdef public Py_ssize_t hi
+    cdef public list parts
+    cdef public u64 size
+
+@cython.final
+cdef class Group:
+    cdef public object files
+    cdef public bytearray buffer
+    cdef public list pieces
+    cdef public u64 appended
+    cdef public list streams
+
+    @cython.locals(piece=Piece, handle=cython.int)
+    cpdef run(self, disk)

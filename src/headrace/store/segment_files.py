@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a log's segments: made, opened when they are read, and recycled.
+
+The file of a segment that nobody wants any more is kept as a ``.spare`` for one of the next, whose
+room is then on the disk already. What it held says nothing there: each segment has a seed of its
+own (:mod:`headrace.store.record`).
+"""
+
+import os
+from collections import deque
+
+from headrace.store.disk import Disk
+from headrace.store.segment import Segment, file_name
+
+SPARES_MAX = 2  # Recycled files kept for the next segments.
+HANDLES_MAX = 64  # Files of old segments kept open.
+
+
+class SegmentFiles:
+    """The files of one log, in one directory."""
+
+    def __init__(self, disk: Disk, directory: str, segment_size: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.segment_size = segment_size
+        self.spares: list[str] = []
+        self.open: deque[Segment] = deque()  # Old segments whose files may be open.
+
+    def path(self, segment: Segment) -> str:
+        """Return where a segment's file is."""
+        return os.path.join(self.directory, file_name(segment.number))
+
+    def create(self, segment: Segment) -> None:
+        """Make the file of a new segment; on the writer's thread."""
+        if segment.handle >= 0:
+            return
+        path = self.path(segment)
+        spare = None
+        if self.spares and segment.size == self.segment_size:
+            spare = self.spares[-1]
+            self.disk.rename(os.path.join(self.directory, spare), path)
+            self.spares.pop()
+        handle = self.disk.open(path, create=True)
+        try:
+            if spare is None:
+                self.disk.allocate(handle, segment.size)
+            self.disk.sync_directory(self.directory)
+        except OSError:
+            self.disk.close(handle)
+            raise
+        segment.handle = handle
+
+    def handle(self, segment: Segment) -> int:
+        """Return the open file of a segment that is written."""
+        if segment.handle < 0:
+            segment.handle = self.disk.open(self.path(segment))
+            self.open.append(segment)
+            self.close_some()
+        return segment.handle
+
+    def close(self, segment: Segment) -> None:
+        """Close the file of a segment."""
+        if segment.handle >= 0:
+            self.disk.close(segment.handle)
+            segment.handle = -1
+
+    def close_some(self) -> None:
+        """Keep few files of old segments open."""
+        while len(self.open) > HANDLES_MAX:
+            self.close(self.open.popleft())
+
+    def forget(self, segment: Segment) -> None:
+        """Close the file of a segment that nobody will read again."""
+        self.close(segment)
+        if segment in self.open:  # Its index goes with it.
+            self.open.remove(segment)
+
+
+class Recycling:
+    """Takes the file of a segment out of the log, for use by a later one; a job of the writer."""
+
+    def __init__(self, files: SegmentFiles, segment: Segment) -> None:
+        self.files = files
+        self.segment = segment
+        self.renamed = False
+
+    def run(self, disk: Disk) -> None:
+        """Rename or remove the file."""
+        files, path = self.files, self.files.path(self.segment)
+        if not self.renamed:
+            if (
+                self.segment.size == files.segment_size
+                and len(files.spares) < SPARES_MAX
+                and not disk.is_shared(path)  # A backup is being made of it.
+            ):
+                name = f"{self.segment.number:010d}.spare"
+                disk.rename(path, os.path.join(files.directory, name))
+                files.spares.append(name)
+            else:
+                disk.remove(path)
+            self.renamed = True
+        disk.sync_directory(files.directory)
