@@ -27,6 +27,7 @@ from headrace.store.errors import StoreError
 from headrace.store.journal import Journal
 from headrace.store.schema import SCHEMA_VERSION
 from headrace.store.stream_log import DiskStreamLog
+from headrace.store.stream_scan import StreamScan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,9 +206,8 @@ def examine_vhost(disk: Overlay, home: Path, name: str, queues: set[int], found:
     found.prepared += len(journal.prepared)
     for stream in logs:
         for segment in stream.segments[:-1]:
-            buffer = bytearray(segment.written)
-            size = disk.read_into(stream.handle(segment), buffer, segment.written)
-            if any(buffer[stream.scan(segment, buffer, size, []) : size]):
+            buffer, size = stream.files.read(segment)
+            if any(buffer[StreamScan(segment).take(buffer, size) : size]):
                 logging.getLogger(STORE_LOG).error("damaged: the end of %s", segment.path)
         found.streams += 1
         found.stream_messages += stream.next_offset - stream.first_offset

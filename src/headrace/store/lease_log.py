@@ -12,7 +12,6 @@ from typing import Any
 import cython
 
 from headrace.model.lease_log import as_it_is
-from headrace.store.stream_log import Removal
 
 if not cython.compiled:
     from headrace.model.lease_log import TAIL as C_TAIL
@@ -65,13 +64,5 @@ class DiskLeaseLog(DiskStreamLog):
             if segments[gone + 1].first_offset > self.floor:
                 break
             gone += 1
-        if not gone:
-            return
-        dropped = segments[:gone]
-        del segments[:gone]
-        for segment in dropped:
-            self.octets -= segment.end
-            self.close_handle(segment)
-        self.recent.clear()
-        self.places.clear()
-        self.journal.writer.submit(Removal([segment.path for segment in dropped], None))
+        if gone:
+            self.drop(gone)

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
-from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED
 from headrace.model.served cimport Consumer
 from headrace.model.stream_log cimport StreamLog
 from headrace.store.journal cimport Journal
-from headrace.store.record cimport (
-    C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, intact, next_intact, plausible, seal,
-)
-from headrace.wire.memory cimport copy, cut, get16, get32, get64, put16, put32, put64
-
-cdef Py_ssize_t READ_OCTETS
+from headrace.store.record cimport C_BEGIN, C_GROUP, C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, seal
+from headrace.store.stream_files cimport StreamGroup, StreamSegment
+from headrace.store.stream_index cimport StreamIndex
+from headrace.store.stream_reader cimport StreamReader
+from headrace.store.stream_scan cimport C_INDEX_STEP
+from headrace.wire.memory cimport copy, put16, put32, put64
 
 ctypedef unsigned char u8
 ctypedef unsigned int u32
 ctypedef unsigned long long u64
 
 cdef class DiskStreamLog(StreamLog):
-    cdef public str directory
     cdef public Journal journal
-    cdef public object disk
+    cdef public object files
+    cdef public StreamIndex where
+    cdef public StreamReader reader
     cdef public u64 segment_size
     cdef public u64 segment_size_max
     cdef u64 segment_size_usual
@@ -39,15 +39,10 @@ cdef class DiskStreamLog(StreamLog):
     cdef public u64 groups
     cdef public u64 bracket
     cdef public object doubtful
-    cdef public object begun
-    cdef public bint whole
+    cdef public list begun
     cdef public long long roll_ms
     cdef public long long newest_ms
     cdef public bint dirty
-    cdef public bint deleted
-    cdef public object handles
-    cdef public object places
-    cdef public object recent
 
     @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, offset=u64, full=bint)
     cpdef unsigned long long append(
@@ -57,38 +52,18 @@ cdef class DiskStreamLog(StreamLog):
     cpdef mark_group(self, bint goes_on)
     cpdef begin_transaction(self, u64 number)
     cpdef trim(self, long long now_ms)
+    cpdef drop(self, Py_ssize_t count)
     cpdef long long octets_from(self, unsigned long long offset) except -1
-    @cython.locals(found=list)
     cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
-    @cython.locals(
-        begun=u64, place=u64, left=u64, d=bytes, stop=Py_ssize_t, at=Py_ssize_t, seed=u64,
-        length=u32, seq=u64, lo=Py_ssize_t, hi=Py_ssize_t, tail=Py_ssize_t,
-    )
+    @cython.locals(after=u64)
     cpdef unsigned long long pour(
         self, unsigned long long offset, unsigned long long end, Consumer consumer
     ) except? 0
     @cython.locals(data=bytes)
     cdef u64 pour_one_by_one(self, u64 offset, u64 end, Consumer consumer) except? 0
-    @cython.locals(
-        left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, octets=Py_ssize_t, seed=u64, length=u32,
-        seq=u64, lo=Py_ssize_t, n=Py_ssize_t,
-    )
-    cpdef u64 read_some(
-        self, object segment, u64 place, u64 offset, Py_ssize_t octets_max, list found
-    ) except? 0
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
     cpdef long long measure(self, long long first, long long last) except -1
     cpdef long long position(self, u64 offset) except -1
     cpdef long long within(self, long long first, long long last, long long octets_max) except -1
-    @cython.locals(left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, length=u32, size=Py_ssize_t,
-                   seq=u64)
-    cpdef tuple walk(self, object segment, u64 place, u64 offset, u64 limit)
-    @cython.locals(
-        at=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, following=Py_ssize_t,
-        length=u32, seq=u64, seed=u64, active=bint,
-    )
-    cpdef Py_ssize_t scan(
-        self, object segment, bytearray d, Py_ssize_t size, list index
-    ) except -1
     cpdef close(self)
     cpdef delete(self)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class StreamSegment:
+    cdef public str path
+    cdef public u32 number
+    cdef public u64 seed
+    cdef public u64 first_offset
+    cdef public long long begun_ms
+    cdef public u64 end
+    cdef public u64 written
+    cdef public u64 allocated
+    cdef public list index
+    cdef public int handle
+    cdef public bint sealed
+
+@cython.final
+cdef class StreamGroup:
+    cdef public object log
+    cdef public bytearray buffer
+    cdef public list pieces
+    cdef public u64 next_offset
+    cdef public u64 number
+
+    @cython.locals(segment=StreamSegment, place=u64, lo=Py_ssize_t, hi=Py_ssize_t, end=u64)
+    cpdef run(self, disk)
+    @cython.locals(segment=StreamSegment, place=u64, lo=Py_ssize_t, hi=Py_ssize_t)
+    cpdef finish(self)
