@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.model.ports import Store
-from headrace.store.staging import BACKLOG_MAX, CHUNK, Body, Part, Staging
+from headrace.store.staging import BACKLOG_MAX, CHUNK, Staging
 from headrace.testing.disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from headrace.store.bodies import Body, Part
 
 DIRECTORY = "/staging"
 

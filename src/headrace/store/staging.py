@@ -3,10 +3,7 @@
 
 A sender names what it stages by an identifier of its own, and may stage in several goes: what came
 stays for a while when the connection is lost, also over a restart, and the next open is told how
-much there is. Names tell all that has to be known after a restart:
-
-    <owner and identifier, hashed>-<size>-<durable>.part    a part of a body
-    <number>-<size>.body                                    a whole one that messages refer to
+much there is.
 
 All writing, syncing and removing is done on a thread. What a sender stages waits in memory for the
 thread, up to ``BACKLOG_MAX``; then the sender is read from no more. A write that fails, on a full
@@ -27,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.model.ports import Files, Store
+from headrace.store.bodies import Body, Part, Reader, named
 from headrace.store.disk import Disk
 from headrace.store.writer import Writer
 
@@ -39,75 +37,6 @@ CHUNK = 256 << 10  # Octets that are gathered before they are written.
 BACKLOG_MAX = 4 << 20  # Octets that wait to be written, for all senders of a virtual host.
 PARTS_MAX = 4096  # Stagings of one virtual host; the oldest that nobody continues goes first.
 WAITING_MAX = 4096  # Senders that wait for room.
-
-
-class Part:
-    """A body that is being staged, or was and can be continued."""
-
-    def __init__(self, key: str, size: int, now_ms: int) -> None:
-        self.key = key
-        self.size = size  # Octets of the whole body.
-        self.got = 0  # Octets that came.
-        self.handed = 0  # Octets handed to the thread.
-        self.kept = 0  # Octets known to be durable; what the name says.
-        self.pieces: list[bytes] = []
-        self.handle = -1
-        self.header = b""  # Payload of the content header, with the size of the whole body.
-        self.version: Any = None  # Of AMQP, in which the header is written.
-        self.holder: Any = None  # Who stages it now.
-        self.touched_ms = now_ms
-        self.error: OSError | None = None
-        self.gone = False  # Discarded, or a body now.
-        self.waiters: list[Callable[[], None]] = []  # Publishes that came before its end.
-
-    @property
-    def whole(self) -> bool:
-        """Tell whether all of it is there."""
-        return self.got == self.size and self.error is None
-
-    def name(self) -> str:
-        """Return the name of its file."""
-        return f"{self.key}-{self.size}-{self.kept}.part"
-
-
-class Body:
-    """A whole body."""
-
-    def __init__(self, number: int, size: int) -> None:
-        self.number = number
-        self.size = size
-        self.count = 0  # Messages that refer to it.
-        self.settled_at = -1  # How far the store must be durable before it may go; -1: ask it.
-
-    def name(self) -> str:
-        """Return the name of its file."""
-        return f"{self.number:016x}-{self.size}.body"
-
-
-class Reader:
-    """An open body, which outlives the removal of its file."""
-
-    def __init__(self, disk: Disk, path: str, size: int) -> None:
-        self.disk = disk
-        self.size = size
-        self.handle = disk.open(path)
-
-    def read(self, at: int, size: int) -> bytes:
-        """Return octets of the body.
-
-        Raises:
-            OSError: they are not there.
-        """
-        data = self.disk.read(self.handle, size, at)
-        if len(data) < size:
-            raise OSError(f"a body ends at octet {at + len(data)} of {self.size}")
-        return data
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self.handle >= 0:
-            self.disk.close(self.handle)
-            self.handle = -1
 
 
 class Job:
@@ -171,23 +100,17 @@ class Staging(Files):
     def look(self) -> None:
         """Take up what an earlier process left."""
         for name in self.disk.names(self.directory):
-            stem, _, kind = name.rpartition(".")
-            fields = stem.split("-")
-            try:
-                if kind == "body" and len(fields) == 2:
-                    body = Body(int(fields[0], 16), int(fields[1]))
-                    self.bodies[body.number] = self.idle[body.number] = body
-                    self.used += body.size
-                    continue
-                if kind == "part" and len(fields) == 3:
-                    part = Part(fields[0], int(fields[1]), self.now_ms)
-                    part.got = part.handed = part.kept = int(fields[2])
-                    self.parts[part.key] = part
-                    self.used += part.size
-                    continue
-            except ValueError:
-                pass
-            log.warning("staging %s: %s is none of ours and is left alone", self.directory, name)
+            found = named(name, self.now_ms)
+            if found is None:
+                log.warning(
+                    "staging %s: %s is none of ours and is left alone", self.directory, name
+                )
+                continue
+            self.used += found.size
+            if isinstance(found, Part):
+                self.parts[found.key] = found
+            else:
+                self.bodies[found.number] = self.idle[found.number] = found
 
     def submit(self, work: Work, then: Then) -> None:
         """Have something done on the thread."""
