@@ -74,6 +74,10 @@ class Rig:
             contents=Contents(),
             make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
         )
+        self.admit(**options)
+
+    def admit(self, **options: Any) -> None:
+        """Let clients in."""
         self.context = Context(
             access=Everybody(),
             vhosts={"/": self.vhost},

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual host on a disk that dies, and what was told of each message until it did."""
+"""Virtual hosts on a disk that dies, and what was told of each message until it did."""
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
@@ -11,8 +10,7 @@ from headrace.model.message import Message, new_message
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.connection_0_x import framed
 from headrace.spec.tables import V0_9_1
-from headrace.store.journal import Journal
-from mortal import Dead, MortalDisk
+from mortal import JournalLives
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,44 +37,16 @@ class Definitions(NoDefinitions):
         self.queues.pop(queue_id, None)
 
 
-class Run:
-    """Lives on one disk, one after the other; a simulation says what happens in them."""
+class Run(JournalLives):
+    """Notes what was told of each message."""
 
     gone = "gone"  # The state of a message that was never there.
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
         self.definitions = Definitions()
-        self.number = 0
         self.told: dict[int, list[tuple[str, int]]] = {}  # States, and where each is durable.
         self.doing: dict[int, str] = {}  # What is under way, and told nobody, makes of messages.
-        self.open()
-
-    def new_journal(self) -> Journal:
-        self.disk.fuse = 1 << 60
-        return Journal(
-            "/journal", disk=self.disk, segment_size=16 << 10, free_min=0, threaded=False
-        )
-
-    def open(self) -> None:
-        """Begin a life: make ``journal``, and recover."""
-        self.journal = self.new_journal()
-
-    def turn(self) -> None:
-        """Something happens."""
-        raise NotImplementedError
-
-    def compare(self, synced: int) -> None:
-        """Compare what is there with what was told; ``synced`` is what was durable."""
-        raise NotImplementedError
-
-    def write(self) -> None:
-        """What the event loop does at the end of a turn, and the writer's thread."""
-        self.journal.kick()
-        while self.journal.writer.jobs:
-            self.journal.writer.step()
-            self.journal.woken()
+        super().__init__(seed)
 
     def tell(self, numbers: Sequence[int], state: str) -> None:
         for number in numbers:
@@ -84,20 +54,7 @@ class Run:
             self.doing.pop(number, None)
 
     def live(self) -> None:
-        """Do something until the disk dies, and look what is left."""
-        self.disk.fuse = self.random.randint(1, 80)
-        try:
-            while True:
-                self.turn()
-        except Dead:
-            pass
-        synced = self.journal.synced
-        if self.random.random() < 0.5:
-            self.disk.power_cut()
-        else:
-            self.disk.kill()
-        self.open()
-        self.compare(synced)
+        super().live()
         self.doing = {}
 
     def allowed(self, number: int, synced: int) -> set[str]:

@@ -8,7 +8,6 @@ published to, never in both and never twice, whatever part of the disk's work wa
 from __future__ import annotations
 
 import os
-from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,11 +21,10 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from mortal import Dead, DurableRig, MortalDisk
+from mortal import FOREVER, Dead, DurableRig, Lives
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
     from rig import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
@@ -39,24 +37,22 @@ class WaitingRig(DurableRig):
 
     ids = IDS
 
-    def declare(self) -> dict[int, Queue]:
+    def declare(self) -> None:
         self.arrived: list[int] = []
         self.waiting: list[int] = []
-        return {1: self.vhost.declare_queue("q", durable=True), 2: self.vhost.delayed.queue()}
+        self.vhost.declare_queue("q", durable=True)
+        self.vhost.delayed.queue()
 
     def recovered(self, queue_id: int, message: Message) -> None:
-        assert message.data is not None
-        number = int.from_bytes(message.data[-9:-1], "big")
+        number = int.from_bytes(self.data_of(message)[-9:-1], "big")
         (self.arrived if queue_id == 1 else self.waiting).append(number)
-        self.store.page_out(message)
 
 
-class Run:
+class Run(Lives):
     """A client, and the brokers that it talks to, one after the other."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
+        super().__init__(seed)
         self.now_ms = START_MS
         self.next_number = 0
         self.confirmed: set[int] = set()
@@ -64,14 +60,13 @@ class Run:
 
     def live(self, *, die: bool = True) -> WaitingRig:
         """Publish, and let time pass, until the disk kills the broker."""
-        self.disk.fuse = 1 << 60
         rig = WaitingRig(self.disk, self.random, self.now_ms)
         self.check(rig)
         try:
             client = rig.client()
             client.send(ConfirmSelect())
             client.heard()
-            self.disk.fuse = self.random.randint(1, 60) if die else 1 << 60
+            self.disk.fuse = self.random.randint(1, 60) if die else FOREVER
             tag = 0
             for _ in range(1 << 20 if die else 20):
                 numbers = [self.publish(client) for _ in range(self.random.randint(1, 4))]
@@ -83,10 +78,7 @@ class Run:
                 rig.turn()
         except Dead:
             assert die
-        if self.random.random() < 0.5:
-            self.disk.power_cut()
-        else:
-            self.disk.kill()
+        self.cut()
         return rig
 
     def publish(self, client: Client) -> int:

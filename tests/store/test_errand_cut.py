@@ -12,30 +12,25 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.gateway.conversion.contents import Contents
 from headrace.model import copies, moving
 from headrace.model.errors import IllegalState
 from headrace.model.message import REDELIVERED, new_message
 from headrace.model.moving import Errand
-from headrace.model.queue import Queue
 from headrace.model.selector import compile_selector
 from headrace.model.served import Consumer
 from headrace.model.stream import Stream
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.connection_0_x import framed
 from headrace.spec.tables import V0_9_1
-from headrace.store.journal import Journal
-from headrace.store.stream_log import DiskStreamLog
-from mortal import Dead, MortalDisk
+from mortal import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 
 if TYPE_CHECKING:
+    from random import Random
+
     from headrace.model.message import Message
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
@@ -64,68 +59,34 @@ def number_in(data: bytes | None) -> int:
     return int.from_bytes(data[at + 7 : at + 15], "big")
 
 
-class Life:
-    """A broker from its start to its end, on a disk that lasts."""
+class ErrandLife(Life):
+    """A broker that does errands."""
+
+    ids = IDS
 
     def __init__(self, disk: MortalDisk, random: Random, *, taken: bool) -> None:
-        disk.fuse = 1 << 60
-        self.random = random
         # Memory is short now and then, so that bodies are on disk only.
-        self.tally = Tally(memory_max=random.choice((1000, 1 << 30)), now_ms=1_000_000)
-        self.journal = Journal(
-            "/journal", disk=disk, segment_size=8 << 10, free_min=0, threaded=False
-        )
-        self.vhost = VirtualHost(
-            "/",
-            store=self.journal,
-            tally=self.tally,
-            contents=Contents(),
-            make_stream=self.make_stream,
-        )
-        self.queues: dict[str, Any] = {}
-        for name, number in IDS.items():
-            make: Any = self.make_stream if name == STREAM else Queue
-            options: dict[str, Any] = {"arguments": {}, "store": self.journal}
-            queue = make(
-                name, id=number, durable=True, tally=self.tally, vhost=self.vhost, **options
-            )
-            self.vhost.queues[name] = self.queues[name] = queue
-        by_id = {queue.id: queue for queue in self.queues.values()}
-        recovered = self.journal.recover()
-        self.vhost.facts.restore()
-        for queue_id, message, arrived_ms in recovered:
-            by_id[queue_id].restore(message, arrived_ms)
-        assert not self.journal.kept
-        self.tally.next_seq = self.journal.last_seq + 1
+        memory_max = random.choice((1000, FOREVER))
+        super().__init__(disk, random, 1_000_000, memory_max=memory_max)
+        assert not self.store.kept
         self.taken = taken  # So that what may have been delivered says so.
 
-    def make_stream(self, name: str, **options: Any) -> Stream:
-        log = DiskStreamLog("/stream", self.journal, segment_size=64 << 10)
-        return Stream(name, log, **options)
+    def declare(self) -> None:
+        for name in (SOURCE, QUEUE):
+            self.vhost.declare_queue(name, durable=True)
+        self.vhost.declare_queue(STREAM, durable=True, arguments={"x-queue-type": "stream"})
 
     def turn(self) -> None:
         """Let the writer do some of its work, and errands theirs."""
         self.tally.now_ms += 2
-        self.vhost.agenda.run(self.tally.now_ms)
-        self.journal.kick()
-        while self.journal.writer.jobs and self.random.random() < 0.8:
-            self.journal.writer.step()
-            self.journal.woken()
-
-    def sync(self) -> None:
-        while self.journal.synced < self.journal.appended or self.journal.writer.jobs:
-            self.turn()
+        self.agenda.run(self.tally.now_ms)
+        super().turn()
 
     def seen(self, name: str) -> list[int]:
         """What a consumer, or a reader, could have now, in order."""
         queue = self.queues[name]
         if isinstance(queue, Stream):
-            log, found = queue.log, []
-            at = log.first_offset
-            while records := log.read(at, 1 << 20):
-                found += [number_in(record[1]) for record in records]
-                at = records[-1][0] + 1
-            return found
+            return [number_in(record[1]) for record in records_of(queue)]
         there = queue.peek(0, 1 << 60, 1 << 60, queue.returned_within(0, 1 << 60))
         numbers = []
         for message in there:
@@ -136,12 +97,11 @@ class Life:
         return numbers
 
 
-class Driver:
+class Driver(Lives):
     """Publishes, consumes, and has errands done; knows what must be where."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
+        super().__init__(seed)
         self.takes = bool(seed % 2)  # Whether somebody consumes.
         self.next = 0
         self.errands = 0
@@ -155,19 +115,16 @@ class Driver:
         self.witnessed = ""  # and the last one of which somebody has seen anything.
 
     def live(self) -> None:
-        life = Life(self.disk, self.random, taken=self.takes)
+        life = ErrandLife(self.disk, self.random, taken=self.takes)
         self.look(life, died=True)
         self.disk.fuse = self.random.choice((self.random.randrange(30), self.random.randrange(200)))
         try:
             while True:
                 self.work(life)
         except Dead:
-            if self.random.random() < 0.5:
-                self.disk.power_cut()
-            else:
-                self.disk.kill()
+            self.cut()
 
-    def work(self, life: Life) -> None:
+    def work(self, life: ErrandLife) -> None:
         """Some comings and goings, and an errand among them."""
         for _ in range(self.random.randrange(40)):
             self.publish(life)
@@ -196,12 +153,12 @@ class Driver:
         self.sync(life)
         self.look(life, died=False)
 
-    def sync(self, life: Life) -> None:
+    def sync(self, life: ErrandLife) -> None:
         life.sync()
         self.maybe.clear()
         self.consumed.clear()
 
-    def publish(self, life: Life) -> None:
+    def publish(self, life: ErrandLife) -> None:
         persistent = self.random.random() < 0.9
         size = self.random.choice((0, 0, 300, 3000))
         message = encoded(self.next, persistent, size)
@@ -210,7 +167,7 @@ class Driver:
         (self.maybe if persistent else self.transient).add(self.next)
         self.next += 1
 
-    def consume(self, life: Life) -> None:
+    def consume(self, life: ErrandLife) -> None:
         """Somebody takes a message, and settles it or gives it back."""
         queue = life.queues[SOURCE]
         message = queue.get(Consumer(queue, "", False))
@@ -224,7 +181,7 @@ class Driver:
             self.source.discard(number)
             queue.settle(message)
 
-    def begin(self, life: Life) -> Any:
+    def begin(self, life: ErrandLife) -> Any:
         """Have an errand done, and note what it chooses."""
         self.errands += 1
         do = self.random.choice(("move", "move", "copy", "delete"))
@@ -256,7 +213,7 @@ class Driver:
         what = {"do": do, "from": SOURCE, "to": to, "count": count, "selector": selector}
         return life.vhost.errands.begin(name, what, errand, 0)
 
-    def look(self, life: Life, *, died: bool) -> None:
+    def look(self, life: ErrandLife, *, died: bool) -> None:
         """What is where is what the errands that are remembered say, and nothing else."""
         for key, raw in life.vhost.facts.items(b"errand/"):
             name = key.partition(b"/")[2].decode()
@@ -300,10 +257,10 @@ def test_an_errand_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch)
     driver = Driver(seed)
     for _ in range(10):
         driver.live()
-    life = Life(driver.disk, driver.random, taken=driver.takes)
+    life = ErrandLife(driver.disk, driver.random, taken=driver.takes)
     driver.look(life, died=True)
     for _ in range(3):
         driver.work(life)
     assert life.tally.memory_used >= 0
-    assert not life.journal.prepared
+    assert not life.store.prepared
     assert all(q.held_count == q.unacked_count == 0 for q in life.queues.values())

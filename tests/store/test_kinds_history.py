@@ -56,7 +56,7 @@ class KindRun(Run):
         self.tally = Tally(now_ms=self.now_ms)
         self.agenda = Agenda()
         self.held: list[Message] = []
-        self.journal = self.new_journal()
+        self.new_journal()
         self.vhost = VirtualHost(
             "/",
             store=self.journal,

@@ -56,7 +56,7 @@ class LeaseRun(Run):
 
     def open(self) -> None:
         self.tally = Tally(now_ms=1_000_000)
-        self.journal = self.new_journal()
+        self.new_journal()
 
         def make_stream(name: str, **options: Any) -> Queue:
             directory = f"/streams/{options['id']}"

@@ -9,12 +9,10 @@ and sends everything again whose confirm it has not heard. HEADRACE_SEEDS=1000 t
 from __future__ import annotations
 
 import os
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.stream import Stream
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicProperties,
@@ -28,12 +26,10 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from headrace.store.stream_log import DiskStreamLog
-from mortal import Dead, DurableRig, MortalDisk
+from mortal import FOREVER, Dead, DurableRig, Lives, records_of
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
     from rig import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
@@ -47,35 +43,23 @@ class StreamRig(DurableRig):
 
     ids = IDS
 
-    def declare(self) -> dict[int, Queue]:
+    def declare(self) -> None:
         self.found: list[int] = []
         self.stream: Any = self.vhost.declare_queue("s", durable=True, arguments=STREAM)
-        return {1: self.vhost.declare_queue("q", durable=True)}
+        self.vhost.declare_queue("q", durable=True)
 
     def recovered(self, queue_id: int, message: Message) -> None:
-        assert message.data is not None
-        self.found.append(int.from_bytes(message.data[-9:-1], "big"))
-
-    def make_stream(self, name: str, **options: Any) -> Stream:
-        log = DiskStreamLog("/streams/2", self.store, segment_size=64 << 10)
-        return Stream(name, log, **options)
+        self.found.append(int.from_bytes(self.data_of(message)[-9:-1], "big"))
 
     def in_stream(self) -> list[int]:
-        log = self.stream.log
-        found = []
-        at = log.first_offset
-        while batch := log.read(at, 1 << 20):
-            found += [int.from_bytes(data[-9:-1], "big") for _, data, *_ in batch]
-            at += len(batch)
-        return found
+        return [int.from_bytes(record[1][-9:-1], "big") for record in records_of(self.stream)]
 
 
-class Run:
+class Run(Lives):
     """A client with ids, and the brokers that it talks to, one after the other."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
+        super().__init__(seed)
         self.next_id = 0
         self.issued: list[int] = []
         self.confirmed: set[int] = set()
@@ -84,7 +68,6 @@ class Run:
 
     def live(self, *, die: bool = True) -> None:
         """Publish until the disk kills the broker, then look what is there."""
-        self.disk.fuse = 1 << 60
         rig = StreamRig(self.disk, self.random, START_MS)
         self.check(rig)
         transactions = self.random.random() < 0.4
@@ -96,7 +79,7 @@ class Run:
             client.send(TxSelect() if transactions else ConfirmSelect())
             client.heard()
             self.sent = 0
-            self.disk.fuse = self.random.randint(1, 40) if die else 1 << 60
+            self.disk.fuse = self.random.randint(1, 40) if die else FOREVER
             pending = [number for number in self.issued if number not in self.confirmed]
             self.again += sum(n in rig.found or n in rig.in_stream() for n in pending)
             rounds = 1 << 30 if die else 10
@@ -111,10 +94,7 @@ class Run:
                 pending = self.publish(client, pending, transactions)
         except Dead:
             assert die
-        if self.random.random() < 0.5:
-            self.disk.power_cut()
-        else:
-            self.disk.kill()
+        self.cut()
 
     def publish(self, client: Client, pending: list[int], transactions: bool) -> list[int]:
         for number in pending:

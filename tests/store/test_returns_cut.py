@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +20,7 @@ from headrace.model.message import REDELIVERED, Message
 from headrace.model.served import Consumer
 from headrace.protocol.codec_0_x import BasicProperties, BasicPublish, encode_content_header
 from headrace.spec.tables import V0_9_1
-from mortal import Dead, DurableRig, MortalDisk
+from mortal import FOREVER, Dead, DurableRig, Lives
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
@@ -65,7 +64,7 @@ class ReturnsRig(DurableRig):
 
     ids = IDS
 
-    def declare(self) -> dict[int, Queue]:
+    def declare(self) -> None:
         limited = {
             "x-delivery-limit": LIMIT,
             "x-dead-letter-exchange": "",
@@ -74,24 +73,20 @@ class ReturnsRig(DurableRig):
         later = {"x-delayed-retry-min": STEP_MS, "x-delayed-retry-max": 10 * STEP_MS}
         self.there: set[int] = set()
         self.dead: set[int] = set()
-        queues = {
-            "limited": self.vhost.declare_queue("limited", durable=True, arguments=limited),
-            "later": self.vhost.declare_queue("later", durable=True, arguments=later),
-            "dead": self.vhost.declare_queue("dead", durable=True),
-        }
-        return {IDS[name]: queue for name, queue in queues.items()}
+        self.vhost.declare_queue("limited", durable=True, arguments=limited)
+        self.vhost.declare_queue("later", durable=True, arguments=later)
+        self.vhost.declare_queue("dead", durable=True)
 
     def recovered(self, queue_id: int, message: Message) -> None:
-        (self.dead if queue_id == IDS["dead"] else self.there).add(number_of(message))
-        self.store.page_out(message)
+        number = int.from_bytes(self.data_of(message)[-9:-1], "big")
+        (self.dead if queue_id == IDS["dead"] else self.there).add(number)
 
 
-class Run:
+class Run(Lives):
     """Consumers, and the brokers that they talk to, one after the other."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
+        super().__init__(seed)
         self.now_ms = START_MS
         self.next_number = 0
         self.sent: dict[int, int] = {}  # Published, and durable when the log is, up to here.
@@ -103,7 +98,6 @@ class Run:
         self.waited = 0
 
     def live(self, *, die: bool = True) -> ReturnsRig:
-        self.disk.fuse = 1 << 60
         rig = ReturnsRig(self.disk, self.random, self.now_ms)
         assert self.owed <= rig.there | rig.dead, "a message is lost"
         self.died = max(self.died, len(rig.dead))
@@ -116,7 +110,7 @@ class Run:
         for taker in takers:
             taker.queue.add_consumer(taker)
         try:
-            self.disk.fuse = self.random.randint(1, 25) if die else 1 << 60
+            self.disk.fuse = self.random.randint(1, 25) if die else FOREVER
             for _ in range(1 << 20 if die else 200):
                 if die or self.random.random() < 0.1:
                     self.publish(client)
@@ -135,10 +129,7 @@ class Run:
         for message, held_to in (entry for taker in takers for entry in taker.got):
             if held_to <= synced:
                 self.see(number_of(message))
-        if self.random.random() < 0.5:
-            self.disk.power_cut()
-        else:
-            self.disk.kill()
+        self.cut()
         return rig
 
     def publish(self, client: Client) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,17 +17,14 @@ import pytest
 from headrace.model import staged
 from headrace.model.branch import State
 from headrace.model.message import new_message
-from headrace.model.queue import Queue
 from headrace.model.served import Consumer
 from headrace.model.staged import Stage, xid_of
 from headrace.model.stream import Stream
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.store.journal import Journal
-from headrace.store.stream_log import DiskStreamLog
-from mortal import Dead, MortalDisk
+from mortal import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 
 if TYPE_CHECKING:
+    from random import Random
+
     from headrace.model.work import Work
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "30"))
@@ -43,53 +39,24 @@ class Session:
     work: Work | None = None
 
 
-class Life:
-    """A broker from its start to its end, on a disk that lasts."""
+class SinkLife(Life):
+    """A broker that batches are staged with."""
+
+    ids = IDS
 
     def __init__(self, disk: MortalDisk, random: Random) -> None:
-        disk.fuse = 1 << 60
-        self.random = random
-        # Memory is short, so that staged work is paged out now and then.
-        self.tally = Tally(memory_max=random.choice((1000, 1 << 30)), now_ms=1_000_000)
-        self.journal = Journal(
-            "/journal", disk=disk, segment_size=8 << 10, free_min=0, threaded=False
-        )
-        self.vhost = VirtualHost(
-            "/", store=self.journal, tally=self.tally, make_stream=self.make_stream
-        )
-        self.queues: dict[str, Queue] = {}
-        for name, number in IDS.items():
-            make: Any = self.make_stream if name == "s" else Queue
-            options: dict[str, Any] = {"arguments": {}, "store": self.journal}
-            queue = make(
-                name, id=number, durable=True, tally=self.tally, vhost=self.vhost, **options
-            )
-            self.vhost.queues[name] = self.queues[name] = queue
-        by_id = {queue.id: queue for queue in self.queues.values()}
-        recovered = self.journal.recover()
-        self.vhost.facts.restore()
-        for queue_id, message, arrived_ms in recovered:
-            by_id[queue_id].restore(message, arrived_ms)
-        self.vhost.branches.restore(self.journal.kept)
+        # Memory is short now and then, so that staged work is paged out.
+        memory_max = random.choice((1000, FOREVER))
+        super().__init__(disk, random, 1_000_000, memory_max=memory_max)
+        self.vhost.branches.restore(self.store.kept)
         self.vhost.sinks.restored()
-        self.tally.next_seq = self.journal.last_seq + 1
         self.background: Iterator[None] = iter(())
-        disk.fuse = random.choice((random.randrange(40), random.randrange(300), 1 << 60))
+        disk.fuse = random.choice((random.randrange(40), random.randrange(300), FOREVER))
 
-    def make_stream(self, name: str, **options: Any) -> Stream:
-        log = DiskStreamLog("/stream", self.journal, segment_size=64 << 10)
-        return Stream(name, log, **options)
-
-    def turn(self) -> None:
-        """Let the writer do some of its work."""
-        self.journal.kick()
-        while self.journal.writer.jobs and self.random.random() < 0.8:
-            self.journal.writer.step()
-            self.journal.woken()
-
-    def sync(self) -> None:
-        while self.journal.synced < self.journal.appended or self.journal.writer.jobs:
-            self.turn()
+    def declare(self) -> None:
+        for name in ("q", "gone"):
+            self.vhost.declare_queue(name, durable=True)
+        self.vhost.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
 
     def run(self, steps: Any) -> Any:
         """Do a request in its slices, until what it tells is durable."""
@@ -138,11 +105,7 @@ class Life:
         """What a reader could have had by now: of the queue it is left there."""
         queue = self.queues[name]
         if isinstance(queue, Stream):
-            log, found = queue.log, []
-            at = log.first_offset
-            while records := log.read(at, 1 << 20):
-                found += [record[1] for record in records]
-                at = records[-1][0] + 1
+            found = [record[1] for record in records_of(queue)]
         else:
             holder = Consumer(queue, "", False)
             taken = []
@@ -154,12 +117,11 @@ class Life:
         return [data[len(HEAD) :].rstrip(b"\x00") for data in found]
 
 
-class Driver:
+class Driver(Lives):
     """Counts batches, and writes each until it is committed."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
+        super().__init__(seed)
         self.committed: dict[int, list[bytes]] = {}  # What each batch must have become.
         self.sizes: list[int] = []
         self.lives = 0
@@ -168,7 +130,7 @@ class Driver:
     def live(self, batches: int) -> None:
         """One life: go on until the disk dies, or all is done."""
         self.lives += 1
-        life = Life(self.disk, self.random)
+        life = SinkLife(self.disk, self.random)
         self.check(life)
         if self.random.random() < 0.1:
             life.vhost._remove_queue(life.queues["gone"])
@@ -181,7 +143,7 @@ class Driver:
             self.check(life)
             self.disk.kill()
 
-    def drive(self, life: Life, batches: int) -> None:
+    def drive(self, life: SinkLife, batches: int) -> None:
         sinks = life.vhost.sinks
         state = life.run(sinks.begin(SINK, "query", f"run {self.lives}"))
         batch = 0 if state["last"] is None else state["last"] + 1
@@ -218,7 +180,7 @@ class Driver:
             self.check(life, batch)
             batch += 1
 
-    def check(self, life: Life, done: int = -1) -> None:
+    def check(self, life: SinkLife, done: int = -1) -> None:
         """Whatever is seen is whole batches, each once; only the last may be on its way."""
         for name in ("q", "s"):
             seen = life.seen(name)
@@ -240,7 +202,7 @@ class Driver:
                     if batch <= last
                     for body in sorted(self.committed[batch])
                 ]
-                if name == "s" and life.journal.synced < life.journal.appended:
+                if name == "s" and life.store.synced < life.store.appended:
                     assert expected[: len(ordered)] == ordered or set(ordered) <= set(expected)
                 else:
                     assert ordered == expected, (name, last)
@@ -260,8 +222,8 @@ def test_every_batch_is_there_once_and_whole(seed: int, monkeypatch: pytest.Monk
     driver = Driver(seed)
     for _ in range(12):
         driver.live(6)
-    life = Life(driver.disk, driver.random)
-    life.journal.disk.fuse = 1 << 60
+    life = SinkLife(driver.disk, driver.random)
+    driver.disk.fuse = FOREVER
     driver.drive(life, 6)
     life.sync()
     driver.check(life, 5)

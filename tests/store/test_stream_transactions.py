@@ -8,14 +8,12 @@ and a comparison of what comes back with what was told. HEADRACE_SEEDS=1000 trie
 from __future__ import annotations
 
 import os
-from random import Random
 
 import pytest
 
 from headrace.model.message import new_message
-from headrace.store.journal import Journal
 from headrace.store.stream_log import DiskStreamLog
-from mortal import Dead, MortalDisk
+from mortal import JournalLives
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "25"))
 QUEUE = 1
@@ -23,24 +21,21 @@ STREAMS = (11, 12)
 HEAD = b"\x01e\x01k\x00\x00"
 
 
-class Run:
+class Run(JournalLives):
     """A journal and two streams, and what was published to them."""
 
+    segment_size = 8 << 10
+    longest = 60
+
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.disk = MortalDisk(seed)
-        self.number = 0
         self.next_seq = 1
         self.told: dict[int, tuple[list[int], int]] = {}  # Number: where it goes, durable when.
         self.joined: list[list[int]] = []  # Numbers that belong together.
         self.cuts = 0
-        self.open()
+        super().__init__(seed)
 
     def open(self) -> None:
-        self.disk.fuse = 1 << 60
-        self.journal = Journal(
-            "/journal", disk=self.disk, segment_size=8 << 10, free_min=0, threaded=False
-        )
+        self.new_journal()
         self.streams = {
             name: DiskStreamLog(f"/streams/{name}", self.journal, segment_size=64 << 10)
             for name in STREAMS
@@ -81,28 +76,10 @@ class Run:
             self.in_transaction()
         for _ in range(self.random.randrange(2)):
             self.publish()
-        self.journal.kick()
         if self.random.random() < 0.7:
-            while self.journal.writer.jobs:
-                self.journal.writer.step()
-                self.journal.woken()
-
-    def live(self) -> None:
-        """Work until the disk kills us, then look what is there."""
-        self.disk.fuse = self.random.randint(1, 60)
-        synced = 0
-        try:
-            while True:
-                self.turn()
-                synced = self.journal.synced
-        except Dead:
-            synced = max(synced, self.journal.synced)
-        if self.random.random() < 0.5:
-            self.disk.power_cut()
+            self.write()
         else:
-            self.disk.kill()
-        self.open()
-        self.compare(synced)
+            self.journal.kick()
 
     def compare(self, synced: int) -> None:
         found: dict[int, list[int]] = {QUEUE: []}
@@ -162,10 +139,7 @@ def test_a_commit_is_known_as_long_as_a_stream_needs_it() -> None:
         message.seq = seq
         position = run.journal.publish_message(message, 1000, QUEUE.to_bytes(4, "big"))
         run.journal.settle(QUEUE, seq, position)
-        run.journal.kick()
-        while run.journal.writer.jobs:
-            run.journal.writer.step()
-            run.journal.woken()
+        run.write()
     assert run.journal.order[0].number > 5
     run.disk.kill()
     run.open()
