@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pika
 import pytest
@@ -83,3 +84,12 @@ def talk(served: Served) -> Iterator[Callable[..., Talk]]:
     yield open_one
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[Served]:
+    """A broker that keeps what it is given, for tests that start it anew or kill it."""
+    broker = Served(tmp_path).start()
+    yield broker
+    assert broker.stop() == 0, broker.log()
+    assert "Traceback" not in broker.log(), broker.log()

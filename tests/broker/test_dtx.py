@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,10 +33,9 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from serving import Served
 
 if TYPE_CHECKING:
-    from serving import Remote
+    from serving import Remote, Served
 
 Client = Callable[..., Talk]
 VERSIONS = pytest.mark.parametrize("version", [V0_8, V0_9], ids=["0-8", "0-9"])
@@ -302,14 +300,6 @@ def test_the_brokers_queue_is_its_own(talk: Client) -> None:
 
 
 # --- Restarts -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[Served]:
-    broker = Served(tmp_path).start()
-    yield broker
-    assert broker.stop() == 0, broker.log()
-    assert "Traceback" not in broker.log(), broker.log()
 
 
 def test_a_prepared_transaction_survives_kill_9(durable: Served) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pika
 import pytest
@@ -17,14 +16,6 @@ from serving import Served, until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 HOW = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[Served]:
-    broker = Served(tmp_path).start()
-    yield broker
-    assert broker.stop() == 0, broker.log()
-    assert "Traceback" not in broker.log(), broker.log()
 
 
 opened: list[BlockingConnection] = []

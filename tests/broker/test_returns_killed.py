@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pytest
 
 from headrace.client import Message, blocking
 from serving import Served, until
@@ -25,14 +21,6 @@ POISON = {
     "x-dead-letter-exchange": "",
     "x-dead-letter-routing-key": "dead",
 }
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[Served]:
-    broker = Served(tmp_path).start()
-    yield broker
-    assert broker.stop() == 0, broker.log()
-    assert "Traceback" not in broker.log(), broker.log()
 
 
 def channel_to(broker: Served, version: str = "0-9-1") -> blocking.Channel:
