@@ -15,7 +15,7 @@ import pytest
 from headrace.client import ClientError, Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import PreconditionFailed
-from headrace.client.session import UNLIMITED
+from headrace.client.subscription import UNLIMITED
 from headrace.protocol.codec_0_10 import QueueDeclare
 from headrace.spec.tables import V0_10
 from serving import until

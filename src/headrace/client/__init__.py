@@ -35,9 +35,11 @@ from headrace.client.message import Message, Received
 from headrace.client.native import Arrived
 from headrace.client.reconnect import Reconnect
 from headrace.client.references import Messages, Reference, Transferred
-from headrace.client.session import Session, Subscription, Transfer
+from headrace.client.session import Session
 from headrace.client.session_files import SessionFile, SessionFiles
-from headrace.client.stream import Record, Stream
+from headrace.client.stream import Stream
+from headrace.client.stream_reader import Record
+from headrace.client.subscription import Subscription, Transfer
 from headrace.client.url import Settings, parse_url
 
 __all__ = [

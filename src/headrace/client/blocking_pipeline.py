@@ -19,7 +19,7 @@ from headrace.client import super_streams as _super_streams
 from headrace.client.background import LOOP, Closing
 from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
 from headrace.client.requests import ANSWER_S, PIPELINE
-from headrace.client.stream import BATCH_MAX, CREDIT, Record
+from headrace.client.stream import BATCH_MAX, CREDIT
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.client.publishes import Octets
     from headrace.client.snapshot import Snapshot
     from headrace.client.staging import SinkState, Staged
+    from headrace.client.stream_reader import Record
     from headrace.client.super_streams import SuperStream
 
 

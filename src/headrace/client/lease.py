@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from headrace.client.requests import RequestRefused, Requests
-from headrace.client.stream import BATCH_MAX, CREDIT, Record
+from headrace.client.stream import BATCH_MAX, CREDIT
 
 if TYPE_CHECKING:
     from headrace.client.connection import Connection
+    from headrace.client.stream_reader import Record
 
 TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
 CLAIM_PAUSE_S = 0.25  # Between two attempts to claim a lease that has an owner.

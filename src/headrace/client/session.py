@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client.errors import (
     ChannelClosed,
@@ -28,61 +28,30 @@ from headrace.client.errors import (
     channel_closed,
     fresh,
 )
-from headrace.client.message import Content, Message, Received
+from headrace.client.message import Content, Message
 from headrace.client.properties_0_10 import fields_of, place_of, structs_of
+from headrace.client.session_calls import SessionCalls
+from headrace.client.subscription import Subscription, Transfer
 from headrace.protocol.codec_0_10 import (
     Acquired,
     Command,
-    DtxCommit,
-    DtxEnd,
-    DtxForget,
-    DtxGetTimeout,
-    DtxPrepare,
-    DtxRecover,
-    DtxRollback,
-    DtxSelect,
-    DtxSetTimeout,
-    DtxStart,
-    ExchangeBound,
-    ExchangeBoundResult,
-    ExchangeQuery,
-    ExchangeQueryResult,
     ExecutionException,
     ExecutionSync,
-    GetTimeoutResult,
     MessageAccept,
     MessageAcquire,
-    MessageCancel,
     MessageFlow,
-    MessageFlush,
     MessageReject,
     MessageRelease,
     MessageSetFlowMode,
     MessageStop,
     MessageSubscribe,
     MessageTransfer,
-    QueueQuery,
-    QueueQueryResult,
-    RecoverResult,
     Struct,
-    TxCommit,
-    TxRollback,
-    TxSelect,
-    XaResult,
-    Xid,
     decode_headers,
     encode_headers,
 )
 from headrace.protocol.session_0_10 import Session as Machine
-from headrace.spec.reply_0_10 import (
-    AcceptMode,
-    AcquireMode,
-    CreditUnit,
-    DetachCode,
-    FlowMode,
-    RejectCode,
-    XaStatus,
-)
+from headrace.spec.reply_0_10 import AcceptMode, AcquireMode, DetachCode, FlowMode, RejectCode
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
@@ -90,23 +59,8 @@ if TYPE_CHECKING:
     from headrace.client.intake import Intake
     from headrace.client.link_0_10 import Link010
 
-UNLIMITED = 0xFFFFFFFF  # Credit without end.
 NO_ROUTE = 312
 COMMANDS_MAX = 65536  # Commands of the broker that nobody took.
-
-Result = TypeVar("Result", bound=Struct)
-
-
-@dataclass(slots=True, eq=False)
-class Transfer(Received):
-    """A message that came by message.transfer; `number` is the id of that command."""
-
-    number: int = field(kw_only=True)
-    destination: str = field(default="", kw_only=True)
-    acquired: bool = field(default=True, kw_only=True)  # False when it was only looked at.
-    explicit: bool = field(default=True, kw_only=True)  # Whether it wants to be accepted.
-    structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As they came.
-    session: Session = field(kw_only=True, repr=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -127,123 +81,13 @@ class _Sent:
     routing_key: str
 
 
-class Subscription:
-    """Messages that the broker sends to one destination of a session.
-
-    Nothing comes before there is credit: `flow` gives it, in messages and in octets. In window mode
-    the credit of a message comes back when it is settled (or taken, when it need not be).
-    """
-
-    def __init__(self, session: Session, queue: str, destination: str) -> None:
-        self.session = session
-        self.queue = queue
-        self.destination = destination
-        self._buffer: deque[Transfer] = deque()
-        self._changed = asyncio.Event()
-        self._error: ClientError | None = None
-        self._cancelled = False
-
-    def __aiter__(self) -> AsyncIterator[Transfer]:
-        return self
-
-    async def __anext__(self) -> Transfer:
-        while not self._buffer:
-            if self._error is not None:
-                raise fresh(self._error)
-            if self._cancelled:
-                raise StopAsyncIteration
-            self._changed.clear()
-            await self._changed.wait()
-        transfer = self._buffer.popleft()
-        self.session.taken(transfer)
-        return transfer
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            await self.cancel()
-        except ClientError:
-            if error is None:
-                raise
-
-    async def receive(self, timeout_s: float | None = None) -> Transfer:
-        """The next message; TimeoutError when none comes in time."""
-        async with asyncio.timeout(timeout_s):
-            try:
-                return await anext(self)
-            except StopAsyncIteration:
-                text = f"subscription {self.destination!r} was cancelled by this program"
-                raise UsageError(text) from None
-
-    def receive_nowait(self) -> Transfer | None:
-        """The next message that is here, None when there is none."""
-        if not self._buffer:
-            return None
-        transfer = self._buffer.popleft()
-        self.session.taken(transfer)
-        return transfer
-
-    async def set_flow_mode(self, mode: FlowMode) -> None:
-        """Choose credit or window; the credit begins at nothing."""
-        await self.session.call(MessageSetFlowMode(destination=self.destination, flow_mode=mode))
-
-    async def flow(self, messages: int | None = None, octets: int | None = UNLIMITED) -> None:
-        """Add credit; `UNLIMITED` takes the limit away, None adds none of that kind."""
-        for unit, value in ((CreditUnit.MESSAGE, messages), (CreditUnit.BYTE, octets)):
-            if value is not None:
-                await self.session.call(
-                    MessageFlow(destination=self.destination, unit=unit, value=value)
-                )
-
-    async def flush(self) -> None:
-        """Wait until all came that is there and has credit; the credit is used up then."""
-        await self.session.call(MessageFlush(destination=self.destination))
-
-    async def stop(self) -> None:
-        """Take all credit back; nothing comes when this returns."""
-        await self.session.call(MessageStop(destination=self.destination))
-
-    async def cancel(self) -> None:
-        """End the subscription. What came and was not taken is released to its queue."""
-        if self._cancelled or self._error is not None:
-            return
-        self._cancelled = True
-        await self.session.call(MessageCancel(destination=self.destination))
-        self.session.dropped(self)
-        unwanted = [each for each in self._buffer if each.acquired]
-        for each in self._buffer:
-            self.session.intake.release(len(each.body))
-        self._buffer.clear()
-        self._changed.set()
-        if unwanted:
-            await self.session.release(*unwanted)
-
-    # --- For the session ----------------------------------------------------------------------
-
-    def add(self, transfer: Transfer) -> None:
-        """A message came."""
-        self._buffer.append(transfer)
-        self._changed.set()
-
-    def fail(self, error: ClientError) -> None:
-        """No more will come."""
-        self._error = self._error or error
-        self._changed.set()
-
-
-class Session:
+class Session(SessionCalls):
     """One session. Make one with `connection.session(...)`."""
 
     def __init__(
         self, connection: Connection, name: str | bytes = "", timeout_s: int | None = 0
     ) -> None:
+        super().__init__()
         raw = name.encode() if isinstance(name, str) else name
         self.name = raw or uuid.uuid4().hex.encode()
         self.timeout_s: int | None = 0  # As granted: how long the broker keeps it when detached.
@@ -260,7 +104,6 @@ class Session:
         self._subscriptions: dict[str, Subscription] = {}
         self._taking = asyncio.Event()
         self._modes: dict[str, tuple[bool, bool]] = {}  # Acquires, explicit: by destination.
-        self._transactional = ""
         self._closing = False
         self._error: ClientError | None = None
 
@@ -527,97 +370,6 @@ class Session:
         """Tell the broker that these are dealt with: in window mode their credit comes back."""
         self._complete(self._own(transfers))
 
-    # --- Queries ------------------------------------------------------------------------------
-
-    async def query_queue(self, queue: str) -> QueueQueryResult | None:
-        """What the broker says of a queue; None when there is none of that name."""
-        result = await self._result(QueueQuery(queue=queue), QueueQueryResult)
-        return result if result.queue else None
-
-    async def query_exchange(self, name: str) -> ExchangeQueryResult | None:
-        """What the broker says of an exchange; None when there is none of that name."""
-        result = await self._result(ExchangeQuery(name=name), ExchangeQueryResult)
-        return None if result.not_found else result
-
-    async def query_bound(
-        self,
-        exchange: str = "",
-        queue: str | None = None,
-        binding_key: str | None = None,
-        arguments: dict[str, Any] | None = None,
-    ) -> ExchangeBoundResult:
-        """Which of exchange, queue, key and arguments is not there or not bound."""
-        command = ExchangeBound(
-            exchange=exchange, queue=queue, binding_key=binding_key, arguments=arguments
-        )
-        return await self._result(command, ExchangeBoundResult)
-
-    # --- Transactions -------------------------------------------------------------------------
-
-    async def tx_select(self) -> None:
-        """From now on transfers and settlements wait for a commit."""
-        if self._transactional:
-            raise UsageError(f"{self!r} is transactional already")
-        if not all(explicit for _, explicit in self._modes.values()):
-            raise UsageError("a transactional session needs subscriptions with accept=True")
-        self._transactional = "tx"
-        await self.call(TxSelect())
-
-    async def tx_commit(self) -> None:
-        """Have all since the last commit or rollback take effect."""
-        self._check_tx("tx")
-        await self.call(TxCommit())
-
-    async def tx_rollback(self) -> None:
-        """Forget all since the last commit or rollback."""
-        self._check_tx("tx")
-        await self.call(TxRollback())
-
-    async def dtx_select(self) -> None:
-        """Use the session for distributed transactions."""
-        if self._transactional == "tx":
-            raise UsageError(f"{self!r} has transactions of its own")
-        self._transactional = "dtx"
-        await self.call(DtxSelect())
-
-    async def dtx_start(self, xid: Xid, *, join: bool = False, resume: bool = False) -> XaStatus:
-        """Begin work for a transaction branch, join it, or go on with it."""
-        self._check_tx("dtx")
-        return await self._xa(DtxStart(xid=xid, join=join, resume=resume))
-
-    async def dtx_end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
-        """End the work for a branch, for now (`suspend`) or as a failure (`fail`)."""
-        self._check_tx("dtx")
-        return await self._xa(DtxEnd(xid=xid, fail=fail, suspend=suspend))
-
-    async def dtx_prepare(self, xid: Xid) -> XaStatus:
-        """Have the broker keep a branch so that it can be committed in any case."""
-        return await self._xa(DtxPrepare(xid=xid))
-
-    async def dtx_commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
-        """Commit a branch: prepared, or (`one_phase`) ended only."""
-        return await self._xa(DtxCommit(xid=xid, one_phase=one_phase))
-
-    async def dtx_rollback(self, xid: Xid) -> XaStatus:
-        """Undo a branch."""
-        return await self._xa(DtxRollback(xid=xid))
-
-    async def dtx_forget(self, xid: Xid) -> None:
-        """Have the broker forget a branch that was decided by heuristics."""
-        await self.call(DtxForget(xid=xid))
-
-    async def dtx_recover(self) -> list[Xid]:
-        """The branches that are prepared, or were decided by heuristics."""
-        return (await self._result(DtxRecover(), RecoverResult)).in_doubt or []
-
-    async def dtx_set_timeout(self, xid: Xid, timeout_s: int) -> None:
-        """Have a branch rolled back when it is not prepared in time; 0 is the default again."""
-        await self.call(DtxSetTimeout(xid=xid, timeout=timeout_s))
-
-    async def dtx_get_timeout(self, xid: Xid) -> int:
-        """How many seconds a branch has."""
-        return (await self._result(DtxGetTimeout(xid=xid), GetTimeoutResult)).timeout or 0
-
     # --- For the link -------------------------------------------------------------------------
 
     def attached(self) -> None:
@@ -766,9 +518,8 @@ class Session:
         if self._error is not None:
             raise fresh(self._error)
 
-    def _check_tx(self, kind: str) -> None:
-        if self._transactional != kind:
-            raise UsageError(f"{self!r} was not selected for {kind}")
+    def _all_explicit(self) -> bool:
+        return all(explicit for _, explicit in self._modes.values())
 
     def _own(self, transfers: Iterable[Transfer]) -> SequenceSet:
         """The ids of transfers, which must have come by this session."""
@@ -786,15 +537,6 @@ class Session:
             return await future
         finally:
             self.intake.wait_ends()
-
-    async def _result(self, command: Command, kind: type[Result]) -> Result:
-        value = await self.call(command)
-        if not isinstance(value, kind):
-            raise ConnectionLost(f"{command.NAME} resulted in {value!r}")
-        return value
-
-    async def _xa(self, command: Command) -> XaStatus:
-        return XaStatus((await self._result(command, XaResult)).status or 0)
 
     def _complete(self, transfers: SequenceSet) -> None:
         for low, high in transfers:

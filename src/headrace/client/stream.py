@@ -13,21 +13,14 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from headrace.client.errors import ClientError, ConnectionLost, ConsumerCancelled, OffsetGone, fresh
+from headrace.client.errors import ClientError, ConnectionLost, OffsetGone
 from headrace.client.extensions import announces
 from headrace.client.gather import BLOCK_RECORDS_MAX, Block, RangeGatherer
-from headrace.client.message import Message, decode_properties, read_message
 from headrace.client.requests import RequestRefused, Requests
-from headrace.protocol.codec_0_x import (
-    BasicConsume,
-    BasicDeliver,
-    BasicQos,
-)
-from headrace.protocol.errors import AmqpError
-from headrace.spec.reply import ReplyCode
+from headrace.client.stream_reader import TAG, BlockReader, Reader, Record, filter_value
+from headrace.protocol.codec_0_x import BasicConsume, BasicQos
 from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
@@ -37,31 +30,10 @@ if TYPE_CHECKING:
 
 CREDIT = 1000  # Records under way.
 BATCH_MAX = 1000  # Records handed out at once.
-BLOCKS_MAX = 8  # That wait to be taken before credit for more is given.
 PROBE_TIMEOUT_S = 2.0  # How long RabbitMQ may take to show that a stream is not empty.
 QUIET_S = 0.3  # After which silence RabbitMQ has shown the last record.
 
-_TAG = "stream"
-_OFFSET_KEY = b"\x0fx-stream-offset"
-_FILTER_KEY = b"\x15x-stream-filter-value"
-_I64 = Struct(">q")
-
-
 Wanted = frozenset[str | None] | None  # Filter values; a None among them wants records without one.
-
-
-class Record(NamedTuple):
-    """One record of a stream, as it came over the wire."""
-
-    offset: int
-    header: bytes  # The payload of the content header frame, with all properties and headers.
-    body: bytes
-    exchange: str
-    routing_key: str
-
-    def message(self) -> Message:
-        """The record with its properties decoded."""
-        return read_message(self.header, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,18 +193,18 @@ class Stream:
         ranges = self._can("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
             gatherer = RangeGatherer(first, last, records_max)
-            reader = _BlockReader(channel, self.name, gatherer, 0 if ranges else credit)
+            reader = BlockReader(channel, self.name, gatherer, 0 if ranges else credit)
             arguments = _range_arguments(
                 first, last, wanted, exact=exact, ranges=ranges, browse=browse
             )
             # Where the broker ends it no acks are needed: the socket is credit enough.
             consume = BasicConsume(
-                queue=self.name, consumer_tag=_TAG, no_ack=ranges, arguments=arguments
+                queue=self.name, consumer_tag=TAG, no_ack=ranges, arguments=arguments
             )
             requests = (consume,) if ranges else (BasicQos(prefetch_count=credit), consume)
             expected = first
             try:
-                await channel.attach(_TAG, reader, requests, gatherer, reader.turn)
+                await channel.attach(TAG, reader, requests, gatherer, reader.turn)
                 while (block := await reader.take()) is not None:
                     if not (exact or browse) and block.first() > expected:
                         raise _gone(self.name, expected, block.first())
@@ -266,7 +238,7 @@ class Stream:
         exact = self._can("stream_offset_query")
         ranges = self._can("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
-            reader = _Reader(channel, self.name, first, last)
+            reader = Reader(channel, self.name, first, last)
             arguments = _range_arguments(
                 first, last, wanted, exact=exact, ranges=ranges, browse=browse
             )
@@ -287,13 +259,13 @@ class Stream:
                 reader.drop()
 
     async def _consume(
-        self, channel: Channel, reader: _Reader, arguments: dict[str, Value], credit: int
+        self, channel: Channel, reader: Reader, arguments: dict[str, Value], credit: int
     ) -> None:
         requests = (
             BasicQos(prefetch_count=credit),
-            BasicConsume(queue=self.name, consumer_tag=_TAG, arguments=arguments),
+            BasicConsume(queue=self.name, consumer_tag=TAG, arguments=arguments),
         )
-        await channel.attach(_TAG, reader, requests)
+        await channel.attach(TAG, reader, requests)
 
     def _can(self, what: str) -> bool:
         """Whether the broker has a capability, which may be one of Headrace's own."""
@@ -324,7 +296,7 @@ class Stream:
         """Consume from `what` on until nothing more comes; return the offsets that were seen."""
         offsets: list[int] = []
         async with self._connection.channel(confirm=False) as channel:
-            reader = _Reader(channel, self.name, 0, 1 << 62)
+            reader = Reader(channel, self.name, 0, 1 << 62)
             try:
                 await self._consume(channel, reader, {"x-stream-offset": what}, credit)
                 while not offsets or credit > 1:
@@ -336,198 +308,6 @@ class Stream:
             finally:
                 reader.drop()
         return offsets
-
-
-class _BlockReader:
-    """Hands out the blocks that a gatherer fills."""
-
-    def __init__(self, channel: Channel, name: str, gatherer: RangeGatherer, credit: int) -> None:
-        """`credit` is 0 when nothing has to be acknowledged."""
-        self._channel = channel
-        self._name = name
-        self._gatherer = gatherer
-        self._credit = credit
-        self._acked = 0
-        self._held: list[int] = []  # Octets of the blocks that are ready.
-        self._changed = asyncio.Event()
-        self._error: ClientError | None = None
-
-    async def take(self) -> Block | None:
-        """Wait for a block and return it; None when there are no more."""
-        gatherer = self._gatherer
-        while not gatherer.ready:
-            if gatherer.complete:
-                return None
-            if self._error is not None:
-                gatherer.seal()  # What came is whole.
-                if gatherer.ready:
-                    break
-                raise fresh(self._error)
-            self._changed.clear()
-            await self._changed.wait()
-        block = gatherer.ready.pop(0)
-        if self._held:
-            self._channel.intake.release(self._held.pop(0))
-        self._acknowledge()
-        return block
-
-    def turn(self) -> None:
-        """All that one read of the socket brought is gathered."""
-        gatherer = self._gatherer
-        if not gatherer.fresh:
-            return
-        gatherer.fresh = False
-        for block in gatherer.ready[len(self._held) :]:
-            self._held.append(block.bodies.used + block.heads.used)
-            self._channel.intake.hold(self._held[-1])
-        self._acknowledge()
-        if gatherer.ready or gatherer.complete:
-            self._changed.set()
-
-    def _acknowledge(self) -> None:
-        gatherer = self._gatherer
-        if (
-            self._credit
-            and gatherer.tag - self._acked >= max(1, self._credit // 2)
-            and len(gatherer.ready) < BLOCKS_MAX
-            and not gatherer.complete
-            and self._error is None
-        ):
-            self._acked = gatherer.tag
-            self._channel.ack_up_to(gatherer.tag)
-
-    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A record came that the gatherer did not take by itself."""
-        self._gatherer.add(
-            offset_of(header),
-            method.delivery_tag,
-            header,
-            body,
-            method.exchange,
-            method.routing_key,
-            method.redelivered,
-        )
-        self.turn()
-
-    def cancelled(self) -> None:
-        """The stream was deleted."""
-        self.fail(ConsumerCancelled(self._name, _TAG))
-
-    def ended(self) -> None:
-        """The broker has sent all of the range."""
-        self._gatherer.finish()
-        self._changed.set()
-
-    def lost(self) -> None:
-        """The connection broke."""
-        self.fail(ConnectionLost("the connection was lost while a stream was read"))
-
-    def fail(self, error: ClientError) -> None:
-        """No more records will come."""
-        self._error = self._error or error
-        self._changed.set()
-
-    def drop(self) -> None:
-        """Nobody wants the rest."""
-        self._channel.stop_gathering()
-        for size in self._held:
-            self._channel.intake.release(size)
-        self._held.clear()
-        self._gatherer.ready.clear()
-
-
-class _Reader:
-    """Receives the records of one range."""
-
-    def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:
-        self.expected_first = first
-        self.is_complete = first >= last  # Whether the last record was handed out.
-        self._channel = channel
-        self._name = name
-        self._first = first
-        self._last = last
-        self._records: list[Record] = []
-        self._all_here = False
-        self._changed = asyncio.Event()
-        self._error: ClientError | None = None
-        self._tag = 0  # Of the newest delivery that was handed out.
-        self._tags: list[int] = []  # Of the records that were not.
-        self._acked = 0
-
-    async def take(self, most: int) -> list[Record]:
-        """Wait for records and return them; none when the range ends with ones not kept."""
-        while not self._records and not self._all_here:
-            if self._error is not None:
-                raise fresh(self._error)
-            self._changed.clear()
-            await self._changed.wait()
-        taken, self._records = self._records[:most], self._records[most:]
-        if taken:
-            self._tag = self._tags[len(taken) - 1]
-            del self._tags[: len(taken)]
-            for record in taken:
-                self._channel.intake.release(len(record.body))
-        self.is_complete = self._all_here and not self._records
-        return taken
-
-    def acknowledge(self, credit: int) -> None:
-        """Give the broker new credit once half of it is used."""
-        if self._tag - self._acked >= max(1, credit // 2) and not self._all_here:
-            self._acked = self._tag
-            self._channel.ack_up_to(self._tag)
-
-    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A record came."""
-        offset = offset_of(header)
-        if self._all_here:
-            return
-        if offset >= self._first:  # A broker may begin with the chunk that holds it.
-            if offset < self._last:
-                self._records.append(
-                    Record(offset, header, body, method.exchange, method.routing_key)
-                )
-                self._tags.append(method.delivery_tag)
-                self._channel.intake.hold(len(body))
-            self._all_here = offset >= self._last - 1
-        elif not self._records:
-            self._tag = method.delivery_tag  # Credit for what is skipped comes back too.
-            self.acknowledge(2)
-        self._changed.set()
-
-    def cancelled(self) -> None:
-        """The stream was deleted."""
-        self.fail(ConsumerCancelled(self._name, _TAG))
-
-    def ended(self) -> None:
-        """The broker has sent all of the range."""
-        self._all_here = True
-        self.is_complete = not self._records
-        self._changed.set()
-
-    def lost(self) -> None:
-        """The connection broke."""
-        self.fail(ConnectionLost("the connection was lost while a stream was read"))
-
-    def fail(self, error: ClientError) -> None:
-        """No more records will come."""
-        self._error = self._error or error
-        self._changed.set()
-
-    def drop(self) -> None:
-        """Nobody wants the rest."""
-        for record in self._records:
-            self._channel.intake.release(len(record.body))
-        self._records.clear()
-
-
-def filter_value(record: Record) -> str | None:
-    """The filter value that a record was published with, if it has one."""
-    if _FILTER_KEY not in record.header:
-        return None
-    value = (decode_properties(record.header).headers or {}).get("x-stream-filter-value")
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value if isinstance(value, str) else None
 
 
 def _range_arguments(
@@ -557,24 +337,6 @@ def _wanted(values: str | Iterable[str] | None, match_unfiltered: bool) -> Wante
     if match_unfiltered:
         listed.add(None)
     return frozenset(listed)
-
-
-def offset_of(header: bytes) -> int:
-    """The offset in the payload of a delivery's header frame.
-
-    The broker's own header is there for certain, so if the name occurs once, that is it. A record
-    may hold the name a second time, in a value: only then is the header decoded.
-    """
-    at = header.find(_OFFSET_KEY)
-    if at >= 0 and header.find(_OFFSET_KEY, at + 1) < 0:
-        at += len(_OFFSET_KEY)
-        if header[at : at + 1] in (b"l", b"L") and len(header) >= at + 9:
-            return int(_I64.unpack_from(header, at + 1)[0])
-    headers = decode_properties(header).headers or {}
-    offset = headers.get("x-stream-offset")
-    if not isinstance(offset, int) or isinstance(offset, bool):
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a record of a stream without its offset")
-    return offset
 
 
 def _gone(name: str, wanted: int, first: int) -> ClientError:

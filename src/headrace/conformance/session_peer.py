@@ -31,7 +31,7 @@ from headrace.wire.ranges import SequenceSet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.client.session import Transfer
+    from headrace.client.subscription import Transfer
     from headrace.client.url import Settings
 
 

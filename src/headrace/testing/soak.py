@@ -40,7 +40,7 @@ from headrace.client.consumer import Delivery
 from headrace.client.errors import ClientError
 from headrace.client.message import Message
 from headrace.client.session import Session as BranchSession
-from headrace.client.session import Transfer
+from headrace.client.subscription import Transfer
 from headrace.protocol.codec_0_10 import Xid
 from headrace.testing.broker import ChildBroker
 from headrace.testing.soak_batches import Batches
