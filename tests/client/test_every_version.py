@@ -14,17 +14,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from saying import IDS, ONCE, VERSIONS, Name, every, listed, said, taken
 
-from headrace.client import ChannelClosed, ClientError, Message, Returned, blocking
+from headrace.client import ChannelClosed, ClientError, Message, blocking
 from headrace.client.errors import ConsumerCancelled
 from serving import until
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
 
-VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
-every = pytest.mark.parametrize("version", VERSIONS)
-Name = Callable[..., str]
 Told = Callable[..., dict[str, Any]]
 PATIENCE_S = 10
 
@@ -62,22 +60,6 @@ def told(headrace_broker: LocalBroker, name: Name) -> Iterator[Told]:
             yield told
 
 
-def said(word: str, header: str = "k", **more: Any) -> Message:
-    """A message whose body is a word: a key, which is in a header, and a priority."""
-    headers = {header: word[0], **more} if word[0] != "-" else more
-    return Message(word.encode(), priority=int(word[1]), headers=headers)
-
-
-def taken(channel: blocking.Channel, queue: str, *, hold: bool = False) -> str:
-    """What a queue gives until there is nothing, in order; it may be held."""
-    found = []
-    while (delivery := channel.get(queue)) is not None:
-        found.append(delivery.body.decode())
-        if not hold:
-            delivery.ack()
-    return " ".join(found)
-
-
 class Case(NamedTuple):
     """A queue, what is published to it, and what it gives."""
 
@@ -90,8 +72,6 @@ class Case(NamedTuple):
 
 LEVELS: dict[str, Any] = {"qpid.priorities": 10}
 GROUPS: dict[str, Any] = {"qpid.group_header_key": "k", "qpid.shared_msg_group": 1}
-ONCE: dict[str, Any] = {"x-message-deduplication": 1}
-IDS = "x-deduplication-header"
 CASES = {
     "x-max-length": Case({"x-max-length": 2}, "a1 b1 c1", "b1 c1"),
     "x-max-length-bytes": Case({"x-max-length-bytes": 5}, "a1 b1 c1", "b1 c1"),
@@ -139,11 +119,6 @@ def test_an_argument_says_what_a_queue_gives(
     for word in case.sent.split():
         channel.publish(said(word, case.header), name())
     assert taken(channel, name(), hold=case.hold) == case.given
-
-
-def listed(value: Any) -> list[Any]:
-    """An array; the tables of 0-8 and 0-9 have tables with numbers instead."""
-    return list(value.values()) if isinstance(value, dict) else value
 
 
 DEATHS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -315,43 +290,6 @@ def test_a_publisher_is_not_heard_until_there_is_room(
             assert not asked.done()
             other.get(name(), no_ack=True)
         assert asked.result(PATIENCE_S).message_count < 3
-
-
-@every
-@pytest.mark.parametrize(
-    ("match", "given"),
-    [
-        ("all", "both one"),  # Without those whose names begin with x-.
-        ("any", "both one"),
-        ("all-with-x", "both"),
-        ("any-with-x", "both one x-too"),
-    ],
-)
-def test_headers_match(channel: blocking.Channel, name: Name, match: str, given: str) -> None:
-    channel.declare_queue(name())
-    wanted = {"x-match": match, "x-a": 1, "b": "yes"}
-    channel.bind_queue(name(), "amq.headers", name("key"), arguments=wanted)
-    sent: dict[str, dict[str, Any]] = {
-        "both": {"x-a": 1, "b": "yes"},
-        "one": {"x-a": 2, "b": "yes"},
-        "x-too": {"x-a": 1, "b": "no"},
-        "none": {"b": "no"},
-    }
-    for body, headers in sent.items():
-        channel.publish(Message(body.encode(), headers=headers), "", "amq.headers")
-    assert taken(channel, name()) == given
-
-
-@every
-def test_what_comes_back_says_why_and_is_whole(channel: blocking.Channel, name: Name) -> None:
-    sent = Message(b"lost", headers={"n": 1}, message_id="7", priority=3)
-    with pytest.raises(Returned) as caught:
-        channel.publish(sent, name("nowhere"), "amq.direct", mandatory=True)
-    back = caught.value
-    assert (back.exchange, back.routing_key) == ("amq.direct", name("nowhere"))
-    assert (back.message.body, back.message.headers) == (b"lost", {"n": 1})
-    assert (back.message.message_id, back.message.priority) == ("7", 3)
-    assert back.code == 312
 
 
 @every

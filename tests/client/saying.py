@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of features in every version say to a queue, and hear from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.client import Message
+
+if TYPE_CHECKING:
+    from headrace.client import blocking
+
+VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
+every = pytest.mark.parametrize("version", VERSIONS)
+Name = Callable[..., str]
+ONCE: dict[str, Any] = {"x-message-deduplication": 1}
+IDS = "x-deduplication-header"
+
+
+def said(word: str, header: str = "k", **more: Any) -> Message:
+    """A message whose body is a word: a key, which is in a header, and a priority."""
+    headers = {header: word[0], **more} if word[0] != "-" else more
+    return Message(word.encode(), priority=int(word[1]), headers=headers)
+
+
+def taken(channel: blocking.Channel, queue: str, *, hold: bool = False) -> str:
+    """What a queue gives until there is nothing, in order; it may be held."""
+    found = []
+    while (delivery := channel.get(queue)) is not None:
+        found.append(delivery.body.decode())
+        if not hold:
+            delivery.ack()
+    return " ".join(found)
+
+
+def listed(value: Any) -> list[Any]:
+    """An array; the tables of 0-8 and 0-9 have tables with numbers instead."""
+    return list(value.values()) if isinstance(value, dict) else value
