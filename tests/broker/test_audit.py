@@ -302,6 +302,26 @@ def test_a_broker_serves_on_when_the_audit_log_cannot_be_written(
         until(lambda: run("health", "--data", data).exit_code == 0, "it is well again")
 
 
+def test_what_is_no_file_is_written_and_never_renamed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a device whoever may rename it would take it away from everybody."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="No such device or address"):
+        AuditFile(pipe)  # Nobody reads: it would wait for ever.
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with contextlib.closing(os.fdopen(reader)) as lines:
+        written = AuditLog(file=(file := AuditFile(pipe, size_max=10)))
+        for number in range(3):
+            written.tell("test", number=number)
+            assert json.loads(until(lines.readline, "the line"))["number"] == number
+        file.rotate(3)
+        written.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+    assert caplog.text.count("cannot be renamed: it is no regular file") == 1
+
+
 def test_no_secret_is_ever_in_the_audit_log(tmp_path: Path) -> None:
     """By the name of a fact, and within a text; whatever else is told stays."""
     path = tmp_path / "audit.log"

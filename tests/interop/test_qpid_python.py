@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 
+from security_desk import Certificates
 from serving import Served
 
 if TYPE_CHECKING:
@@ -122,25 +125,62 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     found: dict[str, Any] = {}
     with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
         say(connection.channel())
+    certificates = Certificates(home)
+    cert, key, _ = certificates.issue("localhost", "localhost")
+    tls = ("--tls-port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
+    kept = Served(home / "kept", *tls, "--tls-ca", str(certificates.ca)).start()
     asked = home / "asked.json"
-    broker = f"guest/guest@{served.host}:{served.port}"
-    asked.write_text(json.dumps({"broker": broker, "tests": TESTS, "scenarios": True}))
-    done = subprocess.run(
-        jython(str(HERE / "qpid_jython.py2"), str(asked)),
-        capture_output=True,
-        timeout=PATIENCE_S,
-        text=True,
-    )
-    for line in done.stdout.splitlines():
-        name, failure, _ = json.loads(line)
-        found[name] = failure
-    assert done.returncode == 0, done.stderr
+    certificate, key, _ = certificates.issue("guest")
+    told = {
+        "broker": f"guest/guest@{served.host}:{served.port}",
+        "tests": TESTS,
+        "scenarios": True,
+        "kept": {
+            "broker": f"guest/guest@{kept.host}:{kept.port}",
+            "tls": kept.ready["amqps"].rpartition(":")[2],
+            "certificate": str(certificate),
+            "key": str(key),
+            "authority": str(certificates.ca),
+        },
+    }
+    asked.write_text(json.dumps(told))
+    command = jython(str(HERE / "qpid_jython.py2"), str(asked))
+    with (home / "stderr").open("w+") as said:
+        client = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+        patience = threading.Timer(PATIENCE_S, client.kill)
+        patience.start()
+        try:
+            hear(client, kept, found)
+        finally:
+            patience.cancel()
+            client.kill()
+            client.communicate()
+            status = kept.stop()
+        assert client.returncode == 0, (home / "stderr").read_text()
+        assert (status, "Traceback" in kept.log()) == (0, False), kept.log()
     with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
         channel = connection.channel()
         found["to pika"] = [channel.basic_get("qpid.to-pika", auto_ack=True) for _ in range(2)]
     yield found
     assert "Traceback" not in served.log(), served.log()
     assert served.stop() == 0, served.log()
+
+
+def hear(client: subprocess.Popen[str], kept: Served, found: dict[str, Any]) -> None:
+    """Note what went wrong in each test until the end, and do what the client asks for."""
+    assert client.stdin is not None
+    assert client.stdout is not None
+    for line in client.stdout:
+        name, failure, _ = json.loads(line)
+        if name == "restart":
+            kept.restart(signal.SIGKILL)  # A close is the end, for this client.
+            client.stdin.write("it is\n")
+            client.stdin.flush()
+        else:
+            found[name] = failure
+    client.wait(PATIENCE_S)
 
 
 SCENARIOS = re.findall(r"def (test_\w+)\(self", (HERE / "qpid_scenarios.py2").read_text())

@@ -56,13 +56,18 @@ class AuditFile:
         self._unwritten = 0  # Lines that the disk did not take: by the thread that writes.
         self._said = 0  # How many of both the file tells of.
         self._torn = False  # The last line of the file is not whole.
+        self._stuck = False  # It could not be renamed.
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
         self._thread = threading.Thread(target=self._write, name="headrace-audit", daemon=True)
         self._thread.start()
 
     def _open(self) -> int:
-        return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Open the file; a pipe that nobody reads is an error, and nothing to wait for."""
+        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        file = os.open(self.path, how, 0o600)
+        os.set_blocking(file, True)
+        return file
 
     @property
     def lost(self) -> int:
@@ -129,8 +134,11 @@ class AuditFile:
         try:
             shift(self.path, keep)
         except OSError as error:
-            log.error("the audit log cannot be renamed: %s", error.strerror or error)
+            if not self._stuck:
+                log.error("the audit log cannot be renamed: %s", error.strerror or error)
+            self._stuck = True
             return
+        self._stuck = False
         self._replace()
 
     def _replace(self) -> None:

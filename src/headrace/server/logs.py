@@ -8,6 +8,7 @@ connection has its number as ``connection``, perhaps ``channel``, and what is kn
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import re
@@ -164,8 +165,10 @@ def shift(path: Path, keep: int) -> Path:
     """Rename a file to ``….1``, and those of before one further, of which ``keep`` stay.
 
     Raises:
-        OSError: one of them cannot be renamed.
+        OSError: one of them cannot be renamed, or it is a device or a pipe.
     """
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
     for number in range(KEPT_MAX, 0, -1):  # More than ``keep`` may be there from before.
         older = path.with_name(f"{path.name}.{number}")
         if older.exists() and number >= keep:
