@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli import main, migration
-from headrace.client import ClientError, Message, PreconditionFailed
-from headrace.client.blocking import connect
+from headrace.client import ClientError, Message
+from headrace.client.blocking import Connection, connect
+from headrace.spec.tables import V0_10
 from headrace.testing import LocalBroker
 from serving import until
 
@@ -230,26 +231,40 @@ def test_a_queue_that_loses_messages_is_told(
 
 
 def test_names_of_other_users_need_the_tag_impersonator(tmp_path: Path) -> None:
-    """A message that says who sent it is taken from those who may pose only."""
+    """A message that says who sent it is taken from those who may pose only, in every version."""
     data = tmp_path / "data"
-    with LocalBroker(data) as broker:
+    with LocalBroker(data, audit_log=tmp_path / "audit.log") as broker:
         for name, tags in (("ada", ()), ("carrier", ("--tag", "impersonator"))):
             words = ("user", "add", "--data", str(data), "--password", "p", *tags, name)
             assert CliRunner().invoke(main, words).exit_code == 0
             words = ("permission", "set", "--data", str(data), name, ".*", ".*", ".*")
             assert CliRunner().invoke(main, words).exit_code == 0
         message = Message(b"x", user_id="somebody")
-        url = f"amqp://{{}}:p@127.0.0.1:{broker.port}/"
-        until(lambda: can_log_in(url.format("carrier")), "the users are there")
-        with connect(url.format("carrier")) as connection, connection.channel() as channel:
+        url = f"amqp://{{}}:p@127.0.0.1:{broker.port}/?version={{}}"
+        until(lambda: can_log_in(url.format("carrier", "0-9-1")), "the users are there")
+        with connect(url.format("carrier", "0-9-1")) as reader, reader.channel() as channel:
             channel.declare_queue("q")
+            for version in ("0-8", "0-9", "0-9-1", "0-10"):
+                with connect(url.format("carrier", version)) as connection:
+                    publish(connection, message)
+                found = channel.get("q", no_ack=True)
+                assert found is not None
+                assert found.user_id == "somebody"
+                with connect(url.format("ada", version)) as connection:
+                    with pytest.raises(ClientError, match=r"user_id property set|the user-id of"):
+                        publish(connection, message)
+    lines = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
+    refused = [line for line in lines if line["what"] == "permission"]
+    assert [(line["who"], line["allowed"]) for line in refused] == [("ada", False)] * 4
+
+
+def publish(connection: Connection, message: Message) -> None:
+    if connection.version is V0_10:
+        with connection.session() as session:
+            session.transfer(message, "q")
+    else:
+        with connection.channel() as channel:
             channel.publish(message, "q")
-            found = channel.get("q", no_ack=True)
-            assert found is not None
-            assert found.user_id == "somebody"
-        with connect(url.format("ada")) as connection, connection.channel() as channel:
-            with pytest.raises(PreconditionFailed, match="user_id property set to 'somebody'"):
-                channel.publish(message, "q")
 
 
 def can_log_in(url: str) -> bool:

@@ -60,7 +60,8 @@ def tokens_of(*issuers: Issuer, **rules: Any) -> Tokens:
 
 def tokens_by(settings: Settings) -> Tokens | None:
     """As a broker with these settings makes them."""
-    return Trusted(settings, Access(UserDirectory()), KeyRing()).tokens
+    trusts = Trusted(settings, KeyRing()).trusts
+    return Tokens(Access(UserDirectory()), trusts) if trusts else None
 
 
 def check(tokens: Tokens, token: str) -> User:

@@ -44,7 +44,7 @@ class Logins:
     ) -> None:
         self._audit = audit
         self._going: dict[int, Login] = {}
-        self._tokens: Tokens | None = None
+        self._vouching: set[str] = set()  # Whose tokens are taken.
         self._withdrawn: set[str] = set()  # Who vouches for nobody any more.
         self.use(mechanisms, tokens, plain_needs_tls, plain_on_loopback)
 
@@ -60,9 +60,8 @@ class Logins:
         With ``plain_needs_tls``, mechanisms that send a secret as it is need TLS; with
         ``plain_on_loopback`` not from this machine itself.
         """
-        before = set() if self._tokens is None else self._tokens.sources
-        now = set() if tokens is None else tokens.sources
-        self._withdrawn = (self._withdrawn | before) - now
+        before, self._vouching = self._vouching, set() if tokens is None else tokens.sources
+        self._withdrawn = (self._withdrawn | before) - self._vouching
         self.mechanisms = mechanisms
         self._tokens = tokens
         self._plain_needs_tls = plain_needs_tls

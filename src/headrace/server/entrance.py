@@ -22,6 +22,7 @@ from headrace.server.user_events import connection_of
 if TYPE_CHECKING:
     from headrace.gateway.audit import Audit
     from headrace.gateway.context import Context
+    from headrace.gateway.oauth.tokens import Tokens
     from headrace.gateway.sasl.port import Mechanism
     from headrace.model.events import Events
     from headrace.server.settings import Settings
@@ -41,6 +42,7 @@ class Terms(NamedTuple):
 
     settings: Settings
     trusted: Trusted
+    desk: Desk
     mechanisms: dict[str, Mechanism]
 
 
@@ -71,6 +73,7 @@ class Entrance:
         self._tasks: set[asyncio.Task[None]] = set()
         self.context: Context | None = None
         self._ring = KeyRing()
+        self._terms: Terms | None = None  # That hold now.
         self.access = Access(users, audit=audit, throttle=Throttle())
         self.gate = Gate()
         self.logins = Logins({}, audit=audit)
@@ -83,27 +86,44 @@ class Entrance:
             EntranceError: a setting cannot be used.
         """
         try:
-            trusted = Trusted(settings, self.access, self._ring)
+            trusted = Trusted(settings, self._ring)
             desk = Desk(
                 self.access,
-                trusted.tokens,
+                self._tokens() if trusted.trusts else None,
                 anonymous_user=settings.anonymous_user,
                 certificate_name=settings.certificate_name,
                 certificate_san=settings.certificate_san,
             )
-            return Terms(settings, trusted, load(settings.sasl_mechanisms, desk))
+            now = self._terms
+            if (
+                now
+                and now.desk == desk
+                and now.settings.sasl_mechanisms == settings.sasl_mechanisms
+            ):
+                return Terms(settings, trusted, desk, now.mechanisms)  # They may have a memory.
+            return Terms(settings, trusted, desk, load(settings.sasl_mechanisms, desk))
         except TrustError as error:
             raise EntranceError(str(error)) from None
         except MechanismError as error:
             raise EntranceError(f"setting sasl_mechanisms: {error}") from None
 
+    def _tokens(self) -> Tokens:
+        """What checks tokens: the same as long as any are served."""
+        from headrace.gateway.oauth.tokens import Tokens
+
+        known = None if self._terms is None else self._terms.desk.tokens
+        return Tokens(self.access) if known is None else known
+
     def use(self, terms: Terms) -> None:
         """Let in on these terms from now on; who is in stays, but with tokens nobody trusts now."""
-        settings = terms.settings
+        settings, tokens = terms.settings, terms.desk.tokens
+        self._terms = terms
         terms.trusted.begin()
+        if tokens is not None:
+            tokens.trust(terms.trusted.trusts)
         self.logins.use(
             terms.mechanisms,
-            terms.trusted.tokens,
+            tokens,
             settings.plain_needs_tls,
             settings.plain_on_loopback,
         )

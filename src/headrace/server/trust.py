@@ -26,9 +26,8 @@ from headrace.server.jwks import discoverer, loader, read_file
 from headrace.server.settings import SETTINGS, SettingError, Settings
 
 if TYPE_CHECKING:
-    from headrace.gateway.access import Access
     from headrace.gateway.oauth.keys import Keys
-    from headrace.gateway.oauth.tokens import Tokens, Trust
+    from headrace.gateway.oauth.tokens import Trust
 
 NO_PREFIX = "none"  # Of scopes.
 SHARED = ("HS256", "HS384", "HS512")  # Algorithms of keys that both sides know; only when asked.
@@ -73,28 +72,23 @@ class KeyRing:
 class Trusted:
     """What was made of the settings, and has not taken effect yet."""
 
-    def __init__(self, settings: Settings, access: Access, ring: KeyRing) -> None:
+    def __init__(self, settings: Settings, ring: KeyRing) -> None:
         """Read the settings and the files that they name.
 
         Raises:
             TrustError: one of them cannot be used, or the library for tokens is missing.
         """
-        self.tokens: Tokens | None = None  # What checks tokens; None: none are served.
+        self.trusts: list[Trust] = []  # Nobody: no tokens are served.
         self._ring = ring
         self._kept: dict[Source, tuple[Keys, float]] = {}
-        each = each_issuer(settings)
-        if not each:
-            return
-        try:
-            from headrace.gateway.oauth.tokens import Tokens
-        except ImportError:
-            raise TrustError(f"setting {named(each[0])} needs headrace[oauth]") from None
-        trusts = [self._trust(one) for one in each]
-        self.tokens = Tokens(access, trusts)
+        for each in each_issuer(settings):
+            self.trusts.append(self._trust(each))
 
     def _trust(self, settings: Settings) -> Trust:
-        from headrace.gateway.oauth.tokens import Trust
-
+        try:
+            from headrace.gateway.oauth.tokens import Trust
+        except ImportError:
+            raise TrustError(f"setting {named(settings)} needs headrace[oauth]") from None
         rules = rules_of(settings)
         source, load = source_of(settings)
         keys = self._ring.get(source, load)

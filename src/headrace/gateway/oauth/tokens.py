@@ -56,14 +56,17 @@ class Tokens:
     def __init__(
         self,
         access: Access,
-        trusts: Iterable[Trust],
+        trusts: Iterable[Trust] = (),
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Of several trusts, no two are of the same issuer."""
         self._access = access
-        self._trusts = {each.rules.issuer: each for each in trusts}
         self._clock = clock
+        self.trust(trusts)
+
+    def trust(self, trusts: Iterable[Trust]) -> None:
+        """Go by these from now on, of whom no two are of the same issuer."""
+        self._trusts = {each.rules.issuer: each for each in trusts}
 
     @property
     def sources(self) -> set[str]:

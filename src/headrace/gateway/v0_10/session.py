@@ -201,7 +201,11 @@ class Session(Holder):
             if not read.first:  # What the first one said still holds.
                 read = self.context.fragments.opening(self, read)
         self.publishing = read.publishing
-        if read.user_id and read.user_id != self.user.name.encode():  # Some send an empty one.
+        if (
+            read.user_id  # Some send an empty one.
+            and read.user_id != self.user.name.encode()
+            and "impersonator" not in self.user.tags
+        ):
             raise ExecutionError(
                 ExecutionCode.UNAUTHORIZED_ACCESS,
                 f"the user-id of the message is not that of user '{self.user.name}'",

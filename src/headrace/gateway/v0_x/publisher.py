@@ -217,11 +217,11 @@ class Publisher(SpecialPublisher):
     def check_user_id(self, user_id: str) -> None:
         """A message may only claim to come from the user who sends it, unless that may pose."""
         if user_id != self.user.name and "impersonator" not in self.user.tags:
-            raise AmqpError(
-                ReplyCode.PRECONDITION_FAILED,
-                f"user_id property set to '{user_id}' but authenticated user was "
-                f"'{self.user.name}'",
+            text = (
+                f"user_id property set to '{user_id}' but authenticated user was '{self.user.name}'"
             )
+            self.context.refused(self, text)
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
 
     def with_reply_to(
         self, channel: Channel, d: bytes | bytearray, args: int, header: int, end: int
