@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import time
@@ -22,6 +23,22 @@ from headrace.client import (
     Recovered,
     Returned,
     UsageError,
+    blocking,
+    blocking_bulk,
+    blocking_pipeline,
+    blocking_publisher,
+    bulk,
+    channel,
+    connection,
+    consumer,
+    groups,
+    lease,
+    publisher,
+    requests,
+    session,
+    staging,
+    stream,
+    subscription,
 )
 from headrace.client.blocking import Confirmation, connect
 
@@ -34,6 +51,42 @@ if TYPE_CHECKING:
     Name = Callable[[str], str]
 
 STREAM = {"x-queue-type": "stream"}
+
+
+TWINS = [
+    (blocking.Channel, channel.Channel),
+    (blocking.Connection, connection.Connection),
+    (blocking.Consumer, consumer.Consumer),
+    (blocking.Delivery, consumer.Delivery),
+    (blocking.Session, session.Session),
+    (blocking.Stream, stream.Stream),
+    (blocking.Subscription, subscription.Subscription),
+    (blocking_bulk.BulkPublisher, bulk.BulkPublisher),
+    (blocking_pipeline.Groups, groups.Groups),
+    (blocking_pipeline.Lease, lease.Lease),
+    (blocking_pipeline.Requests, requests.Requests),
+    (blocking_pipeline.Sink, staging.Sink),
+    (blocking_pipeline.Stage, staging.Stage),
+    (blocking_publisher.Publisher, publisher.Publisher),
+]
+DIFFERENT = {
+    "Connection.channel": "a channel of 0-9 cannot be resumed here",
+    "Consumer.receive": "a timeout in place of asyncio's",
+    "Publisher.publish_many": "no asynchronous iterables",
+    "Channel.publish_many": "no asynchronous iterables",
+}
+
+
+@pytest.mark.parametrize(("blocks", "awaits"), TWINS, ids=lambda one: str(one.__name__))
+def test_each_call_is_that_of_the_asyncio_client(blocks: type, awaits: type) -> None:
+    """Same names, order, kinds, defaults and types of parameters."""
+    for name, twin in vars(blocks).items():
+        other = getattr(awaits, name, None)
+        if name.startswith("_") or not (inspect.isfunction(twin) and inspect.isfunction(other)):
+            continue
+        mine = list(inspect.signature(twin).parameters.values())
+        its = list(inspect.signature(other).parameters.values())
+        assert (mine == its) is (f"{blocks.__name__}.{name}" not in DIFFERENT), (name, mine, its)
 
 
 def test_publish_get_and_settle(url: str, name: Name) -> None:

@@ -137,7 +137,11 @@ class Connection(Closing):
         LOOP.run(self._source.ready(), self._timeout_s)
 
     def update_secret(self, secret: str, reason: str = "") -> None:
-        """As for the asyncio connection."""
+        """Give the broker new credentials before the old expire, in 0-9-1.
+
+        From now on reconnecting uses them as well. Raises ConnectionClosed, with 530, when the
+        broker refuses them; UsageError in other versions of AMQP, where a new connection is due.
+        """
         LOOP.run(self._source.update_secret(secret, reason), self._timeout_s)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,13 +72,14 @@ class Stream:
         credit: int = CREDIT,
         filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
         match_unfiltered: bool = False,
+        browse: bool = False,
     ) -> Iterator[list[Record]]:
         """The records of [first, last) in order, in batches of up to `batch_max`.
 
         With a `filter` only those that were published with one of these filter values, and with
         `match_unfiltered` those without any as well. OffsetGone when `first` is no longer kept.
         Waits for records that are not yet there, for each batch at most the `timeout_s` of the
-        connection.
+        connection. With `browse` an ordinary queue of Headrace is looked at, by positions.
         """
         return self._each(
             self._source.read(
@@ -88,6 +89,7 @@ class Stream:
                 credit=credit,
                 filter=filter,
                 match_unfiltered=match_unfiltered,
+                browse=browse,
             )
         )
 
@@ -98,7 +100,7 @@ class Stream:
         *,
         records_max: int = BLOCK_RECORDS_MAX,
         credit: int = CREDIT,
-        filter: str | Sequence[str] | None = None,  # noqa: A002 - what everybody calls it
+        filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
         match_unfiltered: bool = False,
         browse: bool = False,
     ) -> Iterator[Block]:
