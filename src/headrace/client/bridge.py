@@ -15,16 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.bridge_deliveries import Deliveries
+from headrace.client.bridge_publishes import Publishes
 from headrace.client.errors import ClientError, UsageError
-from headrace.client.message import (
-    BASIC,
-    PERSISTENT,
-    Message,
-    decode_properties,
-    message_fields,
-    milliseconds,
-)
-from headrace.client.properties_0_10 import as_table, fields_of, place_of, structs_of
 from headrace.protocol import codec_0_x as old
 from headrace.protocol.codec_0_10 import (
     Command,
@@ -43,7 +36,6 @@ from headrace.protocol.codec_0_10 import (
     MessageSetFlowMode,
     MessageStop,
     MessageSubscribe,
-    MessageTransfer,
     QueueDeclare,
     QueueDelete,
     QueuePurge,
@@ -53,26 +45,15 @@ from headrace.protocol.codec_0_10 import (
     TxCommit,
     TxRollback,
     TxSelect,
-    decode_headers,
-    encode_headers,
 )
-from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.protocol.session_0_10 import Session
-from headrace.spec.reply_0_10 import (
-    AcceptMode,
-    AcquireMode,
-    CreditUnit,
-    FlowMode,
-    RejectCode,
-)
-from headrace.spec.tables import V0_9_1
+from headrace.spec.reply_0_10 import AcceptMode, AcquireMode, CreditUnit, FlowMode
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
     from headrace.client.link import Owner
     from headrace.client.link_0_10 import Link010
 
-NO_ROUTE = 312
 UNLIMITED = 0xFFFFFFFF  # Credit without end.
 ALTERNATE = "alternate-exchange"  # The argument that is a field of exchange.declare here.
 
@@ -100,16 +81,6 @@ class Fetch:
     delivery: tuple[int, Any, bytes, bytes] | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Sent:
-    """A publish whose outcome is not known."""
-
-    tag: int  # 0 when nobody waits for a confirm.
-    method: old.BasicPublish
-    header: bytes
-    body: bytes
-
-
 class Bridge:
     """One channel's session."""
 
@@ -122,12 +93,8 @@ class Bridge:
         self._due = False
         self._done: dict[int, Callable[[], None]] = {}  # What follows a command's completion.
         self._results: dict[int, Callable[[Any], None]] = {}
-        self._confirms = False
-        self._tag = 0  # Of the last publish with confirms.
-        self._sent: dict[int, Sent] = {}  # By command id.
-        self._delivered = 0  # The last delivery tag.
-        self._unsettled: dict[int, int] = {}  # Command ids by delivery tag.
-        self._accepted = SequenceSet()
+        self.publishes = Publishes(self.session, number, owner)
+        self._deliveries = Deliveries(link, self.session)
         self._prefetch = [0, 0]  # Messages and octets, for consumers to come.
         self._no_ack: set[str] = set()  # Destinations whose transfers need no accept.
         self._fetches: dict[str, deque[Fetch]] = {}  # By destination.
@@ -150,40 +117,10 @@ class Bridge:
             self.gather()
         handler(self, method)
 
-    def publish(self, method: old.MethodBase, header: bytes, body: bytes) -> None:
-        """Transfer a message; `header` is a content header frame's payload."""
-        assert isinstance(method, old.BasicPublish)
-        message = Message(body, **message_fields(decode_properties(header)))
-        structs = structs_of(
-            message,
-            method.exchange,
-            method.routing_key,
-            discard_unroutable=not method.mandatory,
-            immediate=method.immediate,
-        )
-        explicit = self._confirms or method.mandatory
-        number = self.session.send_command(
-            MessageTransfer(
-                destination=method.exchange,
-                accept_mode=AcceptMode.EXPLICIT if explicit else AcceptMode.NONE,
-                acquire_mode=AcquireMode.PRE_ACQUIRED,
-            ),
-            False,
-            encode_headers(structs),
-            body,
-        )
-        if explicit:
-            if self._confirms:
-                self._tag += 1
-            self._sent[number] = Sent(self._tag if self._confirms else 0, method, header, body)
-
     def gather(self) -> None:
         """Send the acks that have come together."""
-        if self._accepted and not self._over:
-            accepted = self._accepted
-            self._accepted = SequenceSet()
-            self.session.send_command(MessageAccept(transfers=accepted))
-            self._complete(accepted)
+        if self._deliveries.accepted and not self._over:
+            self._deliveries.accept()
 
     def _open(self, _: old.ChannelOpen) -> None:
         self._opening = self._expect()
@@ -267,7 +204,7 @@ class Bridge:
         self._ask(command, old.QueueUnbindOk())
 
     def _confirm(self, _: old.ConfirmSelect) -> None:
-        self._confirms = True
+        self.publishes.confirms = True
         self._answer(self._expect(), old.ConfirmSelectOk())
 
     def _qos(self, method: old.BasicQos) -> None:
@@ -344,8 +281,8 @@ class Bridge:
         number, command, header, body = fetch.delivery
         count = state.message_count if isinstance(state, QueueQueryResult) else 0
         if fetch.no_ack:
-            self._accepted.add(number)
-        deliver = self._delivery(number, command, header, body, fetch.no_ack)
+            self._deliveries.accepted.add(number)
+        deliver = self._deliveries.delivery(number, command, header, body, fetch.no_ack)
         fetch.reply.header = deliver[1]
         fetch.reply.body = body
         method = deliver[0]
@@ -361,18 +298,22 @@ class Bridge:
         )
 
     def _ack(self, method: old.BasicAck) -> None:
-        for number in self._settled(method.delivery_tag, method.multiple):
-            self._accepted.add(number)
+        for number in self._deliveries.settled(method.delivery_tag, method.multiple):
+            self._deliveries.accepted.add(number)
 
     def _nack(self, method: old.BasicNack) -> None:
-        self._refuse(self._settled(method.delivery_tag, method.multiple), method.requeue)
+        self._deliveries.refuse(
+            self._deliveries.settled(method.delivery_tag, method.multiple), method.requeue
+        )
 
     def _reject(self, method: old.BasicReject) -> None:
-        self._refuse(self._settled(method.delivery_tag, False), method.requeue)
+        self._deliveries.refuse(
+            self._deliveries.settled(method.delivery_tag, False), method.requeue
+        )
 
     def _recover(self, _: old.BasicRecover) -> None:
         """The messages come again; 0-10 does not say to whom."""
-        self._refuse(self._settled(0, True), True)
+        self._deliveries.refuse(self._deliveries.settled(0, True), True)
         self._ask(ExecutionSync(), old.BasicRecoverOk())
 
     def _tx_select(self, _: old.TxSelect) -> None:
@@ -417,21 +358,23 @@ class Bridge:
             if fetches and fetches[0].delivery is None:
                 fetches[0].delivery = (number, command, header, body)
             else:  # Nobody asked for it.
-                self._refuse([number], True)
+                self._deliveries.refuse([number], True)
             return
-        method, old_header = self._delivery(number, command, header, body, tag in self._no_ack)
+        method, old_header = self._deliveries.delivery(
+            number, command, header, body, tag in self._no_ack
+        )
         self.owner.link_content(self.number, method, old_header, body)
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
         """The broker sent another command."""
         match command:
             case MessageAccept():
-                self._outcome(command.transfers or SequenceSet(), None, "")
+                self.publishes.outcome(command.transfers or SequenceSet(), None, "")
             case MessageReject():
                 text = command.text or ""
-                self._outcome(command.transfers or SequenceSet(), command.code or 0, text)
+                self.publishes.outcome(command.transfers or SequenceSet(), command.code or 0, text)
             case MessageRelease():
-                self._outcome(command.transfers or SequenceSet(), 0, "released")
+                self.publishes.outcome(command.transfers or SequenceSet(), 0, "released")
             case MessageCancel():
                 tag = command.destination or ""
                 self.owner.link_method(self.number, old.BasicCancel(consumer_tag=tag))
@@ -536,117 +479,6 @@ class Bridge:
             MessageFlow(destination=tag, unit=CreditUnit.MESSAGE, value=count)
         )
         self.session.send_command(MessageFlow(destination=tag, unit=CreditUnit.BYTE, value=size))
-
-    def _delivery(
-        self, number: int, command: Any, header: bytes, body: bytes, no_ack: bool
-    ) -> tuple[old.BasicDeliver, bytes]:
-        """A transfer as basic.deliver with its content header."""
-        try:
-            structs = decode_headers(header)
-        except ExecutionError as error:
-            self.link.violated(str(error))
-            structs = []
-        redelivered, exchange, routing_key = place_of(structs)
-        fields = fields_of(structs)
-        self._delivered += 1
-        if no_ack:
-            self.session.complete(number)
-            self.link.schedule_flush()
-        else:
-            self._unsettled[self._delivered] = number
-        method = old.BasicDeliver(
-            consumer_tag=command.destination or "",
-            delivery_tag=self._delivered,
-            redelivered=redelivered,
-            exchange=exchange,
-            routing_key=routing_key,
-        )
-        return method, old_header(fields, len(body))
-
-    def _settled(self, tag: int, multiple: bool) -> list[int]:
-        """The command ids that a delivery tag means, which are settled now."""
-        if not multiple:
-            number = self._unsettled.pop(tag, None)
-            return [] if number is None else [number]
-        tags = [each for each in self._unsettled if not tag or each <= tag]
-        return [self._unsettled.pop(each) for each in tags]
-
-    def _refuse(self, numbers: list[int], requeue: bool) -> None:
-        if not numbers:
-            return
-        transfers = SequenceSet((number, number) for number in numbers)
-        command: Command
-        if requeue:
-            command = MessageRelease(transfers=transfers, set_redelivered=True)
-        else:
-            command = MessageReject(transfers=transfers, code=RejectCode.UNSPECIFIED)
-        self.session.send_command(command)
-        self._complete(transfers)
-
-    def _complete(self, transfers: SequenceSet) -> None:
-        """We are done with these transfers: their credit comes back."""
-        for low, high in transfers:
-            self.session.complete_range(low, high)
-        self.link.schedule_flush()
-
-    def _outcome(self, transfers: SequenceSet, code: int | None, text: str) -> None:
-        """The broker accepted (None) or rejected publishes of ours."""
-        if transfers.count() > len(self._sent):
-            numbers = [number for number in self._sent if number in transfers]
-        else:
-            numbers = [number for number in transfers.numbers() if number in self._sent]
-        tags = []
-        for number in numbers:
-            sent = self._sent.pop(number)
-            if code is None or not sent.method.mandatory or code != RejectCode.UNROUTABLE:
-                tags.append(sent.tag)
-                continue
-            returned = old.BasicReturn(
-                reply_code=NO_ROUTE,
-                reply_text=text or "NO_ROUTE",
-                exchange=sent.method.exchange,
-                routing_key=sent.method.routing_key,
-            )
-            self.owner.link_content(self.number, returned, sent.header, sent.body)
-            if sent.tag:
-                self.owner.link_method(self.number, old.BasicAck(delivery_tag=sent.tag))
-        tags = [tag for tag in tags if tag]
-        if not tags:
-            return
-        first = next((sent.tag for sent in self._sent.values() if sent.tag), tags[-1] + 1)
-        if first > tags[-1] and code is None:
-            self.owner.link_method(
-                self.number, old.BasicAck(delivery_tag=tags[-1], multiple=len(tags) > 1)
-            )
-            return
-        for tag in tags:
-            if code is None:
-                self.owner.link_method(self.number, old.BasicAck(delivery_tag=tag))
-            else:
-                self.owner.link_method(self.number, old.BasicNack(delivery_tag=tag))
-
-
-# The values came from `fields_of`.
-def old_header(fields: dict[str, Any], size: int) -> bytes:
-    """A content header frame's payload that says the same."""
-    expiration = fields["expiration"]
-    persistent = fields["persistent"]
-    headers = fields["headers"]
-    rest = {
-        key: value
-        for key, value in fields.items()
-        if key not in ("expiration", "persistent", "headers")
-    }
-    for key, value in rest.items():
-        if isinstance(value, str) and len(value.encode()) > 255:
-            rest[key] = None  # A short string cannot hold it.
-    properties = old.BasicProperties(
-        headers=as_table(headers) if headers else None,
-        delivery_mode=PERSISTENT if persistent else None,
-        expiration=None if expiration is None else milliseconds(expiration),
-        **rest,
-    )
-    return old.encode_content_header(V0_9_1, BASIC, size, properties)
 
 
 _REQUESTS: dict[type[old.MethodBase], Callable[[Bridge, Any], None]] = {

@@ -222,7 +222,7 @@ class Link010(Link):
 
     def send_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
         self._check()
-        self.bridges[channel].publish(method, header, body)
+        self.bridges[channel].publishes.send(method, header, body)
         self.schedule_flush()
 
     def flush(self) -> None:

@@ -12,13 +12,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.client.message import BASIC, PERSISTENT, milliseconds
 from headrace.protocol.codec_0_10 import (
     DeliveryProperties,
     MessageProperties,
     ReplyTo,
     Struct,
 )
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spec.reply_0_10 import DeliveryMode
+from headrace.spec.tables import V0_9_1
 from headrace.wire.types_0_10 import Bit, Opaque, Struct32
 
 if TYPE_CHECKING:
@@ -186,3 +189,26 @@ def _moment(value: datetime | int | None) -> datetime | int | None:
     if isinstance(value, datetime):
         return value if value.timestamp() >= 0 else None
     return value if value is None or value >= 0 else None
+
+
+# The values came from `fields_of`.
+def old_header(fields: dict[str, Any], size: int) -> bytes:
+    """A content header frame's payload that says the same."""
+    expiration = fields["expiration"]
+    persistent = fields["persistent"]
+    headers = fields["headers"]
+    rest = {
+        key: value
+        for key, value in fields.items()
+        if key not in ("expiration", "persistent", "headers")
+    }
+    for key, value in rest.items():
+        if isinstance(value, str) and len(value.encode()) > 255:
+            rest[key] = None  # A short string cannot hold it.
+    properties = BasicProperties(
+        headers=as_table(headers) if headers else None,
+        delivery_mode=PERSISTENT if persistent else None,
+        expiration=None if expiration is None else milliseconds(expiration),
+        **rest,
+    )
+    return encode_content_header(V0_9_1, BASIC, size, properties)
