@@ -10,6 +10,7 @@ import pytest
 from saying import IDS, ONCE, Name, every, listed, said, taken
 
 from headrace.client import Message, Returned, blocking
+from headrace.protocol import codec_0_10, codec_0_x
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
@@ -158,3 +159,37 @@ def test_what_comes_back_says_why_and_is_whole(channel: blocking.Channel, name: 
     assert (back.message.body, back.message.headers) == (b"lost", {"n": 1})
     assert (back.message.message_id, back.message.priority) == ("7", 3)
     assert back.code == 312
+
+
+@every
+def test_what_is_bound_is_told(
+    connection: blocking.Connection, channel: blocking.Channel, name: Name, version: str
+) -> None:
+    channel.declare_queue(name())
+    channel.bind_queue(name(), "amq.direct", "yes")
+    where = {"exchange": "amq.direct", "queue": name()}
+    for key, bound in (("yes", True), ("no", False)):
+        if version == "0-10":
+            with connection.session() as session:
+                asked = codec_0_10.ExchangeBound(**where, binding_key=key)
+                assert bool(session.call(asked).key_not_matched) is not bound
+        else:
+            told = channel.call(codec_0_x.ExchangeBound(**where, routing_key=key))
+            assert isinstance(told, codec_0_x.ExchangeBoundOk)
+            assert (told.reply_code == 0) is bound
+
+
+@every
+def test_a_binding_between_exchanges_holds_for_publishers_of_every_version(
+    headrace_broker: LocalBroker, channel: blocking.Channel, name: Name
+) -> None:
+    with (  # Only this one has a method for it.
+        blocking.connect(f"{headrace_broker.url}?version=0-9-1") as connection,
+        connection.channel() as other,
+    ):
+        other.declare_exchange(name("inner"), "fanout", durable=False, auto_delete=True)
+        other.bind_exchange(name("inner"), "amq.direct", name("key"))
+    channel.declare_queue(name())
+    channel.bind_queue(name(), name("inner"))
+    channel.publish(said("a1"), name("key"), "amq.direct")
+    assert taken(channel, name()) == "a1"

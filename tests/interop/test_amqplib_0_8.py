@@ -123,11 +123,15 @@ def test_transactions_and_returns(amqp: Any, connection: Any, name: str) -> None
     channel.tx_commit()
     assert channel.basic_get(name).body == "y"
     other = connection.channel()
-    other.basic_publish(amqp.Message("back"), routing_key=f"{name}.none", mandatory=True)
-    while other.returned_messages.empty():
-        other.wait()
-    code, text, _, key, message = other.returned_messages.get()
-    assert (code, text, key, message.body) == (312, "NO_ROUTE", f"{name}.none", "back")
+    for queue, how, why in (
+        (f"{name}.none", {"mandatory": True}, (312, "NO_ROUTE")),
+        (name, {"immediate": True}, (313, "NO_CONSUMERS")),
+    ):
+        other.basic_publish(amqp.Message("back"), routing_key=queue, **how)
+        while other.returned_messages.empty():
+            other.wait()
+        code, text, _, key, message = other.returned_messages.get()
+        assert (code, text, key, message.body) == (*why, queue, "back")
 
 
 def test_errors_close_the_channel_and_not_the_connection(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pika
 
+from serving import until
+
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
@@ -17,6 +19,29 @@ def publish(channel: BlockingChannel, queue: str, *bodies: str) -> None:
     for body in bodies:
         properties = pika.BasicProperties(headers={"k": body[0]})
         channel.basic_publish("", queue, body.encode(), properties)
+
+
+def test_what_rabbitmq_has_given_up(headrace_broker: LocalBroker) -> None:
+    """Recovery without requeueing, the flow of a channel, and prefetch in octets."""
+    with pika.BlockingConnection(pika.URLParameters(headrace_broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("pika.old", exclusive=True)
+        channel.basic_qos(prefetch_size=3)
+        got: list[tuple[bytes, bool]] = []
+        channel.basic_consume("pika.old", lambda c, m, p, body: got.append((body, m.redelivered)))
+        for body in ("ab", "cd"):
+            channel.basic_publish("", "pika.old", body.encode())
+        until(lambda: connection.process_data_events(0.01) or got, "the first")
+        channel.basic_recover(requeue=False)
+        until(lambda: connection.process_data_events(0.01) or got[1:], "it again")
+        assert got == [(b"ab", False), (b"ab", True)]  # There is no room for the second one.
+        assert channel.flow(False) is False
+        channel.basic_ack(2)
+        channel.queue_declare("pika.old", passive=True)
+        connection.process_data_events(0)
+        assert len(got) == 2
+        assert channel.flow(True) is True
+        until(lambda: connection.process_data_events(0.01) or got[2:], "the second")
 
 
 def test_last_values_and_groups(headrace_broker: LocalBroker) -> None:
