@@ -187,7 +187,7 @@ def test_a_binding_between_exchanges_holds_for_publishers_of_every_version(
         blocking.connect(f"{headrace_broker.url}?version=0-9-1") as connection,
         connection.channel() as other,
     ):
-        other.declare_exchange(name("inner"), "fanout", durable=False, auto_delete=True)
+        other.declare_exchange(name("inner"), "fanout", auto_delete=True)
         other.bind_exchange(name("inner"), "amq.direct", name("key"))
     channel.declare_queue(name())
     channel.bind_queue(name(), name("inner"))
