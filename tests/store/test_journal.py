@@ -61,6 +61,17 @@ def sync(journal: Journal) -> None:
         journal.woken()
 
 
+def come_and_go(journal: Journal, seqs: range) -> None:
+    """Messages that are settled at once, each in a turn of its own."""
+    for seq in seqs:
+        message = publish(journal, seq, b"z" * 500)
+        journal.settle(1, seq, message.position)
+        journal.kick()
+        while journal.writer.jobs:
+            journal.writer.step()
+        journal.woken()
+
+
 def started(disk: FaultyDisk) -> Journal:
     journal, found = recovered(disk)
     assert found == []
@@ -191,13 +202,7 @@ def test_a_failed_sync_is_not_believed_the_second_time() -> None:
 def test_settled_segments_are_used_again() -> None:
     disk = FaultyDisk()
     journal = started(disk)
-    for seq in range(1, 2001):
-        message = publish(journal, seq, b"z" * 500)
-        journal.settle(1, seq, message.position)
-        journal.kick()
-        while journal.writer.jobs:
-            journal.writer.step()
-        journal.woken()
+    come_and_go(journal, range(1, 2001))
     assert len(disk.names(DIRECTORY)) <= 6
     assert disk.used() <= 6 * (64 << 10)
     assert not any(segment.retired for segment in journal.files.open)  # Nor is memory kept.
@@ -208,13 +213,7 @@ def test_one_old_message_does_not_hold_all_files() -> None:
     journal = started(disk)
     kept = publish(journal, 1, b"keep me", Q1 + Q2)
     journal.settle(2, 1, kept.position)
-    for seq in range(2, 4001):
-        message = publish(journal, seq, b"z" * 500)
-        journal.settle(1, seq, message.position)
-        journal.kick()
-        while journal.writer.jobs:
-            journal.writer.step()
-        journal.woken()
+    come_and_go(journal, range(2, 4001))
     assert journal.compactor.copied
     assert disk.used() <= 12 * (64 << 10)
     journal.page_out(kept)
@@ -250,13 +249,7 @@ def test_the_kind_of_content_survives_paging_compaction_and_recovery(kind: int) 
             journal.page_out(message)
             journal.load(message)
         assert message.flags & KIND_MASK == kind
-    for seq in range(10, 3000):  # Until the first segment was compacted away.
-        message = publish(journal, seq, b"z" * 500)
-        journal.settle(1, seq, message.position)
-        journal.kick()
-        while journal.writer.jobs:
-            journal.writer.step()
-        journal.woken()
+    come_and_go(journal, range(10, 3000))  # Until the first segment was compacted away.
     assert journal.compactor.copied
     sync(journal)
     disk.power_cut()
