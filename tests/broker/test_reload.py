@@ -43,9 +43,13 @@ class Desk:
         self.config = home / "headrace.toml"
         self.always = {"port": 0, "data": str(home / "data"), **settings}
         self.write()
-        self.broker = LocalBroker(home / "data", **vars_of(self.config)).start()
-        self.broker._broker.read_settings = lambda: load({}, {}, self.config)
+        self.broker = LocalBroker(home / "data", **vars_of(self.config))
+        self.restart()
         self.at = ("--data", home / "data")
+
+    def restart(self) -> None:
+        self.broker.restart()
+        self.broker._broker.read_settings = lambda: load({}, {}, self.config)
 
     def write(self, **settings: Any) -> None:
         lines = [
@@ -134,7 +138,7 @@ def test_ways_to_log_in_are_others_for_those_who_come(desk: Desk) -> None:
 
 
 def test_what_a_stranger_is_asked_does_not_change(desk: Desk) -> None:
-    """CVE-2016-8741: else a reload would tell which users there are."""
+    """CVE-2016-8741: else a reload, or a restart, would tell which users there are."""
 
     def salt(name: str) -> bytes:
         with Raw("127.0.0.1", desk.listens["amqp"]) as raw:
@@ -149,6 +153,10 @@ def test_what_a_stranger_is_asked_does_not_change(desk: Desk) -> None:
     before = {name: salt(name) for name in ("guest", "nobody")}
     desk.reload(sasl_mechanisms="PLAIN SCRAM-SHA-256")
     assert {name: salt(name) for name in before} == before
+    assert before["nobody"] != before["guest"]
+    desk.restart()
+    assert {name: salt(name) for name in before} == before
+    assert (desk.home / "data" / "secret").stat().st_mode & 0o777 == 0o600
 
 
 # --- Tokens -------------------------------------------------------------------------------------

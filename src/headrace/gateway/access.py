@@ -143,6 +143,7 @@ class Access(Rights):
         self,
         directory: Directory,
         *,
+        secret: bytes = b"",
         guest_loopback_only: bool = True,
         audit: Audit = SILENT,
         throttle: Throttle | None = None,
@@ -156,7 +157,8 @@ class Access(Rights):
         self._clock = clock
         self._wall_clock = wall_clock
         self._secret = os.urandom(32)
-        self.strangers_secret = os.urandom(32)  # Of the salts of those who have no account.
+        # Of the salts of those who have no account, which are the same each time, as others' are.
+        self.strangers_secret = hmac.digest(secret or os.urandom(32), b"strangers", "sha256")
         self._remembered: OrderedDict[bytes, float] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str, str], bool] = {}
         self._topic_verdicts: dict[tuple[str, str, str, str, str], bool] = {}

@@ -187,6 +187,7 @@ class Broker:
             self.entrance = Entrance(
                 settings,
                 self.storage.users,
+                secret=self.storage.secret,
                 events=self.events,
                 audit=self.audit,
                 turn=self.turn,

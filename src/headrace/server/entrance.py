@@ -54,12 +54,14 @@ class Entrance:
         settings: Settings,
         users: UserDirectory,
         *,
+        secret: bytes,
         events: Events,
         audit: Audit,
         turn: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``turn`` is called when something is to be sent.
+        """``secret`` stays from one start to the next; ``turn`` is called when something is to be
+        sent.
 
         Raises:
             EntranceError: a setting cannot be used.
@@ -74,7 +76,7 @@ class Entrance:
         self.context: Context | None = None
         self._ring = KeyRing()
         self._terms: Terms | None = None  # That hold now.
-        self.access = Access(users, audit=audit, throttle=Throttle())
+        self.access = Access(users, secret=secret, audit=audit, throttle=Throttle())
         self.gate = Gate()
         self.logins = Logins({}, audit=audit)
         self.use(self.terms(settings))

@@ -2,6 +2,7 @@
 """The data directory: who is in it, and how a virtual host gets its store."""
 
 import logging
+import os
 import shutil
 import tempfile
 import uuid
@@ -30,7 +31,7 @@ from headrace.server.settings import Settings
 from headrace.store.definitions import SqliteDefinitions
 from headrace.store.journal import Journal
 from headrace.store.lease_log import DiskLeaseLog
-from headrace.store.schema import DataDirectory
+from headrace.store.schema import SECRET_SIZE, DataDirectory
 from headrace.store.staging import Staging
 from headrace.store.stream_log import DiskStreamLog
 from headrace.store.users import UserDirectory
@@ -63,6 +64,7 @@ class Storage:
         self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
         self.data = None if settings.memory else DataDirectory(settings.data)
         self.identity = str(uuid.uuid4()) if self.data is None else self.data.identity
+        self.secret = os.urandom(SECRET_SIZE) if self.data is None else self.data.secret
         try:
             path = None if self.data is None else self.data.path
             self.users = UserDirectory(path)

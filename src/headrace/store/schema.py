@@ -4,6 +4,7 @@
 schema                 the version, a number in text
 lock                   locked while a broker runs; holds its process id
 identity               a UUID that tells these data from all others
+secret                 random octets, from which what nobody may guess is derived
 definitions.db         exchanges, queues, bindings, users (SQLite)
 vhosts/<id>/journal/   the journal of a virtual host
 vhosts/<id>/streams/   the logs of its streams, by queue id
@@ -19,6 +20,7 @@ from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 
 SCHEMA_VERSION = 1
+SECRET_SIZE = 32
 IDENTITY_SIZE = 37  # Octets of the file: a UUID in text and a line feed.
 
 #: By the version they start from; each brings a directory to the next version.
@@ -53,6 +55,7 @@ class DataDirectory:
             self.disk.write(self._lock, [f"{os.getpid():<19}\n".encode()], 0)
             self._check_schema()
             self.identity = self._read_identity()
+            self.secret = self._read_secret()
         except OSError as error:
             self.close()
             raise StoreError(
@@ -100,6 +103,21 @@ class DataDirectory:
                     raise StoreError(f"{self.path / 'identity'} is damaged: {text!r}") from None
             made = str(uuid.uuid4())  # Nothing was written, or not all of it.
             self.disk.write(handle, [f"{made}\n".encode()], 0)
+            self.disk.sync(handle)
+            self.disk.sync_directory(str(self.path))
+            return made
+        finally:
+            self.disk.close(handle)
+
+    def _read_secret(self) -> bytes:
+        """Return what stays a secret from one start to the next."""
+        handle = self.disk.open(str(self.path / "secret"), create=True)
+        try:
+            kept = bytes(self.disk.read(handle, SECRET_SIZE, 0))
+            if len(kept) == SECRET_SIZE:
+                return kept
+            made = os.urandom(SECRET_SIZE)  # Nothing was written, or not all of it.
+            self.disk.write(handle, [made], 0)
             self.disk.sync(handle)
             self.disk.sync_directory(str(self.path))
             return made
