@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.client import ClientError, Message, blocking
+from headrace.client.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
@@ -169,3 +170,15 @@ def test_auto_delete_queues_may_linger(
                     time.sleep(0.05)
             except ClientError:
                 queues.pop(0)
+
+
+@every
+def test_a_stream_with_records_is_not_empty(channels: Channels, name: Callable[[], str]) -> None:
+    stream, first = name(), channels()
+    first.declare_queue(stream, arguments={"x-queue-type": "stream"})
+    first.publish(b"kept", stream)
+    with pytest.raises(PreconditionFailed):
+        first.delete_queue(stream, if_empty=True)
+    again = channels()
+    assert again.declare_queue(stream, passive=True).message_count == 1
+    again.delete_queue(stream)

@@ -210,7 +210,7 @@ class Queues(Topology):
             raise AccessRefused(f"{self._queue(name)} is the broker's own")
         if if_unused and queue.consumer_count():
             raise PreconditionFailed(f"{self._queue(name)} in use")
-        if if_empty and (queue.ready_count or queue.lanes_ready()):
+        if if_empty and queue.message_count():
             raise PreconditionFailed(f"{self._queue(name)} not empty")
         return self._remove_queue(queue)
 

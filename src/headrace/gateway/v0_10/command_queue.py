@@ -154,7 +154,7 @@ def delete(session: Any, command: QueueDelete, header: bytes, parts: object) -> 
             command,
             "if_unused",
         )
-    if command.if_empty and queue.ready_count:
+    if command.if_empty and queue.message_count():
         raise fault(
             ExecutionCode.PRECONDITION_FAILED,
             f"queue '{name}' in vhost '{session.vhost.name}' not empty",
