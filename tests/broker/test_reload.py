@@ -21,7 +21,7 @@ from test_management import run, works
 from headrace.client import ClientError, ConnectFailed
 from headrace.client.blocking import Connection, connect
 from headrace.protocol.codec_0_x import ConnectionSecure, ConnectionStartOk
-from headrace.server.settings import load
+from headrace.server.settings import NEEDS_RESTART, SETTINGS, Setting, load
 from headrace.server.trust import ISSUERS_MAX
 from headrace.testing import LocalBroker
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
@@ -434,3 +434,52 @@ def test_virtual_hosts_that_are_made_later_go_by_the_new_settings(
     works("vhost", "delete", "later", *desk.at)
     until(lambda: "later" not in broker.vhosts, "its end")
     assert vhost
+
+
+OTHERS = {  # Values of settings that are neither numbers, nor choices, nor switches.
+    "host": "127.0.0.2",
+    "known_hosts": "/=elsewhere:5672",
+    "redirect": "/lab=elsewhere:5672",
+    "realms": "/data=^x",
+    "tunnel_proxies": "proxy=queue",
+    "sasl_mechanisms": "PLAIN",
+    "oauth_issuer": None,  # Not alone.
+    "oauth_verify_audience": None,
+    "port": None,
+    "tls_port": None,
+    "log_file": None,  # Of a process alone.
+    "default_queue_type": "quorum",
+}
+NAMED = ("tls_", "oauth_", "audit_log", "log_")  # Those of files have tests of their own.
+
+
+def other_value(row: Setting) -> Any:
+    """Another value of a setting that can be used alone; None when there is none."""
+    if row.name in OTHERS:
+        return OTHERS[row.name]
+    if row.kind is bool:
+        return not row.default
+    if row.choices:
+        return next(choice for choice in row.choices if choice != row.default)
+    if row.kind in (int, float):
+        number: Any = row.default if isinstance(row.default, int | float) else 0
+        return row.kind(number + 1 if row.high is None or number < row.high else number - 1)
+    return None if row.name.startswith(NAMED) else "other"
+
+
+def test_each_setting_can_be_another_and_be_as_it_was(desk: Desk) -> None:
+    """One at a time, and a connection that stays."""
+    port = free_port()
+    desk.reload(port=port)
+    with connect(desk.url(), reconnect=None) as connection:
+        for row in SETTINGS:
+            value = other_value(row)
+            if value is None:
+                continue
+            lines = desk.reload(**{"port": port, row.name: value})
+            kind = "needs a restart" if row.name in NEEDS_RESTART else "changed"
+            assert [line.split("\t")[:2] for line in lines] == [[kind, row.name]]
+            assert works_on(connection), row.name
+            desk.reload(port=port)
+        with connect(desk.url(), reconnect=None) as another:
+            assert works_on(another)

@@ -85,8 +85,12 @@ def test_scram_does_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> 
 def test_scram_logs_in_who_knows_the_password_and_nobody_else(access: Access) -> None:
     assert talk(access, scram.Client("ada", "sécret")).name == "ada"
     assert talk(access, scram.Client("ada", "se\u0301cret")).name == "ada"  # SASLprep: the same.
-    for name, password in [("ada", "secret"), ("nobody", "sécret"), ("old", "sécret")]:
-        with pytest.raises(LoginRefused, match="proof is wrong"):
+    for name, password, why in [  # For the log alone.
+        ("ada", "secret", "the proof is wrong"),
+        ("nobody", "sécret", "there is no user 'nobody'"),
+        ("old", "sécret", "the password of user 'old' must be set again"),
+    ]:
+        with pytest.raises(LoginRefused, match=why):
             talk(access, scram.Client(name, password))
 
 

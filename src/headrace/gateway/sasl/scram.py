@@ -63,8 +63,16 @@ class ScramSteps:
                 return b""
             return self._challenge(response)
         except scram.ScramError as error:
-            who = f" for user {self._name!r}" if self._name else ""
-            raise LoginRefused(f"SCRAM{who}: {error}") from None
+            raise LoginRefused(self._why(error)) from None
+
+    def _why(self, error: scram.ScramError) -> str:
+        """What the log says of a failure; the client is told the same of each."""
+        if self._server is not None and self._account is None:
+            return f"there is no user {self._name!r}"
+        if self._account is not None and self._account.scram is None:
+            return f"the password of user {self._name!r} must be set again before SCRAM can use it"
+        who = f" for user {self._name!r}" if self._name else ""
+        return f"SCRAM{who}: {error}"
 
     def _finish(self, server: scram.Server, response: bytes) -> bytes:
         final = server.finish(response)
