@@ -24,8 +24,9 @@ from headrace.protocol.codec_0_x import (
     ConnectionTuneOk,
     MethodBase,
 )
-from headrace.protocol.connection_0_x import Connection, Role
+from headrace.protocol.connection_0_x import Connection
 from headrace.protocol.events import ContentReceived, Event, Failed, MethodReceived
+from headrace.protocol.handshake import Role
 from headrace.spec.tables import V0_9_1, Version
 
 BODY_MAX = 8 << 20

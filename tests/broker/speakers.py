@@ -62,9 +62,9 @@ from headrace.protocol.codec_0_x import TxCommit as TxCommit0X
 from headrace.protocol.codec_0_x import TxRollback as TxRollback0X
 from headrace.protocol.codec_0_x import TxSelect as TxSelect0X
 from headrace.protocol.connection_0_10 import Connection as Connection010
-from headrace.protocol.connection_0_x import Role
 from headrace.protocol.events import ContentReceived, MethodReceived
 from headrace.protocol.events_0_10 import ControlReceived
+from headrace.protocol.handshake import Role
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from headrace.wire.ranges import SequenceSet
 

@@ -26,7 +26,6 @@ from headrace.protocol.codec_0_10 import (
     encode_headers,
 )
 from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import Role
 from headrace.protocol.events_0_10 import (
     CommandReceived,
     Completed,
@@ -37,6 +36,7 @@ from headrace.protocol.events_0_10 import (
     SessionFailed,
     TransferReceived,
 )
+from headrace.protocol.handshake import Role
 from headrace.protocol.session_0_10 import Session
 
 TIMEOUT_S = 10.0

@@ -18,8 +18,8 @@ from headrace.protocol.codec_0_10 import (
     Control,
 )
 from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import Role
 from headrace.protocol.events_0_10 import ControlReceived, Event
+from headrace.protocol.handshake import Role
 from headrace.protocol.session_0_10 import Session
 from headrace.protocol.sessions_0_10 import Sessions
 

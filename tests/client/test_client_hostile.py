@@ -48,7 +48,7 @@ from headrace.protocol.codec_0_x import (
     QueuePurgeOk,
     encode_method,
 )
-from headrace.protocol.connection_0_x import framed
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:

@@ -77,7 +77,8 @@ from headrace.protocol.codec_0_x import (
     StreamProperties,
     StreamPublish,
 )
-from headrace.protocol.connection_0_x import Connection, Role
+from headrace.protocol.connection_0_x import Connection
+from headrace.protocol.handshake import Role
 from headrace.spec.tables import V0_9
 from headrace.testing import LocalBroker
 

@@ -11,7 +11,7 @@ from headrace.client import Message
 from headrace.client.message import encode_header
 from headrace.client.publishes import Octets, RowError, encode_publishes, properties_of
 from headrace.protocol.codec_0_x import BasicPublish, encode_method
-from headrace.protocol.connection_0_x import framed
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9_1
 
 FRAME_MAX = 4096

@@ -19,9 +19,9 @@ import recorded
 from headrace.gateway.v0_10.context import Context010
 from headrace.protocol import codec_0_10 as codec
 from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import Role
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.events_0_10 import Failed, SessionFailed
+from headrace.protocol.handshake import Role
 from headrace.protocol.session_0_10 import Session
 from headrace.protocol.sessions_0_10 import Sessions
 from headrace.spec.reply_0_10 import ExecutionCode

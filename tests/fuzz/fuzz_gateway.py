@@ -41,8 +41,9 @@ from headrace.protocol.codec_0_x import (
     QueueDeclareOk,
     decode_content_header,
 )
-from headrace.protocol.connection_0_x import Connection, Role
+from headrace.protocol.connection_0_x import Connection
 from headrace.protocol.events import ContentReceived, Event, Failed, MethodReceived
+from headrace.protocol.handshake import Role
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 from headrace.store.staging import Staging

@@ -31,9 +31,10 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
     encode_method,
 )
-from headrace.protocol.connection_0_x import Connection, Role
+from headrace.protocol.connection_0_x import Connection
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.events import Event, Failed
+from headrace.protocol.handshake import Role
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1, VERSIONS_0_X
 from headrace.wire import properties

@@ -17,7 +17,7 @@ from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.connection_0_x import framed
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:

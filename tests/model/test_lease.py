@@ -33,7 +33,7 @@ from headrace.protocol.codec_0_x import (
     decode_content_header,
     encode_content_header,
 )
-from headrace.protocol.connection_0_x import framed
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
 

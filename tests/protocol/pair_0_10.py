@@ -23,7 +23,7 @@ from headrace.protocol.codec_0_10 import (
     encode_headers,
 )
 from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import Role, State
+from headrace.protocol.handshake import Role, State
 from headrace.protocol.session_0_10 import Session
 from headrace.protocol.sessions_0_10 import Sessions
 

@@ -35,7 +35,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
     encode_method,
 )
-from headrace.protocol.connection_0_x import Connection, Role, State
+from headrace.protocol.connection_0_x import Connection
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.events import (
     ContentReceived,
@@ -45,6 +45,7 @@ from headrace.protocol.events import (
     HeartbeatReceived,
     MethodReceived,
 )
+from headrace.protocol.handshake import Role, State
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import HEARTBEAT, body_frames, encode_frame

@@ -52,8 +52,7 @@ from headrace.protocol.codec_0_10 import (
     SessionGap,
     encode_control,
 )
-from headrace.protocol.connection_0_10 import HANDSHAKE_OCTETS_MAX, Connection
-from headrace.protocol.connection_0_x import Role, State
+from headrace.protocol.connection_0_10 import Connection
 from headrace.protocol.errors_0_10 import CloseError
 from headrace.protocol.events_0_10 import (
     CommandReceived,
@@ -63,6 +62,8 @@ from headrace.protocol.events_0_10 import (
     HeartbeatReceived,
     TransferReceived,
 )
+from headrace.protocol.frames_0_10 import HANDSHAKE_OCTETS_MAX
+from headrace.protocol.handshake import Role, State
 from headrace.spec.reply_0_10 import CloseCode, DetachCode
 from headrace.wire.ranges import SequenceSet
 

@@ -47,7 +47,6 @@ from headrace.protocol.codec_0_10 import (
     encode_control,
 )
 from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import Role, State
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.events_0_10 import (
     Attached,
@@ -60,7 +59,10 @@ from headrace.protocol.events_0_10 import (
     SessionFailed,
     TransferReceived,
 )
-from headrace.protocol.session_0_10 import SKIPS_MAX, ReplayFull, Session
+from headrace.protocol.handshake import Role, State
+from headrace.protocol.received_0_10 import SKIPS_MAX
+from headrace.protocol.sent_0_10 import ReplayFull
+from headrace.protocol.session_0_10 import Session
 from headrace.spec.reply_0_10 import DetachCode, ExecutionCode
 from headrace.wire.ranges import ByteRanges, SequenceSet
 

@@ -17,7 +17,7 @@ from pair_0_10 import ROUTED, Pair, registry
 
 from headrace.protocol.codec_0_10 import ExecutionSync, MessageTransfer
 from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import Role, State
+from headrace.protocol.handshake import Role, State
 from headrace.protocol.session_0_10 import Session
 
 MASK = 0xFFFFFFFF

@@ -24,7 +24,7 @@ from headrace.model.selector import compile_selector
 from headrace.model.served import Consumer
 from headrace.model.stream import Stream
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.connection_0_x import framed
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9_1
 from mortal import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 

@@ -18,8 +18,8 @@ from headrace.protocol.codec_0_10 import (
     decode_control,
 )
 from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.connection_0_x import Role
 from headrace.protocol.events_0_10 import ControlReceived, Failed, HeaderRejected, SessionFailed
+from headrace.protocol.handshake import Role
 from headrace.protocol.session_0_10 import Session
 from headrace.wire.errors import MalformedError
 

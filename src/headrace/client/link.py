@@ -47,9 +47,9 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
 )
 from headrace.protocol.connection_0_x import Connection as Machine
-from headrace.protocol.connection_0_x import Role, State
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.events import ContentReceived, Event, Failed, HeaderRejected, MethodReceived
+from headrace.protocol.handshake import Role, State
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 
 if TYPE_CHECKING:

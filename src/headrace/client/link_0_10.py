@@ -40,9 +40,9 @@ from headrace.protocol.codec_0_10 import (
     decode_command,
 )
 from headrace.protocol.connection_0_10 import Connection as Machine
-from headrace.protocol.connection_0_x import Role, State
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.errors_0_10 import CloseError, ExecutionError
+from headrace.protocol.handshake import Role, State
 from headrace.spec.commands import FRAME_SIZE_MAX, FRAME_SIZE_MIN
 
 if TYPE_CHECKING:

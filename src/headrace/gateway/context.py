@@ -51,8 +51,9 @@ from headrace.model.ports import Store
 from headrace.model.rules import Limits
 from headrace.model.tally import Tally
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
-from headrace.protocol.connection_0_x import State, framed
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import framed
+from headrace.protocol.handshake import State
 from headrace.protocol.output import BufferPool
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import Version

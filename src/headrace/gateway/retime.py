@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.ack_timeout import timeout_of
 from headrace.gateway.v0_10.command_message import watch_accepts
 from headrace.gateway.v0_10.subscription import Subscription
-from headrace.gateway.v0_x.channel import BasicConsumer
+from headrace.gateway.v0_x.consumer import BasicConsumer
 from headrace.gateway.v0_x.control_basic import watch_acks
 from headrace.model.pool import head_of
 

@@ -5,24 +5,20 @@ Theory of operation. The owner puts received octets into :meth:`Connection.feed`
 and sends what the base class collected. Every complete frame is checked (kind, size, end octet,
 channel, order) before an octet of its payload is looked at. Then
 
-* a ``basic.publish`` whose content lies whole in the buffer and a ``basic.ack`` take a narrow path:
-  one call with offsets (``on_publish``, ``on_ack``), no objects;
+* a publish or delivery that lies whole in the buffer and a ``basic.ack`` take a narrow path: one
+  call with offsets, no objects (:mod:`headrace.protocol.contents_0_x`);
 * every other method is decoded into its typed class and, when it carries content, waits on its
   channel for header and body frames;
-* both ways end in the same four calls (``on_publish``, ``on_publish_large``, ``on_content``,
-  ``on_method``), so how the octets were split into reads makes no difference.
+* both ways end in the same calls (:mod:`headrace.protocol.upcalls_0_x`), so how the octets were
+  split into reads makes no difference.
 
 What the peer does wrong is an AmqpError, raised where the rule is broken and turned into a close in
 one place, :meth:`Connection.fail`. A channel that we closed ignores all but the answer; so does the
 connection. After a framing error nothing that follows can be trusted: the machine is deaf.
 
-The base class collects events; a gateway overrides the calls instead.
-
 State advances before octets are written: a refused ``send_method`` leaves none behind.
 """
 
-import logging
-from enum import Enum
 from typing import Any
 
 import cython
@@ -32,7 +28,7 @@ if not cython.compiled:
     from headrace.protocol.content import CLOSING as C_CLOSING
     from headrace.protocol.content import OPEN as C_OPEN
     from headrace.protocol.content import Channel
-    from headrace.protocol.endpoint import Endpoint
+    from headrace.protocol.contents_0_x import Contents
     from headrace.protocol.output import BufferPool
     from headrace.spec.ids import (
         BASIC_ACK,
@@ -58,89 +54,35 @@ from headrace.protocol.codec_0_x import (
     decode_method,
     encode_method,
 )
+from headrace.protocol.contents_0_x import HANDSHAKE_OCTETS_MAX
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.events import (
-    ContentReceived,
-    Event,
-    Failed,
-    HeaderRejected,
-    HeartbeatReceived,
-    MethodReceived,
+from headrace.protocol.events import Event
+from headrace.protocol.frames_0_x import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_MIN_SIZE,
+)
+from headrace.protocol.handshake import (
+    CLIENT,
+    HANDSHAKE,
+    IN_OPEN,
+    NOT_FOR,
+    RECEIVERS,
+    SERVER,
+    STATES,
+    Role,
+    State,
 )
 from headrace.protocol.negotiate import negotiate
-from headrace.spec.methods import METHODS
 from headrace.spec.reply import ReplyCode, Scope
-from headrace.spec.tables import V0_9, V0_9_1, V0_10, Receiver, Version
+from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
-log = logging.getLogger(__name__)
-
-FRAME_METHOD = 1
-FRAME_HEADER = 2
-FRAME_BODY = 3
-FRAME_HEARTBEAT = 8
-FRAME_END = 0xCE
 CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
-TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
-FRAME_MIN_SIZE = 4096  # Octets; the least that both peers must accept (0-9-1/4.2.3).
-
-HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
 STRANGE_OCTETS = 32  # What is told of the octets of a peer that is none of ours.
-INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
 HELD_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
-INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
 
-
-class Role(Enum):
-    """Which peer a machine is."""
-
-    SERVER = "server"
-    CLIENT = "client"
-
-
-class State(Enum):
-    """Where the connection stands."""
-
-    AWAITING_HEADER = 0  # Server: nothing came yet.
-    GREETED = 1  # The header is sent, or was accepted.
-    STARTING = 2
-    AUTHENTICATING = 3
-    SECURING = 4
-    TUNING = 5
-    TUNED = 6
-    OPENING = 7
-    OPEN = 8
-    CLOSING = 9  # We sent connection.close.
-    CLOSED = 10
-
-
-SERVER, CLIENT = Role.SERVER, Role.CLIENT
-
-HANDSHAKE: dict[State, dict[tuple[Role, str], State]] = {
-    State.AWAITING_HEADER: {},
-    State.GREETED: {(SERVER, "connection.start"): State.STARTING},
-    State.STARTING: {(CLIENT, "connection.start-ok"): State.AUTHENTICATING},
-    State.AUTHENTICATING: {
-        (SERVER, "connection.secure"): State.SECURING,
-        (SERVER, "connection.tune"): State.TUNING,
-    },
-    State.SECURING: {(CLIENT, "connection.secure-ok"): State.AUTHENTICATING},
-    State.TUNING: {(CLIENT, "connection.tune-ok"): State.TUNED},
-    State.TUNED: {(CLIENT, "connection.open"): State.OPENING},
-    State.OPENING: {
-        (SERVER, "connection.open-ok"): State.OPEN,
-        (SERVER, "connection.redirect"): State.CLOSED,
-    },
-}
-IN_OPEN = frozenset(  # Methods of the connection class that may come at any time while open.
-    {
-        "connection.blocked",
-        "connection.unblocked",
-        "connection.update-secret",
-        "connection.update-secret-ok",
-    }
-)
-STATES = list(State)
-RECEIVERS: dict[str, Receiver] = {method.name: method.receiver for method in METHODS}
 CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
     version: frozenset(
         kind.INDEX[version][0] << 16 | kind.INDEX[version][1]
@@ -148,10 +90,9 @@ CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
     )
     for version in ConnectionClose.INDEX
 }
-NOT_FOR = {SERVER: Receiver.CLIENT, CLIENT: Receiver.SERVER}
 
 
-class Connection(Endpoint):
+class Connection(Contents):
     """One peer's view of one connection."""
 
     def __init__(
@@ -165,28 +106,19 @@ class Connection(Endpoint):
         body_max: int = 128 << 20,
     ) -> None:
         """``frame_max``, ``channel_max`` and ``body_max`` (octets) are what we accept ourselves."""
-        Endpoint.__init__(self, BufferPool() if pool is None else pool)
-        self.role = role
-        self.is_server = role is Role.SERVER
-        self.version = version
-        self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
-        self.frame_max = frame_max  # Octets of a whole frame, as negotiated in the end.
+        Contents.__init__(
+            self, BufferPool() if pool is None else pool, role, version, frame_max, body_max
+        )
         self.channel_max = channel_max
         self.heartbeat_s = 0
-        self.body_max = body_max
-        self.frame_limit = HANDSHAKE_OCTETS_MAX - 8  # Octets of payload that we accept now.
         self.state_number = State.AWAITING_HEADER.value
         self.channels: dict[int, Channel] = {}
         self.last: Channel | None = None
-        self.events: list[Event] = []
         self.rest = b""
-        self.current = 0  # The method being handled, class id << 16 | method id.
-        self.after = 0  # Where to go on after the frame or content being handled.
         self.handshake_octets = 0
         self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
         self.deaf = False
         self.held_octets = 0  # Octets of frames that wait on busy channels.
-        self.replaying = False  # What is handled now waited: its end may be in no buffer.
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
         if role is Role.CLIENT:
             self.state_number = State.GREETED.value
@@ -200,7 +132,7 @@ class Connection(Endpoint):
     def awaits_close(self) -> bool:
         return self.state_number == 9 and not self.deaf
 
-    # --- Receiving --------------------------------------------------------------------------
+    # --- Octets and frames --------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[Event]:
         """Take octets in any split and return what they meant. Never raises for what they hold."""
@@ -385,202 +317,13 @@ class Connection(Endpoint):
             f"frame of {size + 8} octets is larger than the maximum of {self.frame_limit + 8}",
         )
 
-    def publish_frames(
-        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
-    ) -> int:
-        """Handle a publish at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
+    def heartbeat_frame(self, number: int, size: int) -> None:
+        """A heartbeat came."""
+        if number or size:
+            raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat is an empty frame on channel 0")
+        self.on_heartbeat()
 
-        When the whole content lies in the buffer it is handed on with offsets. Else, unless it is
-        small enough to wait for, the method is put aside and its frames are taken one by one.
-        """
-        args = pos + 13
-        if end - args < 3:
-            raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish is cut short")
-        key = args + 1 + d[args]
-        if key >= end or key + 1 + d[key] + 1 != end:
-            raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
-        if self.early and get16(d, pos + 11) > TICKET_CUSTOMARY:
-            self.on_ticket(channel, get16(d, pos + 11), cut(d, args, end - 1))
-        head = end + 1
-        if n - head >= 7:
-            size = get32(d, head + 3)
-            whole = (
-                d[head] == 2
-                and get16(d, head + 1) == channel.number
-                and 14 <= size <= self.frame_limit
-            )
-            at = head + 8 + size
-            if whole and at <= n:
-                body_size = get64(d, head + 11)
-                whole = (
-                    d[at - 1] == 0xCE
-                    and get32(d, head + 7) == 0x003C0000
-                    and body_size <= INLINE_BODY_MAX
-                    and body_size <= self.body_max
-                )
-                got = 0
-                while whole and got < body_size:
-                    if n - at < 7:
-                        break
-                    size = get32(d, at + 3)
-                    if (
-                        d[at] != 3
-                        or get16(d, at + 1) != channel.number
-                        or size > self.frame_limit
-                        or size > body_size - got
-                    ):
-                        whole = False
-                        break
-                    if n - at < size + 8:
-                        break
-                    if d[at + 7 + size] != 0xCE:
-                        whole = False
-                        break
-                    got += size
-                    at += size + 8
-                if whole and got == body_size:
-                    self.after = at
-                    self.on_publish(channel, d, args, end - args - 1, head, at, body_size)
-                    return at
-        else:
-            whole = n == head or d[head] == 2
-        if whole and n - pos < INLINE_WAIT_MAX and not self.replaying:
-            return -1 - pos
-        channel.address = cut(d, args, end)
-        return end + 1
-
-    def deliver_frames(
-        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
-    ) -> int:
-        """Give a delivery at ``pos`` to the channel's gatherer; return what follows.
-
-        Return -1 to wait for more of it, and 0 when its frames are to be taken one by one.
-        """
-        head = end + 1
-        waits = n - pos < INLINE_WAIT_MAX and not self.replaying
-        if n - head < 7:
-            return -1 if waits else 0
-        size = get32(d, head + 3)
-        if (
-            d[head] != 2
-            or get16(d, head + 1) != channel.number
-            or not 14 <= size <= self.frame_limit
-        ):
-            return 0
-        at = head + 8 + size
-        if at > n:
-            return -1 if waits else 0
-        body_size = get64(d, head + 11)
-        if (
-            d[at - 1] != 0xCE
-            or get32(d, head + 7) != 0x003C0000
-            or body_size > INLINE_BODY_MAX
-            or body_size > self.body_max
-        ):
-            return 0
-        got = 0
-        while got < body_size:
-            if n - at < 7:
-                return -1 if waits else 0
-            size = get32(d, at + 3)
-            if (
-                d[at] != 3
-                or get16(d, at + 1) != channel.number
-                or size > self.frame_limit
-                or size > body_size - got
-            ):
-                return 0
-            if n - at < size + 8:
-                return -1 if waits else 0
-            if d[at + 7 + size] != 0xCE:
-                return 0
-            got += size
-            at += size + 8
-        size = get32(d, head + 3)
-        if not channel.gatherer.put(d, pos + 11, end, head + 7, head + 7 + size, at, body_size):
-            return 0
-        self.after = at
-        return at
-
-    def header_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A content header came."""
-        if not channel.expects_content() or channel.header is not None:
-            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content header where none is due")
-        if hi - lo < 14:
-            channel.abandon()
-            raise AmqpError(ReplyCode.SYNTAX_ERROR, "content header is cut short")
-        class_id = get16(d, lo)
-        due = 60 if channel.method is None else channel.method.INDEX[self.version][0]
-        if class_id != due:
-            channel.abandon()
-            raise AmqpError(
-                ReplyCode.UNEXPECTED_FRAME, f"content header of class {class_id} after class {due}"
-            )
-        if get16(d, lo + 2):
-            channel.abandon()
-            raise AmqpError(ReplyCode.FRAME_ERROR, "the weight of a content header is not 0")
-        body_size = get64(d, lo + 4)
-        if channel.method is not None:
-            channel.sink = self.sink_of(channel, channel.method, cut(d, lo, hi), body_size)
-        if body_size > self.body_max and channel.sink is None:
-            self.current = BASIC_PUBLISH if channel.method is None else self.current
-            channel.abandon()
-            raise AmqpError(
-                ReplyCode.CONTENT_TOO_LARGE,
-                f"message size {body_size} is larger than configured max size {self.body_max}",
-            )
-        channel.begin_body(cut(d, lo, hi), body_size)
-        if not body_size:
-            self.complete(channel)
-
-    def body_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A body frame came."""
-        if channel.header is None:
-            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content body where none is due")
-        if hi - lo > channel.missing:
-            channel.abandon()
-            raise AmqpError(ReplyCode.FRAME_ERROR, "content body is longer than its header says")
-        channel.add_body(d, lo, hi)
-        if not channel.missing:
-            self.complete(channel)
-
-    def complete(self, channel: Channel) -> None:
-        """All of a content is there."""
-        method = channel.method
-        address = channel.address
-        header = channel.header
-        body_size = channel.body_size
-        parts = channel.finish()
-        if method is not None:
-            self.on_content(channel, method, header, b"".join(parts))
-            return
-        self.current = BASIC_PUBLISH
-        number = channel.number
-        start = address + b"\xce" + framed(FRAME_HEADER, number, header)
-        if body_size > INLINE_BODY_MAX:
-            self.on_publish_large(channel, start, len(address) - 1, parts, body_size)
-            return
-        data = start
-        if body_size:
-            body = b"".join(parts)
-            limit = self.frame_max - 8
-            data = start + b"".join(
-                [
-                    framed(FRAME_BODY, number, body[at : at + limit])
-                    for at in range(0, body_size, limit)
-                ]
-            )
-        self.on_publish(channel, data, 0, len(address) - 1, len(address) + 1, len(data), body_size)
-
-    def sink_of(self, channel: Channel, method: MethodBase, header: bytes, body_size: int) -> Any:
-        """Return what takes the body of a content instead of memory, or None.
-
-        It is given the body by ``add(octets)``, then :meth:`on_content` is called with an empty
-        one; or ``abandon()`` is called when the rest does not come.
-        """
-        return None
-
-    # --- Waiting ------------------------------------------------------------------------------
+    # --- Busy channels ------------------------------------------------------------------------
 
     def hold_frame(self, channel: Channel, frame: bytes) -> None:
         """A frame came on a channel that is busy: it waits."""
@@ -624,17 +367,7 @@ class Connection(Endpoint):
             self.count_held(-sum(map(len, channel.waiting)))
             channel.waiting = None
 
-    def resume_later(self, channel: Channel) -> None:
-        """Call :meth:`resume` when the peer has read what waits."""
-
-    def hold_reading(self, hold: bool) -> None:
-        """Too much waits on busy channels: read nothing more, or go on reading."""
-
-    def heartbeat_frame(self, number: int, size: int) -> None:
-        """A heartbeat came."""
-        if number or size:
-            raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat is an empty frame on channel 0")
-        self.on_heartbeat()
+    # --- Methods ------------------------------------------------------------------------------
 
     def method_frame(self, channel: Channel | None, number: int, payload: bytes) -> None:
         """A method came that takes the ordinary way."""
@@ -815,7 +548,7 @@ class Connection(Endpoint):
         )
         self.on_failed(None, error)
 
-    # --- Sending ----------------------------------------------------------------------------
+    # --- Sending ------------------------------------------------------------------------------
 
     def send_method(self, number: int, method: MethodBase) -> None:
         """Send a method without content.
@@ -865,117 +598,3 @@ class Connection(Endpoint):
     def send_heartbeat(self) -> None:
         """Send a heartbeat frame."""
         self.write_frame(FRAME_HEARTBEAT, 0, b"")
-
-    # --- What an owner may override -----------------------------------------------------------
-
-    def make_channel(self, number: int) -> Channel:
-        """Return the object for a channel that opens."""
-        return Channel(number)
-
-    def explain(self, error: Exception) -> AmqpError:
-        """Return what the peer is told of an exception that is not of the protocol."""
-        log.error("internal error on method %#x", self.current, exc_info=error)
-        return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
-
-    def on_header(self) -> None:
-        """Server: the client's protocol header was accepted."""
-
-    def on_rejected(self, header: bytes) -> None:
-        """The peer does not speak our version, or, to a server, any: its first octets."""
-        if not self.is_server:
-            self.events.append(HeaderRejected(header))
-
-    def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
-        """A method without content came, or one that the machine has dealt with itself."""
-        self.events.append(MethodReceived(number, method))
-
-    def on_content(self, channel: Channel, method: MethodBase, header: bytes, body: bytes) -> None:
-        """A method with content is complete."""
-        self.events.append(ContentReceived(channel.number, method, header, body))
-
-    def on_ticket(self, channel: Channel, ticket: int, address: bytes) -> None:
-        """A publish comes with an access ticket; ``address`` is exchange and routing key."""
-
-    def on_publish(
-        self,
-        channel: Channel,
-        d: bytes | bytearray,
-        args: int,
-        address_len: int,
-        header: int,
-        end: int,
-        body_size: int,
-    ) -> None:
-        """A basic.publish is complete.
-
-        ``d[args:end]`` holds exchange and routing key, an octet of flags, a frame end, then from
-        ``header`` on the header frame and the body frames, checked as frames but not decoded.
-        """
-        content = self.content_of(channel, d, args, address_len, header, end)
-        self.events.append(content)
-
-    def content_of(
-        self,
-        channel: Channel,
-        d: bytes | bytearray,
-        args: int,
-        address_len: int,
-        header: int,
-        end: int,
-    ) -> ContentReceived:
-        """Decode what :meth:`on_publish` was given."""
-        payload = b"\x00\x3c\x00\x28\x00\x00" + cut(d, args, args + address_len + 1)
-        size = get32(d, header + 3)
-        at = header + 8 + size
-        pieces = []
-        while at < end:
-            pieces.append(cut(d, at + 7, at + 7 + get32(d, at + 3)))
-            at += 8 + get32(d, at + 3)
-        return ContentReceived(
-            channel.number,
-            decode_method(self.version, payload),
-            cut(d, header + 7, header + 7 + size),
-            b"".join(pieces),
-        )
-
-    def on_publish_large(
-        self,
-        channel: Channel,
-        start: bytes,
-        address_len: int,
-        parts: tuple[bytes, ...],
-        body_size: int,
-    ) -> None:
-        """A basic.publish with a body above ``INLINE_BODY_MAX`` is complete.
-
-        ``start`` is laid out as in :meth:`on_publish`, without the body.
-        """
-        content = self.content_of(channel, start, 0, address_len, address_len + 2, len(start))
-        self.events.append(
-            ContentReceived(content.channel, content.method, content.header, b"".join(parts))
-        )
-
-    def on_ack(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
-        """A basic.ack came."""
-        payload = b"\x00\x3c\x00\x50" + delivery_tag.to_bytes(8, "big") + bytes((multiple,))
-        self.on_method(channel, channel.number, decode_method(self.version, payload))
-
-    def on_heartbeat(self) -> None:
-        """A heartbeat came."""
-        self.events.append(HeartbeatReceived())
-
-    def on_failed(self, channel: Channel | None, error: AmqpError) -> None:
-        """The peer broke a rule; the close is written. ``channel`` is None for the connection."""
-        self.events.append(Failed(0 if channel is None else channel.number, error))
-
-    def on_closed(self) -> None:
-        """Nothing more will come: the transport may go once the output is sent."""
-
-    def turn_over(self) -> None:
-        """All complete frames of one read were handled."""
-
-
-def framed(kind: int, number: int, payload: bytes) -> bytes:
-    """Return a frame."""
-    head = bytes((kind,)) + number.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
-    return b"".join((head, payload, b"\xce"))

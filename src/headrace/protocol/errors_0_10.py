@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.spec.reply_0_10 import DetachCode
+
 if TYPE_CHECKING:
-    from headrace.spec.reply_0_10 import CloseCode, DetachCode, ExecutionCode
+    from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 CLOSE_TEXT_BYTES_MAX = 255  # connection.close reply-text is a str8.
 DESCRIPTION_BYTES_MAX = 1024  # execution.exception description: a str16, but for people to read.
@@ -66,3 +68,8 @@ class ExecutionError(Exception):
 
     def __str__(self) -> str:
         return f"{int(self.error_code)} {self.description}"
+
+
+def unknown_ids(text: str) -> DetachError:
+    """The peer names commands that do not exist."""
+    return DetachError(DetachCode.UNKNOWN_IDS, text)

@@ -20,8 +20,8 @@ from headrace.gateway.conversion.headers import shortstr
 from headrace.model.exchange import TopicExchange
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.connection_0_x import framed
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:

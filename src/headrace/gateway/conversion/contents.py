@@ -25,7 +25,7 @@ from headrace.model.message import (
     Message,
     new_message,
 )
-from headrace.protocol.connection_0_x import framed
+from headrace.protocol.frames_0_x import framed
 from headrace.wire.memory import get32
 from headrace.wire.properties import with_header_entry
 from headrace.wire.table import check_table, decode_table, encode_entry

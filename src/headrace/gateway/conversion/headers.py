@@ -20,8 +20,8 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.protocol.codec_0_x import decode_content_header, encode_content_header
-from headrace.protocol.connection_0_x import framed
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32

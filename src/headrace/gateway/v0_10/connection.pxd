@@ -7,7 +7,7 @@ from headrace.gateway.v0_10.subscription cimport Subscription
 from headrace.model.ports cimport Store
 from headrace.model.tally cimport Tally
 from headrace.protocol.connection_0_10 cimport Connection
-from headrace.protocol.session_0_10 cimport Session as ProtocolSession
+from headrace.protocol.attachment_0_10 cimport Attachable
 
 cdef class GatewayConnection(Connection):
     cdef public object context
@@ -25,24 +25,24 @@ cdef class GatewayConnection(Connection):
 
     @cython.locals(target=Session)
     cdef on_transfer(
-        self, ProtocolSession session, const unsigned char* d, Py_ssize_t args,
+        self, Attachable session, const unsigned char* d, Py_ssize_t args,
         Py_ssize_t args_end, Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body,
         Py_ssize_t body_end
     )
     @cython.locals(target=Session)
     cpdef on_transfer_large(
-        self, ProtocolSession session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
+        self, Attachable session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
     @cython.locals(target=Session)
     cdef on_accept(
-        self, ProtocolSession session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, Attachable session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
     )
-    cpdef object sink_of(self, ProtocolSession session, bytes header)
+    cpdef object sink_of(self, Attachable session, bytes header)
     @cython.locals(target=Session)
-    cpdef on_command(self, ProtocolSession session, object command, bytes header, tuple parts)
+    cpdef on_command(self, Attachable session, object command, bytes header, tuple parts)
     @cython.locals(target=Session)
-    cpdef on_completed(self, ProtocolSession session, unsigned int lo, unsigned int hi)
+    cpdef on_completed(self, Attachable session, unsigned int lo, unsigned int hi)
     cpdef fed(self)
     @cython.locals(waiting=list, session=Session)
     cpdef turn_over(self)

@@ -35,8 +35,8 @@ from headrace.protocol.codec_0_10 import (
     ConnectionTuneOk,
     Control,
 )
-from headrace.protocol.connection_0_x import Role
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
+from headrace.protocol.handshake import Role
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 if TYPE_CHECKING:

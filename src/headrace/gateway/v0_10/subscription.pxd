@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.v0_x.channel cimport with_offset
+from headrace.gateway.stream_headers cimport with_offset
 from headrace.gateway.conversion.convert cimport Converter, body_of_frames
 from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
 from headrace.model.served cimport Consumer, ServedMessages
 from headrace.model.ring cimport Ring
-from headrace.protocol.session_0_10 cimport Carrier, Session as ProtocolSession
+from headrace.protocol.attachment_0_10 cimport Carrier
+from headrace.protocol.session_0_10 cimport Session as ProtocolSession
 from headrace.wire.memory cimport cut, get32
 
 cdef Py_ssize_t RING_SLACK

@@ -18,7 +18,7 @@ import cython
 
 if not cython.compiled:
     from headrace.gateway.conversion.convert import Converter, body_of_frames
-    from headrace.gateway.v0_x.channel import with_offset
+    from headrace.gateway.stream_headers import with_offset
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.v0_x.channel cimport BasicConsumer, Channel
+from headrace.gateway.v0_x.consumer cimport BasicConsumer
+from headrace.gateway.v0_x.channel cimport Channel
 from headrace.gateway.v0_x.publisher cimport Publisher
 from headrace.model.served cimport Consumer, ServedMessages
 from headrace.protocol.connection_0_x cimport Connection

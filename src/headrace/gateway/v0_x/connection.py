@@ -13,7 +13,8 @@ import cython
 if not cython.compiled:
     from headrace.gateway.outcome import ANSWER_COMMIT as C_ANSWER_COMMIT
     from headrace.gateway.outcome import ANSWER_NACK as C_ANSWER_NACK
-    from headrace.gateway.v0_x.channel import BasicConsumer, Channel
+    from headrace.gateway.v0_x.channel import Channel
+    from headrace.gateway.v0_x.consumer import BasicConsumer
     from headrace.gateway.v0_x.publisher import Publisher
     from headrace.model.queue import Queue
     from headrace.protocol.connection_0_x import Connection

@@ -9,7 +9,8 @@ from headrace.gateway import reply_to
 from headrace.gateway.ack_timeout import AckTimeout, closing, timeout_of, watch
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
-from headrace.gateway.v0_x.channel import BasicConsumer, Channel, Getter
+from headrace.gateway.v0_x.channel import Channel
+from headrace.gateway.v0_x.consumer import BasicConsumer, Getter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.lanes import home_of
 from headrace.model.message import KIND_MASK, Message

@@ -32,8 +32,8 @@ from headrace.protocol.codec_0_x import (
     ConnectionUpdateSecretOk,
     MethodBase,
 )
-from headrace.protocol.connection_0_x import FRAME_MIN_SIZE
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import FRAME_MIN_SIZE
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_8, V0_9, V0_9_1
 

@@ -32,9 +32,9 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
     encode_method,
 )
-from headrace.protocol.connection_0_x import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, framed
 from headrace.protocol.content import BUSY, OPEN
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, framed
 from headrace.protocol.output import Feed
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_message import read_message
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.reply_to import REPLY_TO, make_queue
-from headrace.gateway.v0_x.channel import Channel, Getter
+from headrace.gateway.v0_x.consumer import Getter
 from headrace.gateway.v0_x.control_basic import (
     CONSUMERS_MAX,
     check_access,
@@ -48,11 +48,12 @@ from headrace.protocol.codec_0_x import (
     MessageTransfer,
     MethodBase,
 )
-from headrace.protocol.connection_0_x import framed
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import framed
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel import Channel
     from headrace.gateway.v0_x.references import Checkpoints, Key, Reference
 
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts, as those of class basic are.

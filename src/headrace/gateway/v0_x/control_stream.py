@@ -25,7 +25,7 @@ from headrace.protocol.codec_0_x import (
     StreamQosOk,
     encode_method,
 )
-from headrace.protocol.connection_0_x import FRAME_HEADER, FRAME_METHOD
+from headrace.protocol.frames_0_x import FRAME_HEADER, FRAME_METHOD
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel import Channel

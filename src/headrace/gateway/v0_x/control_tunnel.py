@@ -21,14 +21,8 @@ from headrace.protocol.codec_0_x import (
     decode_content_header,
     encode_content_header,
 )
-from headrace.protocol.connection_0_x import (
-    FRAME_BODY,
-    FRAME_END,
-    FRAME_HEADER,
-    FRAME_METHOD,
-    framed,
-)
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, framed
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 

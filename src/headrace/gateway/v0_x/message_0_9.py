@@ -11,7 +11,7 @@ message is where it has to be (0-9/message.transfer#01), and all others keep the
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import segment_of
 from headrace.gateway.conversion.convert import body_of_frames
@@ -21,7 +21,7 @@ from headrace.gateway.conversion.neutral_message import write_message
 from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.outcome import SETTLE_ACCEPT, SETTLE_DISCARD
-from headrace.gateway.v0_x.channel import BasicConsumer, Channel, Getter
+from headrace.gateway.v0_x.consumer import BasicConsumer, Getter
 from headrace.gateway.v0_x.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
 from headrace.model.pool import head_of
@@ -38,6 +38,9 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9
 from headrace.wire.memory import get32
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel import Channel
 
 ASKED = 0  # We await an ok to a method that is no transfer.
 _APPEND_HEAD = 64  # Octets of an append beside its data, at most.

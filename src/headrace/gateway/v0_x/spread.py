@@ -19,8 +19,9 @@ if not cython.compiled:
     from headrace.wire.memory import cut
 
 from headrace.gateway.context import Context
-from headrace.protocol.connection_0_x import Role, framed
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.frames_0_x import framed
+from headrace.protocol.handshake import Role
 from headrace.spec.reply import ReplyCode, Scope
 
 ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.protocol.endpoint cimport Endpoint
+from headrace.protocol.output cimport BufferPool
+from headrace.wire.memory cimport copy, cut, put16, put32
+
+cdef enum:
+    C_INLINE_BODY_MAX = 65536
+    C_DETACHED = 0
+    C_ATTACHING = 1
+    C_ATTACHED = 2
+    C_DETACHING = 3
+
+cdef unsigned int SERIAL_MASK
+cdef Py_ssize_t INLINE_BODY_MAX
+
+cdef class Attachable:
+    cdef public bytes name
+    cdef public Carrier connection
+    cdef public unsigned int channel
+    cdef public int state
+    cdef public bint ended
+    cdef public object error
+    cdef public bint quick
+    cdef public unsigned int next_in
+    cdef public unsigned int cursor
+    cdef public unsigned int command_id
+    cdef public bint sync
+    cdef public bint news
+    cdef public bint listed
+
+    cpdef note(self)
+    cpdef tell(self)
+    cpdef arrive(self, bint sync)
+    cpdef complete(self, unsigned int number)
+    cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+
+cdef class Carrier(Endpoint):
+    cdef public bint reticent
+    cdef public unsigned int max_frame_size
+    cdef public unsigned long long body_max
+    cdef public dict attached
+    cdef public Attachable last
+    cdef public list newsy
+    cdef public unsigned int current
+    cdef public list events
+
+    cpdef write_segment(self, int kind, bint last, unsigned int channel, bytes payload)
+    @cython.locals(limit=Py_ssize_t, whole=Py_ssize_t, flags=cython.int, end=Py_ssize_t,
+                   size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*")
+    cpdef write_part(
+        self, int kind, bint last, unsigned int channel, bytes payload, Py_ssize_t lo, Py_ssize_t hi
+    )
+    cpdef write_body(self, unsigned int channel, tuple parts)
+
+    cdef on_transfer(
+        self, Attachable session, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end,
+        Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t body_end
+    )
+    cpdef on_transfer_large(
+        self, Attachable session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
+        Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
+    )
+    cdef on_accept(self, Attachable session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef object sink_of(self, Attachable session, bytes header)
+    cpdef on_command(self, Attachable session, object command, bytes header, tuple parts)
+    cpdef on_result(self, Attachable session, unsigned int command_id, object value)
+    cpdef on_exception(self, Attachable session, object exception)
+    cpdef on_completed(self, Attachable session, unsigned int lo, unsigned int hi)
+    cpdef on_session_control(self, Attachable session, object control)
+    cpdef object choose_timeout(self, Attachable session, object requested)
+    cpdef on_detached(self, Attachable session, unsigned int channel, int code)
+    cpdef on_session_failed(self, Attachable session, object error)
+    cpdef on_resumed(self, Attachable session, bint kept)
+    cpdef on_given_up(self, Attachable session, unsigned int lo, unsigned int hi)
