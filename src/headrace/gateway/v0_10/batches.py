@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the commands of a 0-10 client are complete.
+
+A transfer that had to reach the disk, or that is to be accepted, completes in a batch: all of one
+read together, when the journal has passed them. Any other command closes the batch.
+"""
+
+from collections import deque
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.v0_10.subscription import Holder
+
+from headrace.protocol.codec_0_10 import MessageAccept
+from headrace.wire.ranges import SequenceSet
+
+
+class Batch:
+    """Commands that become complete together."""
+
+    def __init__(self, first: int, last: int, accepted: Any, result: Any) -> None:
+        self.first = first
+        self.last = last
+        self.accepted = accepted  # A SequenceSet of transfers that want a message.accept, or None.
+        self.result = result  # What the (one) command results in, or None.
+
+
+class Batcher(Holder):
+    """A session, as far as it completes commands; it knows whose it is."""
+
+    def __init__(self, name: bytes, gateway: Any) -> None:
+        """``gateway`` is the connection that attaches it first."""
+        Holder.__init__(self, name)
+        self.context = gateway.shared
+        self.number = gateway.number
+        self.tally = gateway.tally
+        self.user = gateway.user
+        self.vhost = gateway.vhost
+        self.store = gateway.store
+        self.line = gateway.line
+        self.over = False  # All that it held was given back.
+        self.batch: Batch | None = None  # Of this read.
+        self.batches: deque[Batch] = deque()  # Waiting for the disk.
+
+    def join_batch(self, wants_accept: bool) -> None:
+        """The command is complete when all of this read that came before it is on disk."""
+        number = self.command_id
+        batch = self.batch
+        if batch is None:
+            batch = self.batch = Batch(number, number, None, None)
+            self.connection.unflushed.append(self)
+        batch.last = number
+        if wants_accept:
+            if batch.accepted is None:
+                batch.accepted = SequenceSet()
+            batch.accepted.add(number)
+
+    def close_batch(self) -> None:
+        """Put the batch of this read in the line."""
+        batch = self.batch
+        if batch is not None:
+            self.batch = None
+            self.batches.append(batch)
+            self.line.join(self, batch.last)
+
+    def later(self, result: Any = None) -> bool:
+        """Complete the current command, with its result, once all so far is durable; False."""
+        number = self.command_id
+        self.close_batch()
+        self.batches.append(Batch(number, number, None, result))
+        self.line.join(self, number)
+        return False
+
+    def released(self, token: int) -> None:
+        """What a batch waited for is durable."""
+        batch = self.batches.popleft()
+        if self.over:
+            return
+        if batch.result is not None:
+            self.send_result(batch.first, batch.result)
+        if batch.accepted is not None:
+            self.send_command(MessageAccept(transfers=batch.accepted))
+        self.complete_range(batch.first, batch.last)
+        connection = self.connection
+        if connection is not None:
+            connection.announce_later()
