@@ -21,7 +21,7 @@ cdef class Deliveries(ContentOut):
     cdef public long long prefetch_size
     cdef public set refused
 
-    cpdef skip_tag(self)
+    cpdef int skip_tag(self) except -1
     @cython.locals(ring=Ring)
     cpdef int remember(self, Message message) except -1
     @cython.locals(ring=Ring, message=Message)
