@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import random
 import socket
 import ssl
 from pathlib import Path
@@ -107,9 +108,11 @@ def works_on(connection: Connection) -> bool:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """A port that nobody has, and that no socket without a wish is given."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("0.0.0.0", port)):
+            return port
 
 
 # --- Logins -------------------------------------------------------------------------------------
