@@ -238,7 +238,9 @@ def test_the_command(headrace_broker: LocalBroker, name: Callable[..., str]) -> 
         assert run("set", "--no-pin", stream, "g", "2030-01-01").split("\t")[2] == "10"
         run("delete", "--force", stream, "g")
         assert "no group 'g'" in run("show", stream, "g", fails=True)
-        assert "no offset" in run("set", stream, "g", "here", fails=True)
+        assert "neither a position, first, last, next" in run(
+            "set", stream, "g", "here", fails=True
+        )
         assert "give POSITION" in run("set", stream, "g", fails=True)
 
 
