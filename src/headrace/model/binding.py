@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 QUEUE = "queue"
 EXCHANGE = "exchange"
+SHORT_MAX = 255  # Octets of a value that are kept as they are, instead of
+DIGEST_SIZE = 16  # a digest of so many.
 
 Destination: TypeAlias = "Queue | Exchange"
 
@@ -35,6 +38,33 @@ def canonical(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return ("a", tuple(canonical(item) for item in value))
     return ("n", value)
+
+
+def short(value: Any) -> Any:
+    """Return what stands for a value in memory: its canonical form, or a digest of a long one.
+
+    Whatever a client writes, no more than ``SHORT_MAX`` octets of it are kept.
+    """
+    plain = canonical(value)
+    if isinstance(plain, tuple):
+        return plain if plain[0] in "bn" else ("d", digest(plain))
+    return plain if plain is None or len(plain) <= SHORT_MAX else ("d", digest(plain))
+
+
+def digest(plain: Any) -> bytes:
+    """Return 16 octets that stand for a canonical value."""
+    octets = b"s" + plain if isinstance(plain, bytes) else b"v" + written(plain).encode()
+    return hashlib.blake2b(octets, digest_size=DIGEST_SIZE).digest()
+
+
+def written(plain: Any) -> str:
+    """Return the one text of a canonical value; the fields of a table have no order."""
+    if isinstance(plain, tuple):
+        if plain[0] == "t":
+            return "{" + ",".join(sorted([f"{key!r}:{written(v)}" for key, v in plain[1]])) + "}"
+        if plain[0] == "a":
+            return "[" + ",".join([written(v) for v in plain[1]]) + "]"
+    return repr(plain)
 
 
 class Binding:

@@ -14,7 +14,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import CACHE_SIZE_MAX
-from headrace.model.binding import canonical
+from headrace.model.binding import DIGEST_SIZE, canonical
+from headrace.model.binding import digest as digest_of
 from headrace.model.exchange_arguments import number_of, one_of, string, switch, whole
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ TTL_MAX = 0xFFFFFFFF  # Some 49 days; 0, or no time, is until the cache is full.
 WEIGHT = 250  # Octets of memory that an id is counted with.
 SWEEP = 4  # Ids that are looked at, whether their time is over, for each that is noted.
 PREFIX = b"dedup/"
-_DIGEST = 16
 
 ARGUMENTS: Mapping[str, Check] = {
     ARGUMENT: switch,
@@ -74,7 +74,10 @@ class Ids:
         if self._facts is not None:
             for key, value in self._facts.items(prefix):
                 self._number = int.from_bytes(key[len(prefix) :], "big")
-                self._known[value[:_DIGEST]] = self._number, int.from_bytes(value[_DIGEST:], "big")
+                self._known[value[:DIGEST_SIZE]] = (
+                    self._number,
+                    int.from_bytes(value[DIGEST_SIZE:], "big"),
+                )
                 self._lasting[self._number] = None
             tally.memory_used += WEIGHT * len(self._known)
 
@@ -98,7 +101,7 @@ class Ids:
             ResourceError: the facts of the virtual host have no room for it.
         """
         if lasting and self._facts is not None and len(self._lasting) < self._lasting_max:
-            self._facts.require(1, len(self._prefix) + 8 + _DIGEST + 8)
+            self._facts.require(1, len(self._prefix) + 8 + DIGEST_SIZE + 8)
 
     def note(self, message_id: bytes, headers: Mapping[str, Any], lasting: bool) -> None:
         """Remember an id; when it is ``lasting``, in the store's transaction with its message."""
@@ -150,12 +153,9 @@ class Ids:
 
 def digest(value: Any) -> bytes:
     """Return what is remembered of an id; equal ids of all versions have one digest."""
-    plain = canonical(value)
-    octets = plain if isinstance(plain, bytes) else repr(plain).encode()
-    kind = b"s" if isinstance(plain, bytes) else b"v"
-    return hashlib.blake2b(kind + octets, digest_size=_DIGEST).digest()
+    return digest_of(canonical(value))
 
 
 def prefix_of(kind: bytes, name: str) -> bytes:
     """Return the prefix of the facts of an exchange or a queue, whose names may be long."""
-    return PREFIX + kind + hashlib.blake2b(name.encode(), digest_size=_DIGEST).digest() + b"/"
+    return PREFIX + kind + hashlib.blake2b(name.encode(), digest_size=DIGEST_SIZE).digest() + b"/"

@@ -33,7 +33,7 @@ if not cython.compiled:
     from headrace.model.places import SHELLS_MIN
     from headrace.model.served import Consumer
 
-from headrace.model.binding import canonical
+from headrace.model.binding import short
 
 NO_GROUP = "qpid.no-group"  # The group of messages without one, where groups are shared.
 IDLE_MAX = 16384  # Empty groups that remember whose they are.
@@ -75,7 +75,7 @@ class GroupedQueue(OrderedQueue):
         self.key = arguments["qpid.group_header_key"]
         self.shared = str(arguments.get("qpid.shared_msg_group", 0)).lower() in ("1", "true")
         default = arguments.get("qpid.default-message-group", NO_GROUP if self.shared else None)
-        self.otherwise = canonical(default)
+        self.otherwise = short(default)
 
     def level(self, priority: int) -> int:
         """All go by place, whatever their priority."""
@@ -87,7 +87,7 @@ class GroupedQueue(OrderedQueue):
         """Return the group that a message belongs to."""
         group = self.group_of.get(message.seq)
         if group is None:
-            name = canonical(self.header(message, self.key))
+            name = short(self.header(message, self.key))
             if name is None:
                 name = self.otherwise
             group = self.groups.get(name)

@@ -11,7 +11,8 @@ Which one is newer is told by their places, also after a restart, where replaced
 whose end had not reached the disk: they are replaced again. The messages of a prepared transaction
 have their places from when it was prepared.
 
-Cost. Two dictionary entries a message; what is replaced is left in the ring as a shell.
+Cost. Two dictionary entries a message, and of a long value a digest; what is replaced is left in
+the ring as a shell.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.places import SHELLS_MIN
 
-from headrace.model.binding import canonical
+from headrace.model.binding import short
 
 
 class LastValueQueue(AttentiveQueue):
@@ -90,7 +91,7 @@ class LastValueQueue(AttentiveQueue):
     def key_of(self, message: Message) -> Any:
         """Return the value of the header; None when a message has none that compares."""
         key = self.keys.get(message.seq)
-        return canonical(self.header(message, self.key)) if key is None else key
+        return short(self.header(message, self.key)) if key is None else key
 
     def newest(self, key: Any) -> Message | None:
         """Return the newest message of a key, held or ready; None when there is none."""

@@ -9,6 +9,7 @@ from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
 cdef long long LOOKS_MAX
 cdef long long PAGED_LOOKS
+cdef long long LOOK_OCTETS
 cdef long long LOOK_PAUSE_MS
 cdef unsigned long long NO_SEQ
 
@@ -35,6 +36,8 @@ cdef class Queue(ServedMessages):
     cdef Consumer choose(self, Consumer consumer, Message message)
     @cython.locals(cursor=Cursor, message=Message, paged=cython.bint, verdict=cython.int)
     cdef Message seek(self, Consumer consumer)
+    @cython.locals(looks=cython.longlong)
+    cdef long long trouble(self, Message message, bint paged) except -1
     cdef int judge(self, Consumer consumer, Message message) except -1
     cdef bint selects(self, object selector, Message message) except -1
     @cython.locals(level=cython.int)

@@ -10,7 +10,7 @@ shown, for each level; the next one is found by bisection.
 
 Choosing. A consumer that passes messages over (a selector, no-local) has a cursor as well, and
 takes from the middle. It looks at each message once, and once more when that came back. It looks at
-``LOOKS_MAX`` messages in a row, and goes on a moment later.
+``LOOKS_MAX`` messages in a row, fewer when they are large, and goes on a moment later.
 """
 
 from heapq import heapify, heappop, heappush
@@ -30,6 +30,7 @@ if not cython.compiled:
 
 LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
 PAGED_LOOKS = 16  # of which one that has to be fetched from the disk counts for so many,
+LOOK_OCTETS = 1024  # and each so many octets of its properties and headers for one more,
 LOOK_PAUSE_MS = 1  # and how long it is before it goes on.
 NO_SEQ = (1 << 63) - 1  # No message has a place behind this.
 
@@ -205,7 +206,7 @@ class Queue(ServedMessages):
                 self.ready_bytes -= message.body_size
                 self.shells += 1
                 continue
-            cursor.looks += PAGED_LOOKS if paged else 1
+            cursor.looks += self.trouble(message, paged)
             verdict = self.judge(consumer, message)
             if verdict == 1:
                 self.pass_over(cursor, message)
@@ -219,6 +220,13 @@ class Queue(ServedMessages):
                 self.active.remove(consumer)
                 return None
             self.pass_over(cursor, message)
+
+    def trouble(self, message: Message, paged: int) -> int:
+        """How many looks it takes to look at a message."""
+        looks = PAGED_LOOKS if paged else 1
+        if message.data is not None and len(message.data) > message.body_size:
+            looks += (len(message.data) - message.body_size) // LOOK_OCTETS
+        return looks
 
     def judge(self, consumer: Consumer, message: Message) -> int:
         """Tell whether a message is one that a consumer wants: as :meth:`Consumer.accepts`."""
@@ -342,7 +350,7 @@ class Queue(ServedMessages):
             if verdict == 0:
                 if paged:
                     self.page_out(message)
-                cursor.looks += PAGED_LOOKS if paged else 1
+                cursor.looks += self.trouble(message, paged)
                 if cursor.looks >= LOOKS_MAX:
                     self.rest(cursor, False)
                     return

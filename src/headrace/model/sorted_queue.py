@@ -2,8 +2,8 @@
 """A queue that is sorted by a header's value: what is ready leaves in lexical order.
 
 As in Broker-J (``qpid.queue_sort_key``): the value counts as text, whatever it is, compared
-character by character; messages without the header come first; equal ones leave as they came. A
-message that comes later and sorts before others overtakes them.
+character by character, the first ``SORTED_BY`` of them; messages without the header come first;
+equal ones leave as they came. A message that comes later and sorts before others overtakes them.
 
 Whoever looks, or chooses, goes by the header as well. A browser is shown each message once: one
 that comes later and sorts before what it has been shown is the next.
@@ -23,6 +23,8 @@ if not cython.compiled:
     from headrace.model.served import Consumer, Cursor
 
 from headrace.model.arguments import shown
+
+SORTED_BY = 255  # Characters of each value, which are in memory wherever the message is.
 
 
 class SortedCursor(Cursor):
@@ -55,7 +57,9 @@ class SortedQueue(OrderedQueue):
         text = self.values.get(message.seq)
         if text is None:
             value = self.header(message, self.key)
-            text = "" if value is None else "=" + (value if type(value) is str else shown(value))
+            text = ""
+            if value is not None:
+                text = "=" + (value if type(value) is str else shown(value))[:SORTED_BY]
             self.values[message.seq] = text
         heappush(self.line, (text, message.seq, message))
 

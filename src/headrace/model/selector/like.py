@@ -1,91 +1,164 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The patterns of LIKE: ``_`` is any character, ``%`` any characters, the rest is itself."""
+"""The patterns of LIKE: ``_`` is any character, ``%`` any characters, the rest is itself.
+
+Between its ``%`` a pattern has segments of a fixed length: the first stands at the beginning of a
+text, the last at its end, and each of the others at the first place behind the one before it. So
+nothing is ever tried twice, and no automaton is built, whose states a client could make many. A
+segment of one piece is found as any text is. One of several, with ``_`` between them, is looked for
+place by place, and after some failures at all places at once: a number has a bit for each of them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-import re2
+TEXT_MAX = 65536  # Characters; what is longer is compared with nothing.
+TRIES_MAX = 64  # Places that are tried before all are at once.
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-_ONE, _MANY = 1, 2  # Among the characters of a pattern.
+class Segment(NamedTuple):
+    """What stands between two ``%``."""
+
+    size: int
+    pieces: tuple[tuple[int, str], ...]  # Texts, and where they stand in it.
+
+    def stands_at(self, text: str, place: int) -> bool:
+        """Tell whether it is at a place of a text that is long enough."""
+        return all(text.startswith(piece, place + offset) for offset, piece in self.pieces)
+
+    def find(self, text: Text, start: int, end: int) -> int:
+        """Return the first place from ``start`` on where it is, all before ``end``; or -1."""
+        if end - start < self.size:
+            return -1
+        if not self.pieces:
+            return start
+        value, place = text.value, start
+        last = end - self.size  # The last place where it could be.
+        for _ in range(TRIES_MAX if len(self.pieces) > 1 else 1):
+            before = place
+            for offset, piece in self.pieces:
+                found = value.find(piece, place + offset, last + offset + len(piece))
+                if found < 0:
+                    return -1
+                place = found - offset
+            if place == before or len(self.pieces) == 1:
+                return place
+        return self._find_at_once(text, place, last)
+
+    def _find_at_once(self, text: Text, start: int, last: int) -> int:
+        places = ((1 << (last + 1 - start)) - 1) << start
+        for offset, piece in self.pieces:
+            for index, character in enumerate(piece, offset):
+                places &= text.places(character) >> index
+                if not places:
+                    return -1
+        return (places & -places).bit_length() - 1
+
+
+class Text:
+    """A text in which segments are looked for."""
+
+    __slots__ = ("_places", "_planes", "value")
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+        self._planes: tuple[bytes, ...] = ()
+        self._places: dict[str, int] = {}
+
+    def places(self, character: str) -> int:
+        """Return a number with a bit set for each place of a character."""
+        places = self._places.get(character)
+        if places is None:
+            places = self._places[character] = self._find(character)
+        return places
+
+    def _find(self, character: str) -> int:
+        if not self._planes:  # The text from its end, as three rows of octets.
+            octets = self.value[::-1].encode("utf-32-le", "surrogatepass")
+            self._planes = tuple(octets[plane::4] for plane in range(3))
+        places = -1
+        wanted = character.encode("utf-32-le", "surrogatepass")
+        for octet, plane in zip(wanted, self._planes, strict=False):
+            places &= int(plane.translate(b"0" * octet + b"1" + b"0" * (255 - octet)), 2)
+        return places
 
 
 class Pattern:
-    """A pattern. Comparing takes time linear in the text, whatever the pattern is."""
+    """A pattern."""
 
-    __slots__ = ("matches",)
+    __slots__ = ("_first", "_last", "_middle", "_size")
 
     def __init__(self, text: str, escape: str | None) -> None:
         """``escape`` is the character that makes the next one stand for itself.
 
         Raises:
-            ValueError: the pattern ends with the escape character, or is too large.
+            ValueError: the pattern ends with the escape character.
         """
-        self.matches: Callable[[str], bool] = _matcher(_parts(text, escape))
+        first, *others = segments(text, escape)
+        self._first = first
+        self._last = others.pop() if others else None  # None: there is no ``%``.
+        self._middle = tuple(segment for segment in others if segment.size)
+        ends = first.size + (0 if self._last is None else self._last.size)
+        self._size = ends + sum([segment.size for segment in self._middle])
+
+    def matches(self, value: str) -> bool | None:
+        """Tell whether a text is like it; None, unknown: it is too long to be compared."""
+        first, last = self._first, self._last
+        if last is None:
+            return len(value) == first.size and first.stands_at(value, 0)
+        if len(value) < self._size:
+            return False
+        end = len(value) - last.size
+        if not (first.stands_at(value, 0) and last.stands_at(value, end)):
+            return False
+        if not self._middle:
+            return True
+        if len(value) > TEXT_MAX:
+            return None
+        text, place = Text(value), first.size
+        for segment in self._middle:
+            place = segment.find(text, place, end)
+            if place < 0:
+                return False
+            place += segment.size
+        return True
 
 
-def _parts(text: str, escape: str | None) -> list[str | int]:
-    """Return literal texts and what stands between them."""
-    parts: list[str | int] = []
+def segments(text: str, escape: str | None) -> list[Segment]:
+    """Return what stands before, between and behind the ``%`` of a pattern.
+
+    Raises:
+        ValueError: the pattern ends with the escape character.
+    """
+    found: list[Segment] = []
+    pieces: list[tuple[int, str]] = []
     literal: list[str] = []
+    size = 0
     escaped = False
+
+    def end_piece() -> None:
+        if literal:
+            pieces.append((size - len(literal), "".join(literal)))
+            literal.clear()
+
     for character in text:
-        if escaped:
-            literal.append(character)
-            escaped = False
-        elif character == escape:
+        if not escaped and character == escape:
             escaped = True
-        elif character in "_%":
-            if literal:
-                parts.append("".join(literal))
-                literal.clear()
-            if character == "_":
-                parts.append(_ONE)
-            elif not parts or parts[-1] != _MANY:
-                parts.append(_MANY)
-        else:
+            continue
+        if escaped or character not in "_%":
             literal.append(character)
+            size += 1
+            escaped = False
+            continue
+        end_piece()
+        if character == "_":
+            size += 1
+        else:
+            found.append(Segment(size, tuple(pieces)))
+            pieces.clear()
+            size = 0
     if escaped:
         raise ValueError("a pattern that ends with its ESCAPE")
-    if literal:
-        parts.append("".join(literal))
-    return parts
-
-
-def _matcher(parts: list[str | int]) -> Callable[[str], bool]:
-    """Return what compares a text with a pattern; the usual ones need no expression."""
-    if not parts:
-        return lambda value: not value
-    if parts == [_MANY]:
-        return lambda _: True
-    first, last = parts[0], parts[-1]
-    if isinstance(first, str) and len(parts) == 1:
-        return lambda value: value == first
-    if isinstance(first, str) and parts[1:] == [_MANY]:
-        return lambda value: value.startswith(first)
-    if isinstance(last, str) and parts[:-1] == [_MANY]:
-        return lambda value: value.endswith(last)
-    if len(parts) == 3 and first == last == _MANY and isinstance(parts[1], str):
-        middle = parts[1]
-        return lambda value: middle in value
-    said = {_ONE: ".", _MANY: ".*"}
-    expression = "".join([re2.escape(p) if isinstance(p, str) else said[p] for p in parts])
-    options = re2.Options()
-    options.log_errors = False
-    options.dot_nl = True
-    options.never_capture = True
-    try:
-        fullmatch = re2.compile(expression, options).fullmatch
-    except (re2.error, UnicodeEncodeError):
-        raise ValueError("a pattern that is too large") from None
-
-    def matches(value: str) -> bool:
-        try:
-            return fullmatch(value) is not None
-        except UnicodeEncodeError:
-            return False
-
-    return matches
+    end_piece()
+    found.append(Segment(size, tuple(pieces)))
+    return found
