@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.gateway.conversion.headers import BasicContents
-from headrace.model.deadletter import DEATHS_MAX, Content, is_cycle, with_death
+from headrace.model.deadletter import UNASKED_MAX, Content, is_cycle, with_death
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
@@ -196,7 +196,7 @@ def test_a_rejection_keeps_a_circle_going(vhost: VirtualHost) -> None:
     assert properties.headers["x-last-death-queue"] == "wait"
 
 
-@pytest.mark.parametrize(("chain", "arrives"), [(DEATHS_MAX - 1, 1), (DEATHS_MAX + 1, 0)])
+@pytest.mark.parametrize(("chain", "arrives"), [(UNASKED_MAX - 1, 1), (UNASKED_MAX, 0)])
 def test_a_long_chain_of_full_queues_has_an_end(
     vhost: VirtualHost, chain: int, arrives: int
 ) -> None:

@@ -4,8 +4,9 @@
 The headers are those that the field knows: ``x-death`` is an array of tables, the latest death
 first, one for each queue and reason with a count; ``x-first-death-*`` and ``x-last-death-*`` name
 the two ends. A message that comes back to a queue in which it has died is dropped, unless some
-consumer rejected it on the way: nobody would ever end that circle. So is one that died in more
-places than can be told.
+consumer rejected it on the way: nobody would ever end that circle. So is one that died in
+``UNASKED_MAX`` places since then, and one whose death would make copies of a copy beyond
+``SPREAD_MAX``: what one publish brings about has an end, however queues are bound.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ ORPHANED = "orphaned"  # Its queue was deleted: no death, but a reason to go els
 
 CONVERSION_ERROR = "x-conversion-error"  # The header that says why.
 X_DEATH = "x-death"
+SPREAD = "x-death-spread"  # The header that says how many letters one became; absent: one.
 DEATHS_MAX = 128  # Entries of x-death; the oldest are forgotten.
+UNASKED_MAX = 40  # Of them since a consumer rejected the message; a ladder of delays takes 28.
+SPREAD_MAX = 256  # Letters that one became, when one of them is to become several once more.
 ROUTING_KEYS_MAX = 256  # Of one CC header; what comes behind is not followed.
 
 
@@ -179,4 +183,23 @@ def is_cycle(queue: str, headers: Mapping[str, Any]) -> bool:
             return False
         if death.get("queue") == queue:
             return True
-    return len(deaths) >= DEATHS_MAX
+    return False
+
+
+def is_far(headers: Mapping[str, Any]) -> bool:
+    """Tell whether a message has died in too many places since a consumer rejected it."""
+    deaths = headers.get(X_DEATH)
+    if not isinstance(deaths, list) or len(deaths) < UNASKED_MAX:
+        return False
+    unasked = [isinstance(death, dict) and death.get("reason") != REJECTED for death in deaths]
+    return all(unasked[:UNASKED_MAX])
+
+
+def spread(headers: Mapping[str, Any], reason: str, count: int) -> int:
+    """Return how many letters one has become, with ``count`` of them now; 0 are too many."""
+    before = headers.get(SPREAD, 1)
+    if reason == REJECTED or not isinstance(before, int) or before < 1:
+        before = 1
+    if before > 1 and count > 1 and before * count > SPREAD_MAX:
+        return 0
+    return before * count

@@ -258,6 +258,8 @@ class DelayedQueue(Queue):
                 log.error("a delayed message cannot be read and is dropped: %s", error)
                 self.leave(message)
                 return
+            if message.data is not None:
+                message.measure()
             self.tally.memory_used += weight_of(message) - before
         self.delivered += 1
         try:
@@ -335,6 +337,10 @@ class Delayed:
         if not found and not watches:
             if vhost.tracer is not None:
                 vhost.tracer.released(message, ())
+            return
+        if deadletter.X_DEATH in headers and not vhost.letters.may_spread(
+            content.exchange, headers, deadletter.EXPIRED, len(found) + len(watches)
+        ):
             return
         ready = vhost.contents.rewrite(
             message, content.exchange, content.routing_key, headers, expires=True

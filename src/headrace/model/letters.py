@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where messages go that die in a queue, and where those wait that are to be tried again."""
+"""Where messages go that die in a queue, and where those wait that are to be tried again.
+
+A letter may die on its arrival, and so on. How far that goes is bounded (`model.deadletter`), and
+so is what is done of it in one turn: ``LETTERS_AT_ONCE`` are delivered with the message that began
+it, the others a moment later, so that nobody else waits for them.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from headrace.model import deadletter
+from headrace.model.lanes import lane_of
+from headrace.model.message import KIND_MASK
 from headrace.model.retry import Waiting
 from headrace.model.selecting import Headed
 from headrace.model.undelivered import Undelivered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.model.exchange import Exchange
     from headrace.model.message import Message
     from headrace.model.queue import Queue
@@ -22,6 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CYCLES_MAX = 1024  # Circles of dead letters that are remembered as reported.
+LETTERS_AT_ONCE = 256  # Letters of letters that are delivered in one go,
+PAUSE_MS = 1  # how long it is before the next are,
+WAITING_MAX = 8192  # and how many wait for it; more are delivered at once.
 
 
 class Letters:
@@ -29,9 +42,58 @@ class Letters:
 
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
-        self._cycles: set[tuple[str, str]] = set()  # Reported ones.
+        self._cycles: set[tuple[str, str]] = set()  # Reported ones,
+        self._floods: set[tuple[str, str]] = set()  # and letters without end.
         self._undelivered: dict[Queue, Undelivered] = {}
         self._retries: dict[Queue, Waiting] = {}
+        self._born: deque[tuple[Queue, Message]] = deque()  # While a message is handed out.
+        self._late: deque[tuple[Queue, Message]] = deque()  # They have their places already.
+        self._handing = False
+
+    def hand_out(self, twins: Iterable[tuple[Queue, Message]]) -> None:
+        """Offer messages to queues, and then the letters of those that died on arrival."""
+        if self._handing:
+            self._born.extend(twins)  # The call further out sees to it.
+            return
+        self._handing = True
+        try:
+            for queue, twin in twins:
+                if not queue.deleted:
+                    lane_of(queue, twin.flags & KIND_MASK).offer(twin)
+            left = LETTERS_AT_ONCE
+            while self._born and (left or len(self._late) + len(self._born) > WAITING_MAX):
+                left = max(0, left - 1)
+                queue, twin = self._born.popleft()
+                if not queue.deleted:
+                    lane_of(queue, twin.flags & KIND_MASK).offer(twin)
+        finally:
+            self._handing = False
+            self._put_off_born()
+
+    def _put_off_born(self) -> None:
+        if self._born:
+            self._late.extend(self._born)
+            self._born.clear()
+            agenda = self.vhost.agenda
+            agenda.put(("letters", self), self.vhost.tally.now_ms + PAUSE_MS, self._go_on)
+
+    def _go_on(self, now_ms: int) -> int:
+        """Deliver some of the letters that wait; return when the next are, 0 when none does."""
+        self._handing = True
+        try:
+            for _ in range(min(LETTERS_AT_ONCE, len(self._late))):
+                queue, twin = self._late.popleft()
+                if queue.deleted:
+                    continue
+                lane = lane_of(queue, twin.flags & KIND_MASK)
+                if lane.is_stream:
+                    lane.offer(twin)
+                else:
+                    lane.admit(twin)  # What came later may stand there.
+        finally:
+            self._handing = False
+            self._put_off_born()
+        return now_ms + PAUSE_MS if self._late else 0
 
     def queue_gone(self, queue: Queue) -> None:
         """A queue is deleted, and what waits for it with it."""
@@ -136,9 +198,27 @@ class Letters:
                 if deadletter.is_cycle(target.name, headers):
                     del found[target]
                     self._report_cycle(queue.name, target.name)
-        if found or watches:
+            if found and deadletter.is_far(headers):
+                found.clear()
+                self._report_flood(queue.name, "died in too many places")
+        count = len(found) + len(watches)
+        if count and self.may_spread(queue.name, headers, reason, count):
             letter = contents.rewrite(message, exchange.name, keys[0], headers)
             self.vhost.send(letter, found, watches, headers, content.persistent)
+        return True
+
+    def may_spread(self, dead_in: str, headers: dict[str, Any], reason: str, count: int) -> bool:
+        """Note in the headers of a letter how many one has become, now that it is to be ``count``.
+
+        False, and reported, when those are too many.
+        """
+        many = deadletter.spread(headers, reason, count)
+        if not many:
+            self._report_flood(dead_in, "became too many")
+            return False
+        headers.pop(deadletter.SPREAD, None)
+        if many > 1:
+            headers[deadletter.SPREAD] = many
         return True
 
     def keep(self, queue: Queue, message: Message, reason: str) -> Consumer:
@@ -169,6 +249,17 @@ class Letters:
         if waiting is None:
             waiting = self._retries[queue] = Waiting(queue, self.vhost.agenda)
         return waiting
+
+    def _report_flood(self, dead_in: str, what: str) -> None:
+        if (dead_in, what) not in self._floods and len(self._floods) < CYCLES_MAX:
+            self._floods.add((dead_in, what))
+            log.warning(
+                "vhost %r: a dead letter of queue %r is dropped, for it %s; this is not reported "
+                "again of the queue",
+                self.vhost.name,
+                dead_in,
+                what,
+            )
 
     def _report_cycle(self, dead_in: str, queue: str) -> None:
         if (dead_in, queue) not in self._cycles and len(self._cycles) < CYCLES_MAX:

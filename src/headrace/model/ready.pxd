@@ -47,6 +47,7 @@ cdef class ReadyMessages(Places):
     cdef shorten(self)
     cdef long long weight(self, Message message) except -1
     cdef relieve(self, Message message)
+    @cython.locals(gained=cython.longlong)
     cdef int page_out(self, Message message) except -1
     @cython.locals(deadline=cython.longlong)
     cpdef limit_life(self, Message message, long long arrived_ms)
@@ -57,7 +58,8 @@ cdef class ReadyMessages(Places):
     ) except? 0
     cpdef watch(self, Message message)
     @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint,
-                   budget=cython.longlong, following=cython.longlong)
+                   budget=cython.longlong, following=cython.longlong, letters=cython.bint,
+                   spent=cython.bint, tally=Tally)
     cpdef long long expire(self, long long now_ms) except -1
     cpdef restore(self, Message message, long long arrived_ms)
     cpdef bint restore_held(self, Message message) except -1

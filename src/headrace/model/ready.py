@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
 RESIDENT_OCTETS = 65536  # unless they are larger than this, or there are too many such queues.
 EXPIRE_MAX = 16384  # Messages that expire in one go,
-DEAD_LETTERS_MAX = 256  # and those that become dead letters, which takes longer.
+DEAD_LETTERS_MAX = 256  # and those of all queues that become letters, which takes longer.
 
 OVERFLOW_DROP_HEAD = 0
 OVERFLOW_REJECT = 1
@@ -152,7 +152,7 @@ class ReadyMessages(Places):
         """Octets of memory that a message is counted with."""
         if message.flags & C_PAGED:
             return C_PAGED_WEIGHT
-        return message.body_size + C_MESSAGE_OVERHEAD
+        return message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
 
     def relieve(self, message: Message) -> None:
         """Memory is short: page out what was pushed, unless it is near the queue's head."""
@@ -166,7 +166,8 @@ class ReadyMessages(Places):
     def page_out(self, message: Message) -> None:
         """Move a message's data to the disk, if there is one."""
         if not message.flags & C_PAGED and self.store.page_out(message):
-            self.tally.memory_used -= message.body_size + C_MESSAGE_OVERHEAD - C_PAGED_WEIGHT
+            gained = message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
+            self.tally.memory_used -= gained - C_PAGED_WEIGHT
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -210,17 +211,25 @@ class ReadyMessages(Places):
         """
         deadline: int
         following = 0
-        budget = EXPIRE_MAX if self.dead_letter_exchange is None else DEAD_LETTERS_MAX
+        budget = EXPIRE_MAX
+        letters = self.dead_letter_exchange is not None
+        tally = self.tally
+        if letters and tally.letters_ms != now_ms:
+            tally.letters_ms = now_ms
+            tally.letters_left = DEAD_LETTERS_MAX
         while self.expiring:
             deadline, _, message = self.expiring[0]
             gone = message.flags & C_GONE or message.consumer is not None
-            if not gone and (deadline > now_ms or budget == 0):
+            spent = budget == 0 or (letters and tally.letters_left <= 0)
+            if not gone and (deadline > now_ms or spent):
                 following = deadline
                 break
             heappop(self.expiring)
             if gone:
                 continue
             budget -= 1
+            if letters:
+                tally.letters_left -= 1
             self.ready_count -= 1
             self.ready_bytes -= message.body_size
             self.shells += 1
@@ -276,6 +285,8 @@ class ReadyMessages(Places):
             )
             self.leave(message)
             return False
+        if message.data is not None:
+            message.measure()
         self.tally.memory_used += self.weight(message) - before
         if message.deliveries and self.delivery_limit >= 0:
             tell_count(self, message)

@@ -18,6 +18,8 @@ cdef class Tally:
     cdef public unsigned long long published
     cdef public unsigned long long delivered
     cdef public unsigned long long acknowledged
+    cdef public long long letters_ms
+    cdef public long long letters_left
     cdef public object arrivals
 
     cpdef bint crowded(self) except -1

@@ -11,7 +11,7 @@ if not cython.compiled:
 
 from headrace.model.arrivals import Arrivals
 
-MESSAGE_OVERHEAD = 200  # Octets that a ready message costs beside its body; measured, rounded up.
+MESSAGE_OVERHEAD = 200  # Octets that a ready message costs beside body and headers; rounded up.
 PAGED_WEIGHT = 100  # What is left of it while its data is on disk only.
 if not cython.compiled:
     C_MESSAGE_OVERHEAD = MESSAGE_OVERHEAD
@@ -33,6 +33,8 @@ class Tally:
         self.published = 0
         self.delivered = 0  # By queues that are gone; each counts its own,
         self.acknowledged = 0  # and both are counted so.
+        self.letters_ms = 0  # In this millisecond
+        self.letters_left = 0  # so many more messages may become dead letters by time.
         self.arrivals = Arrivals()  # When which places were taken.
 
     def crowded(self) -> bool:
@@ -44,4 +46,4 @@ def weight_of(message: Message) -> int:
     """Return the octets of memory that a message is counted with, wherever it waits."""
     if message.flags & C_PAGED:
         return C_PAGED_WEIGHT
-    return message.body_size + C_MESSAGE_OVERHEAD
+    return message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD

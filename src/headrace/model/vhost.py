@@ -9,7 +9,6 @@ messages take, with everything that goes with a queue or an exchange.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model import deadletter, lifetime, super_stream
@@ -28,7 +27,6 @@ from headrace.model.facts import Facts
 from headrace.model.gaps import Gaps
 from headrace.model.groups import Groups
 from headrace.model.guard import observes
-from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
 from headrace.model.letters import Letters
@@ -99,8 +97,6 @@ class VirtualHost(Queues):
         )
         self.contents = contents
         self.files = files if files is not None else Files()
-        self._letters: deque[tuple[Queue, Message]] = deque()
-        self._delivering = False
         self.branches = Branches(self)
         self.sinks = Sinks(self)
         self.facts = Facts(store)
@@ -287,6 +283,7 @@ class VirtualHost(Queues):
             ids = b"".join([q.id_bytes for q in queues if q.durable and not q.is_stream])
             if ids:
                 position = self.store.publish_message(message, tally.now_ms, ids)
+        twins = []
         for queue in queues:
             twin = message.copy()
             twin.seq = message.seq
@@ -295,17 +292,8 @@ class VirtualHost(Queues):
                 twin.position = position
             else:
                 twin.flags &= ~PERSISTENT
-            self._letters.append((queue, twin))
-        if self._delivering:
-            return  # A letter that died on arrival: the loop below, further out, sees to it.
-        self._delivering = True
-        try:
-            while self._letters:
-                queue, twin = self._letters.popleft()
-                if not queue.deleted:
-                    lane_of(queue, twin.flags & KIND_MASK).offer(twin)
-        finally:
-            self._delivering = False
+            twins.append((queue, twin))
+        self.letters.hand_out(twins)
 
     def join(self, message: Message, stream: Queue) -> bool:
         """Make a message what streams keep: class basic, in one piece; False when it cannot be."""
