@@ -30,7 +30,10 @@ cdef class Message:
     cdef public unsigned char flags
     cdef public unsigned char priority
     cdef public unsigned char deliveries
+    cdef public unsigned short header_units
 
+    @cython.locals(size=cython.longlong)
+    cpdef int measure(self) except -1
     @cython.locals(twin=Message)
     cpdef Message copy(self)
 

@@ -44,6 +44,7 @@ class Message:
         "deadline_ms",
         "deliveries",
         "flags",
+        "header_units",
         "parts",
         "position",
         "priority",
@@ -67,6 +68,16 @@ class Message:
             self.flags = 0
             self.priority = 0
             self.deliveries = 0  # Times it came back, 255 at most.
+            self.header_units = 0  # Of 256 octets each, that ``data`` has beside the body.
+
+    def measure(self) -> int:
+        """Find out how much ``data``, which is in memory, holds beside the body: for its weight.
+
+        A message that was counted somewhere must not be measured but when it is brought there.
+        """
+        size = len(self.data) - self.body_size
+        self.header_units = 0 if size < 256 else min(size >> 8, 65535)
+        return 0
 
     def copy(self) -> "Message":
         """Return a second message around the same data, for another queue; it has no place yet."""
@@ -92,7 +103,10 @@ def new_message(data: bytes | None, address_len: int, body_size: int) -> Message
         message.priority = 0
         message.publisher = 0
         message.deliveries = 0
+        message.header_units = 0
     message.data = data
     message.address_len = address_len
     message.body_size = body_size
+    if data is not None:
+        message.measure()
     return message

@@ -237,7 +237,7 @@ class Places:
                 if octets >= octets_max:
                     limit = message.seq
                     break
-                octets += message.body_size + C_MESSAGE_OVERHEAD
+                octets += message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
                 found.append(message)
         for message in returned:
             if message.seq >= limit:

@@ -315,7 +315,7 @@ class Stream(Queue):
             message = new_message(data, address_len, body_size)
             message.seq = offset
             message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
-            self.tally.memory_used += body_size + C_MESSAGE_OVERHEAD
+            self.tally.memory_used += self.weight(message)
             self.delivered += 1
             if consumer.no_ack:
                 consumer.deliver(message)
