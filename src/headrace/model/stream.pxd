@@ -5,7 +5,6 @@ from headrace.model.message cimport C_KIND_MASK, Message, new_message
 from headrace.model.queue cimport Queue
 from headrace.model.served cimport Consumer
 from headrace.model.stream_log cimport StreamLog
-from headrace.model.tally cimport C_MESSAGE_OVERHEAD
 
 cdef Py_ssize_t READ_OCTETS_MAX
 cdef Py_ssize_t SCAN_OCTETS_MAX

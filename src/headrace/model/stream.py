@@ -19,7 +19,6 @@ if not cython.compiled:
     from headrace.model.queue import Queue
     from headrace.model.served import Consumer
     from headrace.model.stream_log import StreamLog
-    from headrace.model.tally import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
 
 from headrace.model.arguments import age_ms
 from headrace.model.errors import (
