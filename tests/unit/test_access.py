@@ -6,6 +6,7 @@ import base64
 import hashlib
 from pathlib import Path
 
+import argon2
 import pytest
 
 from headrace.gateway.access import (
@@ -15,7 +16,13 @@ from headrace.gateway.access import (
     check_topic_permission,
 )
 from headrace.gateway.logins import Logins
-from headrace.gateway.passwords import hash_password, make_account, verify_password
+from headrace.gateway.passwords import (
+    NO_PASSWORD,
+    NOBODY,
+    hash_password,
+    make_account,
+    verify_password,
+)
 from headrace.gateway.sasl.mechanisms import DEFAULT, load
 from headrace.gateway.sasl.password import read_amqplain, read_plain
 from headrace.gateway.sasl.port import Desk, LoginRefused, Peer
@@ -221,6 +228,22 @@ def test_a_hash_of_rabbitmq_is_understood() -> None:
     assert verify_password(kept, b"secret")
     assert not verify_password(kept, b"Secret")
     assert not verify_password("rabbit_sha256$!", b"secret")
+
+
+def test_a_hash_of_rabbitmq_takes_as_long_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who knocks must not learn from the time that there is such a user."""
+    worked: list[str] = []
+
+    class Hasher:
+        def verify(self, known: str, password: bytes) -> bool:
+            worked.append(known)
+            raise argon2.exceptions.VerifyMismatchError
+
+    monkeypatch.setattr("headrace.gateway.passwords._HASHER", Hasher())
+    for known in (NOBODY, "rabbit_sha256$c2FsdA==", "rabbit_sha512$!", NO_PASSWORD):
+        assert not verify_password(known, b"wrong")
+        assert worked == [NOBODY], known
+        worked.clear()
 
 
 def test_hashes_are_salted_and_hold_no_password() -> None:

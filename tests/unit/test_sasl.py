@@ -277,6 +277,21 @@ class Handshake:
         return b"shake" if self.left else self.desk.access.admit("ada", self.peer)
 
 
+def test_a_step_that_fails_as_nothing_should_is_a_refusal(
+    access: Access, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is left without an answer."""
+
+    async def fail(self: Any, response: bytes) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("headrace.gateway.sasl.password.PasswordSteps.step", fail)
+    logins = Logins(load("PLAIN", Desk(access)))
+    with pytest.raises(LoginRefused, match="could not be checked"):
+        asyncio.run(logins.step(7, Peer(), "PLAIN", b"\0ada\0secret"))
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_mechanism_can_be_plugged_in(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
     point = importlib.metadata.EntryPoint("X-SHAKE", f"{__name__}:Handshake", "headrace.sasl")
 

@@ -113,6 +113,7 @@ def test_a_good_token_of_one_key_needs_no_key_id(issuer: Issuer) -> None:
         {"name": None},
         {"name": ""},
         {"name": "a\nb"},
+        {"name": "\ud800"},
         {"name": "a" * 300},
         {"scope": 7},
         {"scope": [1]},

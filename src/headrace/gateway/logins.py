@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.sasl.port import RESPONSE_BYTES_MAX, STEPS_MAX, LoginRefused, Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from headrace.gateway.access import User
     from headrace.gateway.oauth.tokens import Tokens
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 
 WITHDRAWN = "tokens of their issuer are no longer taken"
+
+log = logging.getLogger(__name__)
+Found = TypeVar("Found")
 
 
 class Login:
@@ -99,7 +103,7 @@ class Logins:
             login.taken += 1
             if len(response) > RESPONSE_BYTES_MAX or login.taken > STEPS_MAX:
                 raise LoginRefused("a SASL response is too long, or there are too many")
-            found = await login.steps.step(response)
+            found = await sound(login.steps.step(response))
         except LoginRefused as error:
             self._tell(None, peer, mechanism, str(error))
             raise
@@ -127,7 +131,7 @@ class Logins:
         try:
             if len(secret) > RESPONSE_BYTES_MAX:
                 raise LoginRefused("the new secret is too long")
-            renewed = await self._tokens.user(secret, user.peer)
+            renewed = await sound(self._tokens.user(secret, user.peer))
             if not renewed.same_as(user):
                 raise LoginRefused(f"the new secret is that of user {renewed.name!r}")
         except LoginRefused as error:
@@ -146,3 +150,18 @@ class Logins:
                 reason=reason,
                 mechanism=mechanism,
             )
+
+
+async def sound(work: Awaitable[Found]) -> Found:
+    """Do a step of a login; one that fails as nothing should is refused as any other.
+
+    Raises:
+        LoginRefused: it proves nobody.
+    """
+    try:
+        return await work
+    except LoginRefused:
+        raise
+    except Exception:
+        log.exception("a login failed")
+        raise LoginRefused("it could not be checked") from None

@@ -73,6 +73,7 @@ class Entrance:
         self._expires: dict[int, float] = {}  # Unix time by number of a connection,
         self._expiring: list[tuple[float, int]] = []  # and a heap of the same, and of some before.
         self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: set[int] = set()  # Connections whose new credentials are being checked.
         self.context: Context | None = None
         self._ring = KeyRing()
         self._terms: Terms | None = None  # That hold now.
@@ -193,7 +194,15 @@ class Entrance:
     # --- Credentials that expire ----------------------------------------------------------------
 
     def renew(self, connection: Any, secret: bytes) -> None:
-        """Check new credentials of a connection."""
+        """Check new credentials of a connection, once those before were checked.
+
+        Who does not wait for an answer is refused: checking takes time, and there may be many.
+        """
+        if connection.number in self._renewing:
+            log.warning("connection %d: a new secret before an answer", connection.number)
+            connection.not_renewed()
+            return
+        self._renewing.add(connection.number)
         self._begin(self._renew(connection, secret))
 
     async def _renew(self, connection: Any, secret: bytes) -> None:
@@ -206,6 +215,8 @@ class Entrance:
             if not connection.ended:
                 self._watch(connection.number, user)
                 connection.renewed(user)
+        finally:
+            self._renewing.discard(connection.number)
         self._turn()
 
     def _watch(self, number: int, user: Any) -> None:

@@ -182,7 +182,7 @@ class Tokens:
         for claim in rules.username_claims:
             name = next(at_path(claims, claim), None)
             if isinstance(name, str) and name:
-                if len(name.encode()) > 255 or not name.isprintable():
+                if not name.isprintable() or len(name.encode()) > 255:
                     raise LoginRefused(f"bearer token: {claim} is no user's name")
                 return name
         raise LoginRefused("bearer token: it names nobody")
