@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Number 7 and 15 of the abuses: conditions that explode, and values that are kept for good."""
+"""Numbers 1, 7 and 15 of the abuses: conditions that explode, values that are kept for good."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,7 @@ from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.session import UNLIMITED
 from headrace.spec.tables import V0_10
-
-if TYPE_CHECKING:
-    from serving import Served
+from serving import Served
 
 LONG = 60_000  # Octets of a header.
 MIB = 1 << 20
@@ -90,3 +89,19 @@ def test_long_values_are_told_apart_all_the_same(served: Served) -> None:
         for queue, bodies in ((last, b"bac"), (row, b"cabac")):
             got = [channel.get(queue, no_ack=True) for _ in bodies]
             assert b"".join(one.body for one in got if one is not None) == bodies
+
+
+def test_headers_count_as_bodies_do(tmp_path: Path) -> None:
+    """120 MiB of headers with no body are paged out, or stop their publisher."""
+    broker = Served(tmp_path, "--memory-max", "8MiB").start()
+    try:
+        with connect(broker.url) as connection, connection.channel() as channel:
+            before = broker.memory_bytes()
+            queue = channel.declare_queue("headers", durable=False).name
+            message = Message(b"", headers={"h": "y" * LONG}, persistent=False)
+            for _ in range(2000):
+                channel.publish(message, queue)
+            assert channel.declare_queue(queue, durable=False, passive=True).message_count == 2000
+            assert broker.memory_bytes() - before < 60 * MIB
+    finally:
+        assert broker.stop() == 0

@@ -23,7 +23,7 @@ from headrace.spec.tables import V0_9_1
 from headrace.wire.table import TABLE_ENTRIES_MAX
 
 NOW_MS = 1_000_000_500
-DEAD_LETTERS_MAX = 256  # That one queue sends in one go.
+DEAD_LETTERS_MAX = 64  # That queues send in one go.
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 """Where messages go that die in a queue, and where those wait that are to be tried again.
 
 A letter may die on its arrival, and so on. How far that goes is bounded (`model.deadletter`), and
-so is what is done of it in one turn: ``LETTERS_AT_ONCE`` are delivered with the message that began
+so is what is done of it in one turn: ``LETTERS_AT_ONCE`` are delivered with the messages that began
 it, the others a moment later, so that nobody else waits for them.
 """
 
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue import Queue
     from headrace.model.served import Consumer
+    from headrace.model.tally import Tally
     from headrace.model.vhost import VirtualHost
     from headrace.model.watch import Watch
 
 log = logging.getLogger(__name__)
 
 CYCLES_MAX = 1024  # Circles of dead letters that are remembered as reported.
-LETTERS_AT_ONCE = 256  # Letters of letters that are delivered in one go,
-PAUSE_MS = 1  # how long it is before the next are,
-WAITING_MAX = 8192  # and how many wait for it; more are delivered at once.
+LETTERS_AT_ONCE = 64  # Letters of letters that are delivered in a millisecond,
+PAUSE_MS = 1  # when the next are,
+WAITING_MAX = 65536  # and how many wait for it; more are delivered at once.
 
 
 class Letters:
@@ -60,15 +61,25 @@ class Letters:
             for queue, twin in twins:
                 if not queue.deleted:
                     lane_of(queue, twin.flags & KIND_MASK).offer(twin)
-            left = LETTERS_AT_ONCE
-            while self._born and (left or len(self._late) + len(self._born) > WAITING_MAX):
-                left = max(0, left - 1)
+            tally = self._begin()
+            while self._born and (
+                tally.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
+            ):
+                tally.letters_left -= 1
                 queue, twin = self._born.popleft()
                 if not queue.deleted:
                     lane_of(queue, twin.flags & KIND_MASK).offer(twin)
         finally:
             self._handing = False
             self._put_off_born()
+
+    def _begin(self) -> Tally:
+        """Return who counts the letters of this millisecond."""
+        tally = self.vhost.tally
+        if tally.letters_ms != tally.now_ms:
+            tally.letters_ms = tally.now_ms
+            tally.letters_left = LETTERS_AT_ONCE
+        return tally
 
     def _put_off_born(self) -> None:
         if self._born:
@@ -81,7 +92,9 @@ class Letters:
         """Deliver some of the letters that wait; return when the next are, 0 when none does."""
         self._handing = True
         try:
-            for _ in range(min(LETTERS_AT_ONCE, len(self._late))):
+            tally = self._begin()
+            while self._late and tally.letters_left > 0:
+                tally.letters_left -= 1
                 queue, twin = self._late.popleft()
                 if queue.deleted:
                     continue

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
 RESIDENT_OCTETS = 65536  # unless they are larger than this, or there are too many such queues.
 EXPIRE_MAX = 16384  # Messages that expire in one go,
-DEAD_LETTERS_MAX = 256  # and those of all queues that become letters, which takes longer.
+DEAD_LETTERS_MAX = 64  # and those of all queues that become letters, which takes longer.
 
 OVERFLOW_DROP_HEAD = 0
 OVERFLOW_REJECT = 1
