@@ -59,19 +59,27 @@ class Letters:
         self._handing = True
         try:
             for queue, twin in twins:
-                if not queue.deleted:
-                    lane_of(queue, twin.flags & KIND_MASK).offer(twin)
+                self._give(queue, twin)
             tally = self._begin()
             while self._born and (
                 tally.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
             ):
                 tally.letters_left -= 1
-                queue, twin = self._born.popleft()
-                if not queue.deleted:
-                    lane_of(queue, twin.flags & KIND_MASK).offer(twin)
+                self._give(*self._born.popleft())
         finally:
             self._handing = False
             self._put_off_born()
+
+    def _give(self, queue: Queue, twin: Message, *, late: bool = False) -> None:
+        if queue.deleted:
+            if twin.position:
+                self.vhost.store.forget(queue.id, twin.position)
+            return
+        lane = lane_of(queue, twin.flags & KIND_MASK)
+        if late and not lane.is_stream:
+            lane.admit(twin)  # What came later may stand there.
+        else:
+            lane.offer(twin)
 
     def _begin(self) -> Tally:
         """Return who counts the letters of this millisecond."""
@@ -95,14 +103,7 @@ class Letters:
             tally = self._begin()
             while self._late and tally.letters_left > 0:
                 tally.letters_left -= 1
-                queue, twin = self._late.popleft()
-                if queue.deleted:
-                    continue
-                lane = lane_of(queue, twin.flags & KIND_MASK)
-                if lane.is_stream:
-                    lane.offer(twin)
-                else:
-                    lane.admit(twin)  # What came later may stand there.
+                self._give(*self._late.popleft(), late=True)
         finally:
             self._handing = False
             self._put_off_born()
