@@ -121,7 +121,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     if not (BROUGHT / "jython").exists() or not (BROUGHT / "qpid-python").exists():
         subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
     home = tmp_path_factory.mktemp("qpid")
-    served = Served(home, "--anonymous-user", "guest", memory=True).start()
+    patient = ("--handshake-s", "60")  # Jython takes its time to hash passwords.
+    served = Served(home, "--anonymous-user", "guest", *patient, memory=True).start()
     found: dict[str, Any] = {}
     with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
         say(connection.channel())
