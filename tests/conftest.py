@@ -6,10 +6,15 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import headrace.model.queue
 
 pytest_plugins = ("headrace.testing.plugin", "pytester")
+
+# How long an example takes is the machine's affair, and says nothing of what is tested.
+settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")
 
 COMPILED = not headrace.model.queue.__file__.endswith(".py")
 
