@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import uuid
@@ -18,6 +17,7 @@ from headrace.client import Message, blocking
 from headrace.pipeline.errors import ConfigError
 from headrace.pipeline.load import parse
 from headrace.testing.broker import ChildBroker
+from one_spark import only_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,9 +97,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     home = tmp_path_factory.mktemp("spark")
     package = str(Path(headrace.__file__).parent.parent)
-    wanted = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": package}
-    before = {key: os.environ.get(key) for key in (*wanted, "SPARK_LOCAL_IP")}
-    os.environ.update(wanted)
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": package,
+    }
     text = f"""
         [pipeline]
         name = "tests"
@@ -119,14 +121,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         from = "one"
         type = "console"
     """
-    made = session(parse(text, "tests.toml", home), home)
-    yield made
-    made.stop()
-    for key, value in before.items():
-        if value is None:
-            os.environ.pop(key, None)
-        else:
-            os.environ[key] = value
+    settings = parse(text, "tests.toml", home)
+    with only_spark(lambda: session(settings, home), environment) as made:
+        yield made
 
 
 @pytest.fixture

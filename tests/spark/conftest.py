@@ -20,6 +20,7 @@ import pytest
 import headrace
 from headrace.client import Message, blocking
 from headrace.testing.broker import ChildBroker
+from one_spark import only_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,9 +109,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": str(Path(headrace.__file__).parent.parent),
     }
-    before = {key: os.environ.get(key) for key in environment}
-    os.environ.update(environment)
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("headrace tests")
         .config("spark.driver.memory", "1g")
@@ -123,15 +122,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator
         .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .getOrCreate()
     )
-    yield session
-    session.stop()
-    for key, value in before.items():
-        if value is None:
-            os.environ.pop(key, None)
-        else:
-            os.environ[key] = value
+    with only_spark(builder.getOrCreate, environment) as session:
+        yield session
 
 
 @pytest.fixture
