@@ -2,8 +2,8 @@
 """Where messages go that die in a queue, and where those wait that are to be tried again.
 
 A letter may die on its arrival, and so on. How far that goes is bounded (`model.deadletter`), and
-so is what is done of it in one turn: ``LETTERS_AT_ONCE`` are delivered with the messages that began
-it, the others a moment later, so that nobody else waits for them.
+so is what is done of it in one millisecond: ``LETTERS_MAX`` are delivered with the messages that
+began it, the others a moment later, so that nobody else waits for them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue import Queue
     from headrace.model.served import Consumer
-    from headrace.model.tally import Tally
     from headrace.model.vhost import VirtualHost
     from headrace.model.watch import Watch
 
 log = logging.getLogger(__name__)
 
 CYCLES_MAX = 1024  # Circles of dead letters that are remembered as reported.
-LETTERS_AT_ONCE = 64  # Letters of letters that are delivered in a millisecond,
-PAUSE_MS = 1  # when the next are,
+PAUSE_MS = 1  # When the next letters of letters are delivered, after those of a millisecond,
 WAITING_MAX = 65536  # and how many wait for it; more are delivered at once.
 
 
@@ -60,7 +58,8 @@ class Letters:
         try:
             for queue, twin in twins:
                 self._give(queue, twin)
-            tally = self._begin()
+            tally = self.vhost.tally
+            tally.begin_letters(tally.now_ms)
             while self._born and (
                 tally.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
             ):
@@ -81,14 +80,6 @@ class Letters:
         else:
             lane.offer(twin)
 
-    def _begin(self) -> Tally:
-        """Return who counts the letters of this millisecond."""
-        tally = self.vhost.tally
-        if tally.letters_ms != tally.now_ms:
-            tally.letters_ms = tally.now_ms
-            tally.letters_left = LETTERS_AT_ONCE
-        return tally
-
     def _put_off_born(self) -> None:
         if self._born:
             self._late.extend(self._born)
@@ -100,7 +91,8 @@ class Letters:
         """Deliver some of the letters that wait; return when the next are, 0 when none does."""
         self._handing = True
         try:
-            tally = self._begin()
+            tally = self.vhost.tally
+            tally.begin_letters(tally.now_ms)
             while self._late and tally.letters_left > 0:
                 tally.letters_left -= 1
                 self._give(*self._late.popleft(), late=True)

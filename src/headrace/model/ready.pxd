@@ -9,7 +9,6 @@ from headrace.model.tally cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Tally
 cdef long long RESIDENT_MIN
 cdef long long RESIDENT_OCTETS
 cdef long long EXPIRE_MAX
-cdef long long DEAD_LETTERS_MAX
 
 cdef class ReadyMessages(Places):
     cdef public str name

@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 
 RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
 RESIDENT_OCTETS = 65536  # unless they are larger than this, or there are too many such queues.
-EXPIRE_MAX = 16384  # Messages that expire in one go,
-DEAD_LETTERS_MAX = 64  # and those of all queues that become letters, which takes longer.
+EXPIRE_MAX = 16384  # Messages that expire in one go; of dead letters LETTERS_MAX of all queues.
 
 OVERFLOW_DROP_HEAD = 0
 OVERFLOW_REJECT = 1
@@ -214,9 +213,8 @@ class ReadyMessages(Places):
         budget = EXPIRE_MAX
         letters = self.dead_letter_exchange is not None
         tally = self.tally
-        if letters and tally.letters_ms != now_ms:
-            tally.letters_ms = now_ms
-            tally.letters_left = DEAD_LETTERS_MAX
+        if letters:
+            tally.begin_letters(now_ms)
         while self.expiring:
             deadline, _, message = self.expiring[0]
             gone = message.flags & C_GONE or message.consumer is not None

@@ -22,6 +22,7 @@ cdef class Tally:
     cdef public long long letters_left
     cdef public object arrivals
 
+    cpdef int begin_letters(self, long long now_ms) except -1
     cpdef bint crowded(self) except -1
 
 cpdef long long weight_of(Message message) except -1

@@ -13,6 +13,7 @@ from headrace.model.arrivals import Arrivals
 
 MESSAGE_OVERHEAD = 200  # Octets that a ready message costs beside body and headers; rounded up.
 PAGED_WEIGHT = 100  # What is left of it while its data is on disk only.
+LETTERS_MAX = 64  # Dead letters of all queues that one millisecond has, so that others are served.
 if not cython.compiled:
     C_MESSAGE_OVERHEAD = MESSAGE_OVERHEAD
     C_PAGED_WEIGHT = PAGED_WEIGHT
@@ -34,8 +35,15 @@ class Tally:
         self.delivered = 0  # By queues that are gone; each counts its own,
         self.acknowledged = 0  # and both are counted so.
         self.letters_ms = 0  # In this millisecond
-        self.letters_left = 0  # so many more messages may become dead letters by time.
+        self.letters_left = 0  # so many more messages may become dead letters unasked.
         self.arrivals = Arrivals()  # When which places were taken.
+
+    def begin_letters(self, now_ms: int) -> int:
+        """Let ``letters_left`` be ``LETTERS_MAX`` again, in another millisecond."""
+        if self.letters_ms != now_ms:
+            self.letters_ms = now_ms
+            self.letters_left = LETTERS_MAX
+        return 0
 
     def crowded(self) -> bool:
         """Tell whether paging did not keep up, so that publishers must wait."""
