@@ -114,13 +114,16 @@ def test_requests_to_the_broker_pass_while_publishers_wait(small: Served, versio
         assert lease.take(messages=10).last == 10
         flood.declare_queue("hog")
 
+        enough = threading.Event()
+
         def fill() -> None:
-            while hog.blocked is None:
+            while not enough.is_set():
                 flood.publish(bytes(MIB // 4), "hog")
 
         filling = threading.Thread(target=fill)
         filling.start()
         until(lambda: hog.blocked, "memory is short")
+        enough.set()  # One publish more waits for room; it sends none after that.
         settled = threading.Event()
 
         def settle_as_publisher() -> None:
