@@ -634,8 +634,11 @@ def test_a_body_over_the_limit_is_refused_when_its_header_arrives(raw: Raw) -> N
     raw.opened().channel(1)
     raw.send(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, BODY_MAX + 1))
     closed = raw.closed_channel(1)
-    assert closed.code == 311
-    assert str(BODY_MAX + 1) in closed.text
+    assert closed.code == 406
+    assert closed.text == (
+        f"PRECONDITION_FAILED - message size {BODY_MAX + 1} is larger than configured max size "
+        f"{BODY_MAX}"
+    )
     raw.channel(1)
 
 
@@ -646,7 +649,7 @@ def test_a_body_that_was_refused_is_not_heard(raw: Raw) -> None:
     raw.send(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, size))
     for at in range(0, size, step):
         raw.send(encode_frame(FRAME_BODY, 1, bytes(min(step, size - at))))
-    assert raw.closed_channel(1).code == 311
+    assert raw.closed_channel(1).code == 406
     raw.channel(1)
 
 
@@ -832,7 +835,9 @@ def test_publishing_to_a_missing_exchange_closes_the_channel(raw: Raw) -> None:
     assert raw.closed_channel(1) == (404, "NOT_FOUND - no exchange 'no' in vhost '/'", (60, 40))
 
 
-@pytest.mark.parametrize("expiration", ["x", "", "-1", "1.5", "1e3", " 1", "\u0661", "99999999999"])
+@pytest.mark.parametrize(
+    "expiration", ["x", "", "-1", "1.5", "1e3", " 1", "\u0661", "999999999999"]
+)
 def test_an_expiration_is_a_number(raw: Raw, expiration: str) -> None:
     raw.opened().channel(1)
     raw.send(content(1, "q", b"", BasicProperties(expiration=expiration)))

@@ -523,7 +523,7 @@ def test_a_body_beyond_the_limit_is_refused_by_its_header(
         method_frame(1, BasicPublish(routing_key=name)) + encode_frame(FRAME_HEADER, 1, header)
     )
     closed = client.closed(1)  # No octet of the body was sent.
-    assert closed.code == 311
+    assert closed.code == 406
     assert broker.memory_bytes() < before + MIB
     client.channel(1)
     client.publish(name, bytes(1024), channel=1)

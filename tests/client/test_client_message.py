@@ -84,13 +84,13 @@ def test_a_sub_millisecond_expiration_is_rounded_up() -> None:
     assert read_message(encode_header(message), b"").expiration == timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize("expiration", [timedelta(seconds=-1), timedelta(days=50)])
+@pytest.mark.parametrize("expiration", [timedelta(seconds=-1), timedelta(days=3651)])
 def test_an_expiration_out_of_range_is_refused(expiration: timedelta) -> None:
     with pytest.raises(ValueError, match="expiration"):
         encode_header(Message(b"", expiration=expiration))
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "1.5", "", "٣", "9" * 11])
+@pytest.mark.parametrize("text", ["soon", "-1", "1.5", "", "٣", "9" * 13])
 def test_an_expiration_that_is_no_number_is_none(text: str) -> None:
     header = encode_content_header(V0_9_1, 60, 0, BasicProperties(expiration=text))
     assert read_message(header, b"").expiration is None

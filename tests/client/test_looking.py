@@ -274,7 +274,10 @@ def test_looking_while_consumers_take_and_messages_return(
             rest = ["a1", "d9", "b1"]
         with channel.consume(queue, prefetch=9, arguments={"x-filter-no-consume": True}) as browser:
             assert [browser.receive(10).body.decode() for _ in rest] == rest
-            assert [one["body"] for one in look(queue)] == rest
+            if "qpid.group_header_key" in kind.arguments:  # First what anybody may have.
+                assert [one["body"] for one in look(queue)] == ["c4", "a5", "b4"]
+            else:
+                assert [one["body"] for one in look(queue)] == rest
             with connection.channel() as second:  # Before 0-9-1 prefetch is the channel's.
                 assert browsed(second, queue) == " ".join(rest)
             assert state(socket, queue)["unsettled"] == 2

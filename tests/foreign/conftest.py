@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from conversations import BODY_MAX
 
 import headrace
 from headrace.client import blocking
@@ -56,7 +57,9 @@ class RabbitMQ:
         self.mapper: subprocess.Popen[bytes] | None = None
         (directory / "plugins").write_text("[].\n")
         (directory / "environment").write_text("")  # Not what /etc/rabbitmq has for the service.
-        (directory / "rabbitmq.conf").write_text("disk_free_limit.absolute = 1MB\n")
+        (directory / "rabbitmq.conf").write_text(
+            f"disk_free_limit.absolute = 1MB\nmax_message_size = {BODY_MAX}\n"
+        )
         self.environment = {
             **os.environ,
             "HOME": str(directory),

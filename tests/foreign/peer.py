@@ -51,6 +51,7 @@ NEWER = ("x-last-death-", "x-stream-arrival-ms")  # Headers that RabbitMQ 3.10 h
 ANSWER_S_MAX = 10.0
 CLOSED = ("channel.close-ok", {})
 OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))
+PIECE = 100_000  # Octets of a body in one frame.
 PROBE = 9  # The first of the channels on which the control connection asks for queues.
 
 
@@ -272,7 +273,7 @@ class Peer:
 
     def channel(self, number: int, channel: int) -> Link:
         link = self.link(number)
-        if channel not in link.channels:
+        if channel and channel not in link.channels:
             link.channels.add(channel)
             link.answers.pop(channel, None)
             link.call(channel, ChannelOpen())
@@ -308,8 +309,8 @@ class Peer:
         link = self.channel(number, channel)
         header = encode_content_header(V0_9_1, 60, len(body), properties)
         frames = [encode_frame(FRAME_HEADER, channel, header)]
-        if body:
-            frames.append(encode_frame(FRAME_BODY, channel, body))
+        for at in range(0, len(body), PIECE):
+            frames.append(encode_frame(FRAME_BODY, channel, body[at : at + PIECE]))
         link.send(channel, method, *frames)
         link.call(channel, ChannelFlow(active=True))
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random conversations with RabbitMQ and with Headrace: what a client sees is the same.
+"""Conversations with RabbitMQ and with Headrace: what a client sees is the same.
+
+Some are of chosen features, corner by corner; the others are random.
 
 HEADRACE_SEEDS=100 tries that many of each theme.
 """
@@ -10,6 +12,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from conversations import BODY_MAX, CONVERSATIONS
 from differ import WEIGHTS, Maker, Pair, shrink
 
 from headrace.testing import LocalBroker
@@ -22,10 +25,19 @@ LENGTH = 40
 def pair(url: str) -> Iterator[Pair]:
     """RabbitMQ and Headrace."""
     host, _, port = url.rpartition("@")[2].partition("/")[0].rpartition(":")
-    with LocalBroker() as broker:
+    with LocalBroker(body_size_max=BODY_MAX) as broker:
         pair = Pair((host, int(port)), (broker.host, broker.port))
         yield pair
         pair.end()
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_client_sees_the_same_in_corners(pair: Pair, name: str) -> None:
+    deeds = CONVERSATIONS[name]
+    quorum = any("x-queue-type" in getattr(deed.method, "arguments", ()) for deed in deeds)
+    found = pair.differs(deeds, "quorum" if quorum else "")
+    if found is not None:
+        pytest.fail(f"after {found.deed}\nRabbitMQ: {found.one}\nHeadrace: {found.other}")
 
 
 @pytest.mark.parametrize("theme", WEIGHTS)

@@ -24,7 +24,7 @@ Q = "queue 'q' in vhost '/'"
     [
         ("x-message-ttl", -1, "{value_negative,-1}"),
         ("x-message-ttl", "10", '"expected integer, got longstr"'),
-        ("x-message-ttl", 2**40, "{value_too_big,1099511627776}"),
+        ("x-message-ttl", 2**40, "{value_too_large,1099511627776}"),
         ("x-expires", 0, "{value_zero,0}"),
         ("x-expires", True, '"expected integer, got bool"'),
         ("x-max-length", -5, "{value_negative,-5}"),

@@ -403,7 +403,7 @@ def test_a_body_over_the_limit_is_refused_at_its_header() -> None:
     pair.opened()
     (failed,) = pair.server.receive(framed(1, BasicPublish()) + encode_frame(2, 1, header(1001)))
     assert isinstance(failed, Failed)
-    assert (failed.channel, failed.error.code) == (1, ReplyCode.CONTENT_TOO_LARGE)
+    assert (failed.channel, failed.error.code) == (1, ReplyCode.PRECONDITION_FAILED)
     assert pair.server.state is State.OPEN
 
 

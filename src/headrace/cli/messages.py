@@ -22,7 +22,7 @@ from headrace.cli.broker import (
 )
 from headrace.client import Delivery, Message
 
-EXPIRATION_S_MAX = (2**32 - 1) / 1000
+EXPIRATION_S_MAX = 3650 * 86_400  # Ten years.
 
 
 class Interrupts:

@@ -16,7 +16,7 @@ from typing import Any
 from headrace.model.binding import canonical
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 
-EXPIRY_MS_MAX = 0xFFFFFFFF
+EXPIRY_MS_MAX = 3650 * 86_400_000  # Ten years.
 PRIORITY_MAX = 255
 CACHE_SIZE_MAX = 1_000_000  # Ids of messages that a cache remembers.
 LEVELS_MAX = 10  # There are so many priorities in 0-10.
@@ -72,7 +72,7 @@ def _positive(value: Any, arguments: Mapping[str, Any]) -> str | None:
 def _ttl(value: Any, arguments: Mapping[str, Any]) -> str | None:
     wrong = _not_negative(value, arguments)
     if wrong is None and value > EXPIRY_MS_MAX:
-        return f"{{value_too_big,{value}}}"
+        return f"{{value_too_large,{value}}}"
     return wrong
 
 

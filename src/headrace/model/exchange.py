@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import deduplication
 from headrace.model.aliases import ALTERNATES
-from headrace.model.arguments import Check, type_name, wrong_argument
+from headrace.model.arguments import Check, shown, type_name, wrong_argument
 from headrace.model.binding import (
     Binding,
     Destination,
@@ -282,12 +282,13 @@ class HeadersExchange(Exchange):
         match = arguments.get(X_MATCH, "all")
         if not isinstance(match, str):
             raise InvalidArgument(
-                f"Invalid x-match field type {type_name(match)} (value {match!r}); expected longstr"
+                f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
+                "expected longstr"
             )
         if match not in ("all", "any", "all-with-x", "any-with-x"):
+            text = f'<<"{match}">>' if match else "<<>>"
             raise InvalidArgument(
-                f'Invalid x-match field value <<"{match}">>; expected all, any, all-with-x, or '
-                "any-with-x"
+                f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
             )
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:

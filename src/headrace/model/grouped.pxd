@@ -61,6 +61,8 @@ cdef class GroupedQueue(OrderedQueue):
     cdef keep(self, Message message, Consumer consumer)
     @cython.locals(group=Group, owner=Consumer)
     cdef let_go(self, Message message)
+    @cython.locals(group=Group)
+    cpdef object standing(self, Message message)
     cpdef int offer(self, Message message) except -1
     cpdef bint restore_held(self, Message message) except -1
     @cython.locals(message=Message)

@@ -253,6 +253,15 @@ class GroupedQueue(OrderedQueue):
             else:
                 self.end_group(group)
 
+    def standing(self, message: Message) -> Any:
+        """Return the name of a ready message's group and whether that is somebody's; None if it is
+        in no group.
+        """
+        group = self.find_group(message)
+        if group.name is None:
+            return None
+        return group.name, group.owner is not None
+
     # --- Coming and going -------------------------------------------------------------------
 
     def offer(self, message: Message) -> int:

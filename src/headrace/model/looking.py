@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.delayed import DelayedQueue
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
+from headrace.model.grouped import GroupedQueue
 from headrace.model.moving import loaded, record, seq_of
 from headrace.model.replay import REPLAY, replay_period
 from headrace.model.served import Consumer
@@ -78,11 +79,14 @@ class Look:
         self._last = vhost.tally.next_seq
         self._returned: list[Message] = []
         self._cursor: Cursor | None = None
+        self._later: Later | None = None
         if isinstance(source, Stream):
             self._next = max(self._next, source.log.first_offset)
             self._last = source.log.committed_offset
         elif first is None:
             self._cursor = source.new_cursor(Onlooker(source))
+            if isinstance(source, GroupedQueue):
+                self._later = Later(source)
         else:
             self._returned = source.returned_within(first, self._last)
 
@@ -137,9 +141,12 @@ class Look:
     def _coming(self, cursor: Cursor) -> list[Message]:
         """Return what would be handed out next."""
         messages: list[Message] = self._source.coming(cursor, self._last, READ_OCTETS)
-        if not messages:
+        later = self._later
+        if not messages and later is not None and later.begin():
+            self._cursor = self._source.new_cursor(Onlooker(self._source))
+        elif not messages:
             self._next = self._last
-        return messages
+        return messages if later is None else [one for one in messages if later.shows(one)]
 
     def _standing(self) -> list[Message]:
         """Return what is at the next positions."""
@@ -157,6 +164,38 @@ class Look:
             return self._vhost.store.arrival(message)
         except OSError:
             return 0
+
+
+class Later:
+    """Puts off what stands in groups that are somebody's, as a queue does that hands out.
+
+    A queue of groups is gone over twice. What anybody may be given comes first; then, of each group
+    that was somebody's when it was come to, all from there on.
+    """
+
+    def __init__(self, source: GroupedQueue) -> None:
+        self._source = source
+        self._again = False
+        self._groups: dict[Any, int] = {}  # Those of which something was put off: its position.
+
+    def begin(self) -> bool:
+        """Tell whether it is to be gone over once more, and expect that."""
+        again = bool(self._groups) and not self._again
+        self._again = True
+        return again
+
+    def shows(self, message: Message) -> bool:
+        """Tell whether a message's turn is now."""
+        found = self._source.standing(message)
+        if found is None:
+            return not self._again
+        name, taken = found
+        first = self._groups.get(name)
+        if self._again:
+            return first is not None and message.seq >= first
+        if first is None and taken:
+            self._groups[name] = message.seq
+        return first is None and not taken
 
 
 # --- Where to begin -----------------------------------------------------------------------------

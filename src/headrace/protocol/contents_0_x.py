@@ -188,8 +188,8 @@ class Contents(Upcalls):
         if body_size > self.body_max and channel.sink is None:
             self.current = BASIC_PUBLISH if channel.method is None else self.current
             channel.abandon()
-            raise AmqpError(
-                ReplyCode.CONTENT_TOO_LARGE,
+            raise AmqpError(  # Clients of 0-9-1 know RabbitMQ's code and text.
+                ReplyCode.CONTENT_TOO_LARGE if self.early else ReplyCode.PRECONDITION_FAILED,
                 f"message size {body_size} is larger than configured max size {self.body_max}",
             )
         channel.begin_body(cut(d, lo, hi), body_size)

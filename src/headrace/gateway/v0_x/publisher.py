@@ -240,16 +240,18 @@ def expiration_ms(raw: bytes) -> int:
     """Read the property ``expiration``.
 
     Raises:
-        AmqpError: it is not a whole number of milliseconds from 0 to 2**32 - 1.
+        AmqpError: it is not a whole number of milliseconds from 0 to EXPIRY_MS_MAX.
     """
-    if raw.isdigit() and len(raw) <= 10 and int(raw) <= EXPIRY_MS_MAX:
+    if raw.isdigit() and len(raw) <= 10:
         return int(raw)
     text = raw.decode("utf-8", "replace")
-    number = re.match(r"[+-]?[0-9]{1,32}", text, re.ASCII)
+    number = re.match(r"[+-]?[0-9]+", text, re.ASCII)
     if number is None:
         wrong = "no_integer"
     elif number[0] != text:
         wrong = f'{{leftover_string,"{text[number.end() :]}"}}'
+    elif 0 <= int(text) <= EXPIRY_MS_MAX:
+        return int(text)
     else:
         wrong = f"{{{'value_negative' if text[0] == '-' else 'value_too_large'},{text}}}"
     raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {wrong}")

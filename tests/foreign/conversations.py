@@ -1,0 +1,565 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations that chance would not find: each is one feature, corner by corner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from differ import REPLY_TO, Deed
+
+from headrace.protocol.codec_0_x import (
+    BasicCancel,
+    BasicConsume,
+    BasicGet,
+    BasicPublish,
+    BasicQos,
+    ConfirmSelect,
+    ConnectionUpdateSecret,
+    ExchangeBind,
+    ExchangeDeclare,
+    QueueBind,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+    TxCommit,
+    TxSelect,
+)
+
+BODY_MAX = 16 << 20  # As both brokers are told.
+TEN_YEARS_MS = 3650 * 86_400_000
+MALFORMED = ("x", "-1", "1 ", " 1", "1.5", "", "0x10", "1e3", "--1", "+-1", "+", "\u0661")
+UNUSUAL = ("+0", "-0", "007", "00010000000", "4294967296", "315360000000", "315360000001")
+
+
+def call(method: Any, link: int = 0, channel: int = 1) -> Deed:
+    return Deed("call", link, channel, method)
+
+
+def declare(name: str = "q1", *, durable: bool = False, **arguments: Any) -> Deed:
+    named = {k.replace("_", "-"): v for k, v in arguments.items()}
+    return call(QueueDeclare(queue=name, durable=durable, arguments=named))
+
+
+def quorum(name: str = "q1", **arguments: Any) -> Deed:
+    return declare(name, durable=True, x_queue_type="quorum", **arguments)
+
+
+def exchange(name: str, kind: str, **arguments: Any) -> Deed:
+    named = {k.replace("_", "-"): v for k, v in arguments.items()}
+    return call(ExchangeDeclare(exchange=name, type=kind, arguments=named))
+
+
+def bind(queue: str, source: str, key: str = "", **arguments: Any) -> Deed:
+    named = {k.replace("_", "-"): v for k, v in arguments.items()}
+    return call(QueueBind(queue=queue, exchange=source, routing_key=key, arguments=named))
+
+
+def publish(
+    key: str = "q1",
+    body: bytes = b"m",
+    *,
+    to: str = "",
+    mandatory: bool = False,
+    link: int = 0,
+    channel: int = 1,
+    **properties: Any,
+) -> Deed:
+    method = BasicPublish(exchange=to, routing_key=key, mandatory=mandatory)
+    return Deed("publish", link, channel, method, (properties, body))
+
+
+def get(name: str = "q1", *, no_ack: bool = True) -> Deed:
+    return call(BasicGet(queue=name, no_ack=no_ack))
+
+
+def consume(
+    name: str = "q1", tag: str = "t", *, link: int = 0, channel: int = 1, **more: Any
+) -> Deed:
+    return call(BasicConsume(queue=name, consumer_tag=tag, **more), link, channel)
+
+
+def settle(how: str = "reject", requeue: bool = False, channel: int = 1, link: int = 0) -> Deed:
+    return Deed("settle", link, channel, None, (0.0, how, False, requeue))
+
+
+def wait(milliseconds: int = 60) -> Deed:
+    return Deed("wait", 0, 0, None, milliseconds / 1000)
+
+
+def letters(cause: list[Deed], count: int = 1) -> list[Deed]:
+    """What makes dead letters, and the letters in q2."""
+    return [*cause, wait(), *[get("q2") for _ in range(count + 1)]]
+
+
+LETTERS = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "q2"}
+CONVERSATIONS: dict[str, list[Deed]] = {
+    # -- Times to live -----------------------------------------------------------------------------
+    "expiration 0, nobody there": [declare(), publish(expiration="0"), get()],
+    "expiration 0, a consumer waits": [declare(), consume(), publish(expiration="0"), get()],
+    "expiration 0, returned": [
+        declare(**LETTERS),
+        declare("q2"),
+        consume(),
+        publish(expiration="0"),
+        call(BasicCancel(consumer_tag="t")),
+        settle("nack", True),
+        wait(),
+        get(),
+        get("q2"),
+    ],
+    "expirations that are none": [
+        deed for text in MALFORMED for deed in (declare(), publish(expiration=text), get(), get())
+    ],
+    "expirations that are unusual": [
+        deed for text in UNUSUAL for deed in (declare(), publish(expiration=text), get())
+    ],
+    "times to live of queues": [
+        deed
+        for name in ("x-message-ttl", "x-expires")
+        for value in (-1, 0, 1, 2**32, TEN_YEARS_MS, TEN_YEARS_MS + 1, 2**62, "1", 1.5, True, None)
+        for deed in (declare(**{name: value}), call(QueueDelete(queue="q1")))
+    ],
+    "expiration without a route": [publish("no", expiration="x"), publish("no", expiration="5")],
+    "expiration before a queue's": letters(
+        [declare(x_message_ttl=60000, **LETTERS), declare("q2"), publish(expiration="20")]
+    ),
+    "a queue's before expiration": letters(
+        [declare(x_message_ttl=20, **LETTERS), declare("q2"), publish(expiration="60000")]
+    ),
+    "expired in a priority": letters(
+        [
+            declare(x_max_priority=5, **LETTERS),
+            declare("q2"),
+            publish(body=b"1", expiration="20", priority=4),
+            publish(body=b"2", expiration="20", priority=4),
+        ],
+        2,
+    ),
+    "expired twice": [
+        declare(x_message_ttl=20, **LETTERS),
+        declare("q2", x_message_ttl=20, x_dead_letter_exchange="", x_dead_letter_routing_key="q3"),
+        declare("q3"),
+        publish(expiration="10"),
+        wait(120),
+        get("q3"),
+        publish(expiration="60000", headers={"a": 1, "CC": ["q1"]}),
+        wait(120),
+        get("q3"),
+        get("q3"),
+    ],
+    "expired in a cycle": [
+        declare(x_message_ttl=20, x_dead_letter_exchange="", x_dead_letter_routing_key="q2"),
+        declare("q2", x_message_ttl=20, x_dead_letter_exchange="", x_dead_letter_routing_key="q1"),
+        publish(),
+        wait(200),
+        get(),
+        get("q2"),
+    ],
+    "rejected out of a cycle": [
+        declare(x_message_ttl=20, **LETTERS),
+        declare("q2", x_dead_letter_exchange="", x_dead_letter_routing_key="q1"),
+        publish(headers={"h": 1}),
+        wait(),
+        get("q2", no_ack=False),
+        settle(),
+        wait(120),
+        get("q2", no_ack=False),
+        settle(),
+        wait(120),
+        get("q2"),
+    ],
+    "held by prefetch while it expires": [
+        declare(**LETTERS),
+        declare("q2"),
+        call(BasicQos(prefetch_count=1)),
+        consume(),
+        publish(body=b"1", expiration="30"),
+        publish(body=b"2", expiration="30"),
+        wait(120),
+        get("q2"),
+        settle("nack", True),
+        wait(120),
+        get("q2"),
+        get(),
+    ],
+    "expired while it was held": [
+        declare(x_message_ttl=30, **LETTERS),
+        declare("q2"),
+        publish(),
+        get(no_ack=False),
+        wait(120),
+        settle("nack", True),
+        wait(),
+        get(),
+        get("q2"),
+    ],
+    "a queue that expires": [
+        declare(x_expires=500),
+        publish(),
+        wait(50),
+        call(QueueDeclare(queue="q1", passive=True)),
+        wait(1000),
+        call(QueueDeclare(queue="q1", passive=True)),
+    ],
+    "a queue that is used does not expire": [
+        declare(x_expires=400),
+        consume(),
+        wait(800),
+        publish(),
+        call(BasicCancel(consumer_tag="t")),
+        wait(400),
+        call(QueueDeclare(queue="q1", passive=True)),
+    ],
+    "a queue that expires leaves no letters": [
+        declare(x_expires=100, **LETTERS),
+        declare("q2"),
+        publish(),
+        wait(400),
+        get("q2"),
+    ],
+    "expired quorum letters": letters(
+        [quorum(**LETTERS), declare("q2"), publish(expiration="20"), publish(expiration="20")], 2
+    ),
+    "quorum time to live": letters(
+        [quorum(x_message_ttl=20, **LETTERS), declare("q2"), publish(), publish(expiration="9999")],
+        2,
+    ),
+    # -- Quorum queues -----------------------------------------------------------------------------
+    "at least once": letters(
+        [
+            quorum(x_dead_letter_strategy="at-least-once", x_overflow="reject-publish", **LETTERS),
+            declare("q2"),
+            publish(headers={"h": 1}),
+            get(no_ack=False),
+            settle(),
+            publish(expiration="20"),
+        ],
+        2,
+    ),
+    "at least once, to a quorum queue": letters(
+        [
+            quorum(x_dead_letter_strategy="at-least-once", x_overflow="reject-publish", **LETTERS),
+            quorum("q2"),
+            publish(),
+            get(no_ack=False),
+            settle(),
+        ]
+    ),
+    "at least once, with drop-head": letters(
+        [
+            quorum(x_dead_letter_strategy="at-least-once", **LETTERS),
+            declare("q2"),
+            publish(),
+            get(no_ack=False),
+            settle(),
+        ]
+    ),
+    "at least once, without an exchange": [
+        quorum(x_dead_letter_strategy="at-least-once", x_overflow="reject-publish"),
+        publish(),
+        get(no_ack=False),
+        settle(),
+        get(),
+    ],
+    "at least once, limited deliveries": letters(
+        [
+            quorum(
+                x_dead_letter_strategy="at-least-once",
+                x_overflow="reject-publish",
+                x_delivery_limit=1,
+                **LETTERS,
+            ),
+            declare("q2"),
+            publish(),
+            get(no_ack=False),
+            settle("nack", True),
+            get(no_ack=False),
+            settle("nack", True),
+            get(no_ack=False),
+        ]
+    ),
+    "at least once, the target comes later": [
+        quorum(x_dead_letter_strategy="at-least-once", x_overflow="reject-publish", **LETTERS),
+        publish(),
+        get(no_ack=False),
+        settle(),
+        get(),
+    ],
+    "an odd strategy": [quorum(x_dead_letter_strategy="twice")],
+    "a strategy that is no text": [quorum(x_dead_letter_strategy=1)],
+    "limited deliveries": letters(
+        [
+            quorum(x_delivery_limit=2, **LETTERS),
+            declare("q2"),
+            publish(),
+            *[deed for _ in range(3) for deed in (get(no_ack=False), settle("reject", True))],
+        ]
+    ),
+    "limited deliveries, nobody told": [
+        quorum(x_delivery_limit=0),
+        publish(),
+        get(no_ack=False),
+        settle("nack", True),
+        get(),
+    ],
+    "delivery limits that are none": [
+        deed
+        for value in (-1, 0, 2**40)
+        for deed in (quorum(x_delivery_limit=value), call(QueueDelete(queue="q1")))
+    ],
+    "arguments that differ, quorum": [
+        deed
+        for name, one, other in (
+            ("x-delivery-limit", 1, 2),
+            ("x-dead-letter-strategy", "at-most-once", "at-least-once"),
+            ("x-quorum-initial-group-size", 1, 3),
+            ("x-max-in-memory-length", 1, 2),
+            ("x-overflow", "drop-head", "reject-publish"),
+            ("x-expires", 60000, 70000),
+        )
+        for deed in (
+            quorum(**{name: one}),
+            quorum(**{name: other}),
+            quorum(),
+            call(QueueDelete(queue="q1")),
+        )
+    ],
+    "what a quorum queue cannot be": [
+        call(QueueDeclare(queue="q1", arguments={"x-queue-type": "quorum"})),
+        call(
+            QueueDeclare(
+                queue="q1", durable=True, exclusive=True, arguments={"x-queue-type": "quorum"}
+            )
+        ),
+        call(
+            QueueDeclare(
+                queue="q1", durable=True, auto_delete=True, arguments={"x-queue-type": "quorum"}
+            )
+        ),
+        call(QueueDeclare(queue="q1", arguments={"x-queue-type": "stream"})),
+        call(
+            QueueDeclare(
+                queue="q1", durable=True, exclusive=True, arguments={"x-queue-type": "stream"}
+            )
+        ),
+        call(
+            QueueDeclare(
+                queue="q1", durable=True, auto_delete=True, arguments={"x-queue-type": "stream"}
+            )
+        ),
+    ],
+    # -- Consumers ---------------------------------------------------------------------------------
+    "a single active consumer and an exclusive one": [
+        declare(x_single_active_consumer=True),
+        consume(tag="a"),
+        consume(tag="b", exclusive=True),
+        consume(tag="c", channel=2),
+        publish(),
+        publish(),
+    ],
+    "an exclusive consumer first": [
+        declare(),
+        consume(tag="a", exclusive=True),
+        consume(tag="b", channel=2),
+        consume(tag="c", channel=3, exclusive=True),
+        publish(),
+        call(BasicCancel(consumer_tag="a")),
+        consume(tag="b", channel=2),
+    ],
+    "an exclusive consumer of a queue in use": [
+        declare(),
+        consume(tag="a"),
+        consume(tag="b", channel=2, exclusive=True),
+    ],
+    "single active consumers by priority": [
+        declare(x_single_active_consumer=True),
+        consume(tag="a", no_ack=True),
+        consume(tag="b", channel=2, no_ack=True, arguments={"x-priority": 5}),
+        publish(body=b"1"),
+        call(BasicCancel(consumer_tag="a")),
+        publish(body=b"2"),
+        consume(tag="c", no_ack=True, arguments={"x-priority": 9}),
+        publish(body=b"3"),
+        call(BasicCancel(consumer_tag="b"), 0, 2),
+        publish(body=b"4"),
+    ],
+    "a tag twice": [declare(), consume(), consume()],
+    "a queue is deleted under its consumers": [
+        declare(),
+        consume(tag="a"),
+        consume(tag="b", link=1),
+        publish(),
+        call(QueueDelete(queue="q1"), 0, 2),
+        settle("ack"),
+    ],
+    # -- Direct reply-to ---------------------------------------------------------------------------
+    "answers: consumed with acknowledgements": [consume(REPLY_TO)],
+    "answers: consumed twice": [
+        consume(REPLY_TO, "a", no_ack=True),
+        consume(REPLY_TO, "b", no_ack=True),
+    ],
+    "answers: the same again": [
+        consume(REPLY_TO, "a", no_ack=True),
+        call(BasicCancel(consumer_tag="a")),
+        consume(REPLY_TO, "b", no_ack=True),
+    ],
+    "answers: exclusively": [consume(REPLY_TO, "a", no_ack=True, exclusive=True)],
+    "answers: asked for without a consumer": [declare(), publish(reply_to=REPLY_TO)],
+    "answers: to nobody": [publish(REPLY_TO + ".odd", mandatory=True), publish(REPLY_TO)],
+    "answers: to nobody, confirmed": [
+        call(ConfirmSelect()),
+        publish(REPLY_TO + ".odd", mandatory=True),
+        publish(REPLY_TO + ".odd"),
+    ],
+    "answers: the queue": [
+        call(QueueDeclare(queue=REPLY_TO, passive=True)),
+        call(QueueDeclare(queue=REPLY_TO)),
+        call(QueueDeclare(queue=REPLY_TO + ".odd", passive=True)),
+    ],
+    "answers: the queue deleted": [call(QueueDelete(queue=REPLY_TO))],
+    "answers: the queue purged": [call(QueuePurge(queue=REPLY_TO))],
+    "answers: fetched": [get(REPLY_TO)],
+    "answers: a transaction asks": [
+        declare(),
+        call(TxSelect()),
+        consume(REPLY_TO, "a", no_ack=True),
+        publish(reply_to=REPLY_TO),
+        call(TxCommit()),
+        get(),
+    ],
+    # -- Routing -----------------------------------------------------------------------------------
+    "mandatory, further keys": [
+        declare(),
+        publish("no", mandatory=True, headers={"CC": ["q1"]}),
+        publish("no", mandatory=True, headers={"BCC": ["q1"]}),
+        publish("no", mandatory=True, headers={"CC": ["no2"], "BCC": ["no3"], "h": 1}),
+        get(),
+        get(),
+    ],
+    "further keys that are none": [
+        deed
+        for name in ("CC", "BCC")
+        for value in ("q1", 1, [1], {"a": 1}, None, [["q1"]], ["q1", 1], True)
+        for deed in (declare(), publish("q1", headers={name: value}), get())
+    ],
+    "headers, all ways": [
+        deed
+        for way in ("all", "any", "all-with-x", "any-with-x", None)
+        for deed in (
+            declare(),
+            exchange("x1", "headers"),
+            bind("q1", "x1", **({"x-match": way} if way else {}), a=1, **{"x-b": 2}),
+            publish(to="x1", body=b"1", headers={"a": 1}),
+            publish(to="x1", body=b"2", headers={"a": 1, "x-b": 2}),
+            publish(to="x1", body=b"3", headers={"x-b": 2}),
+            publish(to="x1", body=b"4", headers={"a": 2, "x-b": 3}),
+            publish(to="x1", body=b"5"),
+            get(),
+            get(),
+            get(),
+            get(),
+            call(QueueDelete(queue="q1")),
+        )
+    ],
+    "headers, nothing asked": [
+        deed
+        for way in ("all", "any", "all-with-x", "any-with-x")
+        for deed in (
+            declare(),
+            exchange("x1", "headers"),
+            bind("q1", "x1", **{"x-match": way}),
+            publish(to="x1", body=b"1", headers={"a": 1}),
+            publish(to="x1", body=b"2"),
+            get(),
+            get(),
+            get(),
+            call(QueueDelete(queue="q1")),
+        )
+    ],
+    "headers, odd matches": [
+        deed
+        for way in ("some", 1, 1.5, True, "", None, "ALL")
+        for deed in (declare(), exchange("x1", "headers"), bind("q1", "x1", **{"x-match": way}))
+    ],
+    "headers, values without one": [
+        declare(),
+        exchange("x1", "headers"),
+        bind("q1", "x1", a=None, **{"x-match": "all"}),
+        publish(to="x1", body=b"1", headers={"a": 5}),
+        publish(to="x1", body=b"2", headers={"b": 5}),
+        publish(to="x1", body=b"3", headers={"a": None}),
+        get(),
+        get(),
+        get(),
+    ],
+    "alternates in a ring": [
+        exchange("x1", "direct", alternate_exchange="x2"),
+        exchange("x2", "direct", alternate_exchange="x3"),
+        exchange("x3", "direct", alternate_exchange="x1"),
+        declare(),
+        publish(to="x1", mandatory=True),
+        bind("q1", "x3", "q1"),
+        publish(to="x1", mandatory=True),
+        get(),
+    ],
+    "exchanges bound in a ring": [
+        exchange("x1", "fanout"),
+        exchange("x2", "fanout"),
+        declare(),
+        declare("q2"),
+        call(ExchangeBind(destination="x2", source="x1")),
+        call(ExchangeBind(destination="x1", source="x2")),
+        call(ExchangeBind(destination="x1", source="x1")),
+        bind("q1", "x1"),
+        bind("q1", "x2"),
+        bind("q2", "x2"),
+        publish(to="x1"),
+        get(),
+        get(),
+        get("q2"),
+        get("q2"),
+    ],
+    "an alternate of other sorts": [
+        deed
+        for value in (1, True, ["x2"], None, "", "x2")
+        for deed in (exchange("x1", "direct", alternate_exchange=value),)
+    ],
+    # -- Limits ------------------------------------------------------------------------------------
+    "octets and priorities": [
+        deed
+        for overflow in ("drop-head", "reject-publish", "reject-publish-dlx")
+        for deed in (
+            declare(x_max_length_bytes=6, x_max_priority=5, x_overflow=overflow, **LETTERS),
+            declare("q2"),
+            call(ConfirmSelect()),
+            publish(body=b"aaa", priority=5),
+            publish(body=b"bbb", priority=1),
+            publish(body=b"ccc", priority=3),
+            publish(body=b"d", priority=0),
+            publish(body=b"e" * 7),
+            publish(body=b""),
+            *[get() for _ in range(4)],
+            *[get("q2") for _ in range(4)],
+            call(QueueDelete(queue="q1")),
+            call(QueueDelete(queue="q2")),
+        )
+    ],
+    "octets of a quorum queue": [
+        quorum(x_max_length_bytes=6, **LETTERS),
+        declare("q2"),
+        *[publish(body=body) for body in (b"aaa", b"bbb", b"ccc", b"d")],
+        *[get() for _ in range(3)],
+        *[get("q2") for _ in range(6)],
+    ],
+    # -- Others ------------------------------------------------------------------------------------
+    "a new secret": [
+        call(ConnectionUpdateSecret(new_secret=b"guest", reason="new"), 0, 0),
+        declare(),
+        call(ConnectionUpdateSecret(new_secret=b"other", reason="new"), 0, 0),
+        declare(),
+    ],
+    "bodies that are too large": [
+        publish(body=b"x" * BODY_MAX),
+        publish(body=b"x" * (BODY_MAX + 1)),
+    ],
+}
