@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, TypeVar
 import psutil
 
 import headrace
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-START_S_MAX = 30.0
-STOP_S_MAX = 30.0
 POLL_S = 0.01
 T = TypeVar("T")
 
 
-def until(asked: Callable[[], T], wanted: str, timeout_s: float = 20.0) -> T:
+def until(asked: Callable[[], T], wanted: str, timeout_s: float = PATIENCE_S) -> T:
     """Ask again and again until the answer is true, and return it; fail after the deadline."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -76,7 +75,7 @@ class Served:
 
     def _first_line(self, child: subprocess.Popen[bytes]) -> str:
         assert child.stdout is not None
-        deadline = time.monotonic() + START_S_MAX
+        deadline = time.monotonic() + PATIENCE_S
         line = b""
         while not line.endswith(b"\n"):
             readable, _, _ = select.select([child.stdout], [], [], deadline - time.monotonic())
@@ -111,6 +110,11 @@ class Served:
     def log(self) -> str:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
+    def cpu_s(self) -> float:
+        """The processor seconds that the broker has used: what else the machine does is not in."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
     def memory_bytes(self) -> int:
         """What the broker holds in RAM now."""
         return int(self.process.memory_info().rss)
@@ -122,7 +126,7 @@ class Served:
         if child.poll() is None:
             child.send_signal(how)
         try:
-            status = child.wait(STOP_S_MAX)
+            status = child.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

@@ -40,6 +40,7 @@ from headrace.protocol.codec_0_x import QueueDeclareOk as QueueDeclareOk0X
 from headrace.spec.tables import V0_10
 from headrace.store.users import UserDirectory
 from headrace.wire.frame import FRAME_HEADER, encode_frame
+from patience import PATIENCE_S
 from security_desk import Certificates, administer
 from serving import Served, until
 
@@ -273,7 +274,7 @@ def test_who_loses_a_right_keeps_no_consumer(served: Served) -> None:
         administer(data, ("eve", "secret", Permission(".*", ".*", "^nothing$")))
         for name, taker in takers.items():
             with pytest.raises(REFUSED, match=f"read access to queue '{name}'"):
-                taker.receive(20)
+                taker.receive(PATIENCE_S)
     with connect(served.url) as guest, guest.channel() as channel:
         for name in takers:
             channel.publish(b"secret", name)
@@ -308,7 +309,7 @@ def encrypted(
 def shake_hands(broker: Served, context: ssl.SSLContext) -> dict[str, Any] | None:
     """The broker's certificate; None when it does not accept ours."""
     port = int(broker.ready["amqps"].rpartition(":")[2])
-    with socket.create_connection((broker.host, port), timeout=10) as plain:
+    with socket.create_connection((broker.host, port), timeout=PATIENCE_S) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as speaking:
                 speaking.sendall(b"AMQP\0\0\x09\x01")

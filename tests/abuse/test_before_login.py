@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,7 @@ from headrace.protocol import codec_0_10, codec_0_x
 from headrace.protocol.codec_0_10 import ConnectionStartOk
 from headrace.protocol.codec_0_x import ConnectionClose, ConnectionSecureOk
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.spec.tables import Version
@@ -92,7 +92,7 @@ def test_no_command_works_before_the_login_in_0_10(served: Served) -> None:
         body = struct.pack(">H", code) + (b"" if control else b"\0\0") + b"\0\0"
         track = 0 if control else 1
         frame = struct.pack(">BBHBBH4x", 0x0F, 0 if control else 1, 12 + len(body), 0, track, 0)
-        with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        with socket.create_connection((served.host, served.port), timeout=PATIENCE_S) as raw:
             raw.sendall(V0_10.header)
             got = raw.recv(65536)
             assert got[:8] == V0_10.header
@@ -146,7 +146,7 @@ def test_what_is_off_is_off(served: Served, mechanism: str) -> None:
             raw.method(0, start_ok("guest", "guest", mechanism=mechanism))
             heard = raw.next_method()
             assert heard is None or isinstance(heard[1], ConnectionClose), heard
-    with socket.create_connection((served.host, served.port), timeout=10) as plain:
+    with socket.create_connection((served.host, served.port), timeout=PATIENCE_S) as plain:
         plain.sendall(V0_10.header)
         assert mechanism.encode() not in plain.recv(65536)
 
@@ -164,7 +164,6 @@ def test_a_conversation_of_challenges_ends(served: Served) -> None:
 
 def test_malformed_tunes_after_a_login_open_nothing(served: Served) -> None:
     """CVE-2016-3094, CVE-2018-1298: the broker is there for the next one."""
-    began = time.monotonic()
     for response in (b"", b"\0", b"\0\0", b"\0" * 4000, b"\xff" * 100, b"guest\0guest"):
         with Raw(served.host, served.port) as raw:
             raw.greet()
@@ -175,4 +174,3 @@ def test_malformed_tunes_after_a_login_open_nothing(served: Served) -> None:
                 heard = raw.next_method()
     with Raw(served.host, served.port) as raw:
         raw.opened()
-    assert time.monotonic() - began < 60

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import math
-import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from headrace.client.errors import PreconditionFailed
 from headrace.client.subscription import UNLIMITED
 from headrace.protocol.codec_0_10 import QueueDeclare
 from headrace.spec.tables import V0_10
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def take(connection: Connection, queue: str, last: bytes) -> int:
         subscription = session.subscribe(queue)
         subscription.flow(UNLIMITED)
         count = 0
-        while (transfer := subscription.receive(20)).body != last:
+        while (transfer := subscription.receive(PATIENCE_S)).body != last:
             session.accept(transfer)
             count += 1
         return count
@@ -53,7 +53,7 @@ def take(connection: Connection, queue: str, last: bytes) -> int:
     consumer = channel.consume(queue)
     count = 0
     while True:
-        delivery = consumer.receive(20)
+        delivery = consumer.receive(PATIENCE_S)
         delivery.ack()
         if delivery.body == last:
             return count
@@ -135,12 +135,10 @@ def test_patterns_of_many_wildcards_cost_little(served: Served) -> None:
         for n in range(1, 30):
             for pattern in ("#.", "#.*.", "*.#.", "a.#."):
                 channel.bind_queue(queue, "wild", (pattern * n)[:250].rstrip(".") or "#")
-        before = served.process.cpu_times().user
-        began = time.monotonic()
+        before = served.cpu_s()
         for n in range(20):
             channel.publish(b"x", f"{'a.' * 120}{n}", "wild")
-        assert served.process.cpu_times().user - before < 10
-        assert time.monotonic() - began < 60
+        assert served.cpu_s() - before < 10
         assert channel.purge_queue(queue) == 20
 
 

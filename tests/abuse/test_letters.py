@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from serving import Served
 
 MIB = 1 << 20
-QUICK_S = 3.0  # How long somebody else may wait for an answer meanwhile.
+QUICK_S = 3.0  # Processor seconds that somebody else may wait for an answer meanwhile.
 
 
-def longest_s(channel: Channel, seconds: float) -> float:
-    """Have a channel ask something for a while; return how long it waited for an answer."""
+def longest_s(served: Served, channel: Channel, seconds: float) -> float:
+    """Have a channel ask something for a while; return what the broker did before an answer."""
     longest = 0.0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        began = time.monotonic()
+        began = served.cpu_s()
         channel.declare_queue("asked", durable=False)
-        longest = max(longest, time.monotonic() - began)
+        longest = max(longest, served.cpu_s() - began)
     return longest
 
 
@@ -41,16 +41,16 @@ def test_a_letter_to_everybody_who_writes_to_everybody_has_an_end(
             arguments = {"x-dead-letter-exchange": "fan", **limit}
             channel.declare_queue(name, durable=False, arguments=arguments)
             channel.bind_queue(name, "fan")
-        memory, cpu = served.memory_bytes(), served.process.cpu_times().user
+        memory, cpu = served.memory_bytes(), served.cpu_s()
         with connect(served.url) as other, other.channel() as victim:
             channel.publish_soon(b"x", names[0])
-            assert longest_s(victim, 0.5) < QUICK_S
+            assert longest_s(served, victim, 0.5) < QUICK_S
         until(lambda: "it became too many" in served.log(), "the log says so")
         for name in names:
             channel.delete_queue(name)
         channel.delete_exchange("fan")
         assert served.memory_bytes() - memory < 20 * MIB
-        assert served.process.cpu_times().user - cpu < 3
+        assert served.cpu_s() - cpu < 3
 
 
 @pytest.mark.parametrize("limit", [{"x-max-length": 0}, {"x-message-ttl": 0}], ids=["full", "old"])
@@ -63,12 +63,12 @@ def test_letters_that_go_on_and_on_let_others_be_served(
         for name, following in zip(names, [*names[1:], "row-end"], strict=True):
             way = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
             channel.declare_queue(name, durable=False, arguments={**way, **limit})
-        cpu = served.process.cpu_times().user
+        cpu = served.cpu_s()
         with connect(served.url) as other, other.channel() as victim:
             for _ in range(20):
                 channel.publish_soon(b"x", names[0])
-            assert longest_s(victim, 1.0) < QUICK_S
+            assert longest_s(served, victim, 1.0) < QUICK_S
         until(lambda: "it died in too many places" in served.log(), "the log says so")
         for name in names:
             channel.delete_queue(name)
-        assert served.process.cpu_times().user - cpu < 10
+        assert served.cpu_s() - cpu < 10

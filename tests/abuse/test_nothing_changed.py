@@ -24,6 +24,7 @@ from headrace.protocol.codec_0_10 import encode_command, encode_control
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 from headrace.store.users import UserDirectory
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
 from serving import until
 
@@ -152,7 +153,7 @@ def knock(version: Version, mechanism: str, response: bytes) -> bytes:
 
 def answered(broker: LocalBroker, version: Version, octets: bytes) -> bytes:
     """What comes back until the broker hangs up."""
-    with socket.create_connection((broker.host, broker.port), timeout=20) as raw:
+    with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as raw:
         raw.sendall(version.header + octets)
         return read_all(raw)
 
@@ -170,7 +171,7 @@ def test_whoever_is_let_in_does_all_that(broker: LocalBroker, home: Path, versio
     """So that the others mean something: after a good login the same octets do it."""
     deleted = count(home, "queue.deleted")
     tune = bytes((1, 5)) if version is V0_10 else bytes((0, 10, 0, 30))
-    with socket.create_connection((broker.host, broker.port), timeout=20) as raw:
+    with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as raw:
         raw.sendall(version.header + login(version, "PLAIN", b"\0guest\0guest"))
         got = b""
         while tune not in got:
@@ -248,7 +249,7 @@ def test_a_revoked_certificate_changes_nothing(
     context = ssl.create_default_context(cafile=certificates.ca)
     context.load_cert_chain(path, key)
     port = int(broker.addresses["amqps"].rpartition(":")[2])
-    with socket.create_connection((broker.host, port), timeout=20) as plain:
+    with socket.create_connection((broker.host, port), timeout=PATIENCE_S) as plain:
         with contextlib.suppress(ssl.SSLError, ConnectionError):
             with context.wrap_socket(plain, server_hostname="localhost") as raw:
                 raw.sendall(version.header + knock(version, "EXTERNAL", b"guest"))

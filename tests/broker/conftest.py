@@ -17,6 +17,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from talk import Talk
 
 from headrace.spec.tables import V0_9_1, Version
+from patience import PATIENCE_S
 from serving import Remote, Served
 
 Connect = Callable[..., BlockingConnection]
@@ -49,7 +50,7 @@ def connect(served: Served) -> Iterator[Connect]:
     def open_one(**parameters: object) -> BlockingConnection:
         url = pika.URLParameters(served.url)
         url.heartbeat = 0
-        url.blocked_connection_timeout = 20
+        url.blocked_connection_timeout = PATIENCE_S
         for key, value in parameters.items():
             setattr(url, key, value)
         connection = BlockingConnection(url)

@@ -27,12 +27,12 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9_1, Version
 from headrace.wire.frame import FRAME_METHOD, encode_frame
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 HEADER = b"AMQP\x00\x00\x09\x01"
-ANSWER_S_MAX = 15.0
 M = TypeVar("M", bound=MethodBase)
 
 
@@ -53,7 +53,7 @@ class Raw:
 
     def __init__(self, host: str, port: int, version: Version = V0_9_1) -> None:
         self.version = version
-        self._socket = socket.create_connection((host, port), timeout=ANSWER_S_MAX)
+        self._socket = socket.create_connection((host, port), timeout=PATIENCE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._got = b""
         self.frame_max = 0
@@ -135,7 +135,7 @@ class Raw:
 
     def hung_up(self) -> bool:
         """True when the broker ends the stream without another octet."""
-        deadline = time.monotonic() + ANSWER_S_MAX
+        deadline = time.monotonic() + PATIENCE_S
         while not self._got and time.monotonic() < deadline:
             if not self._more():
                 return True

@@ -38,8 +38,8 @@ from headrace.protocol.events_0_10 import (
 )
 from headrace.protocol.handshake import Role
 from headrace.protocol.session_0_10 import Session
+from patience import PATIENCE_S
 
-TIMEOUT_S = 10.0
 UNLIMITED = 0xFFFFFFFF
 
 
@@ -80,7 +80,7 @@ class Talk:
         insist: bool = False,
         opened: bool = True,
     ) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self.machine = Connection(Role.CLIENT)
         self.login = f"\0{user}\0{password}".encode()
         self.vhost = vhost

@@ -24,6 +24,7 @@ from headrace.protocol.codec_0_10 import (
     decode_control,
 )
 from headrace.testing.broker import LocalBroker
+from patience import PATIENCE_S
 from recorded import chunks
 
 NAMES = ["large-1", "send-map-1", "tx-send-1"]  # Those that need nothing to be there.
@@ -49,7 +50,7 @@ class Repeat:
     """A connection that repeats a client's side."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self.sent = b""
         self.sent_at = 8
         self.got = b""

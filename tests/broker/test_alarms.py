@@ -12,6 +12,7 @@ from test_management import as_json, refused, works
 
 from headrace.client import blocking
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def test_an_alarm_of_one_virtual_host_holds_its_publishers_only(
         freely.publish(b"passes still", "q")
         assert not done.is_set()
         works("alarm", "clear", "--vhost", "lab", *where)
-        assert done.wait(20)
+        assert done.wait(PATIENCE_S)
         thread.join()
 
 
@@ -124,11 +125,11 @@ def test_who_publishes_and_consumes_drains_while_publishers_wait(
         channel.declare_queue("work", durable=True)
         channel.publish_many([b"%d" % n for n in range(200)], "work")
         with channel.consume("work", prefetch=5) as deliveries:
-            first = deliveries.receive(20)
+            first = deliveries.receive(PATIENCE_S)
             works("alarm", "set", *where)
             first.ack()
             for n in range(1, 200):
-                delivery = deliveries.receive(20)
+                delivery = deliveries.receive(PATIENCE_S)
                 assert delivery.body == b"%d" % n
                 delivery.ack()
         until(lambda: as_json("list", "queues", *where)[0]["unsettled"] == 0, "all are settled")
@@ -148,7 +149,7 @@ def test_a_client_that_publishes_on_is_stopped_and_settles_all_the_same(
         channel.declare_queue("out", durable=True)
         channel.publish_many([b"%d" % n for n in range(3)], "work")
         with channel.consume("work") as deliveries:
-            taken = [deliveries.receive(20) for _ in range(3)]
+            taken = [deliveries.receive(PATIENCE_S) for _ in range(3)]
             works("alarm", "set", *where)
             flooded = threading.Event()
 
@@ -172,6 +173,6 @@ def test_a_client_that_publishes_on_is_stopped_and_settles_all_the_same(
                 queues = {row["name"]: row for row in as_json("list", "queues", *where)}
                 return bool(flooded.is_set() and queues["work"]["unsettled"] == 0)
 
-            until(settled, "what came behind the publishes is settled", 60)
+            until(settled, "what came behind the publishes is settled")
             thread.join()
             works("alarm", "clear", *where)

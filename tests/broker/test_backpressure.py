@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from headrace.protocol.codec_0_x import (
     ChannelClose,
     ChannelCloseOk,
 )
+from patience import PATIENCE_S
 from serving import Served, until
 
 MIB = 1 << 20
@@ -100,10 +100,10 @@ def test_requests_to_the_broker_pass_while_publishers_wait(small: Served, versio
     """What is settled makes room; who has published anything else waits, requests and all."""
     url = f"{small.url}?version={version}"
     with (
-        blocking.connect(small.url, timeout_s=60) as hog,
+        blocking.connect(small.url, timeout_s=PATIENCE_S) as hog,
         hog.channel(confirm=False) as flood,
-        blocking.connect(url, timeout_s=60) as asking,
-        blocking.connect(url, timeout_s=60) as mixed,
+        blocking.connect(url, timeout_s=PATIENCE_S) as asking,
+        blocking.connect(url, timeout_s=PATIENCE_S) as mixed,
         Lease(asking, "work", "g", owner="o") as lease,
         Lease(mixed, "work", "g", owner="o") as waiting,
     ):
@@ -169,9 +169,7 @@ def test_a_flood_without_a_disk_is_held_back(small: Served) -> None:
     assert sent < 100  # Socket buffers and the limit, then the sender waits.
     other = connect(small)
     channel = other.channel()
-    started = time.monotonic()
-    channel.queue_declare("q", passive=True)
-    assert time.monotonic() - started < 5
+    channel.queue_declare("q", passive=True)  # Is answered while the sender waits.
     assert small.memory_bytes() < 400 * MIB
     client.close()
 

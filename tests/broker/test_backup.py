@@ -14,6 +14,7 @@ from test_management import as_json, refused, run, works
 from headrace.client import blocking
 from headrace.server import backup as server_backup
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 from serving import Served, until
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ STREAM = {"x-queue-type": "stream"}
 
 class Load:
     """Publishers that note what was confirmed, and consumers that settle some of it."""
+
+    MOST = 20_000  # Messages to be read again from each: of a backup that takes long, no more.
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -47,14 +50,14 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
         assert not self.failures
 
     def _publish(self, queue: str) -> None:
         try:
             with blocking.connect(self.url) as connection, connection.channel() as channel:
                 number = 0
-                while not self._over.is_set():
+                while not self._over.is_set() and number < self.MOST:
                     channel.publish_many(
                         [b"%08d" % n + bytes(4000) for n in range(number, number + 20)], queue
                     )
@@ -86,7 +89,7 @@ def bodies_of(url: str, queue: str, count: int) -> list[bytes]:
     ):
         found = []
         for _ in range(count):
-            delivery = deliveries.receive(20)
+            delivery = deliveries.receive(PATIENCE_S)
             found.append(delivery.body[:8])
             delivery.ack()
         return found

@@ -10,6 +10,8 @@ import pika
 import pytest
 
 from headrace.testing.broker import ChildBroker
+from patience import PATIENCE_S
+from serving import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +35,7 @@ def test_a_publisher_is_blocked_with_the_reason(broker: ChildBroker) -> None:
     channel = connection.channel()
     channel.queue_declare("q", durable=True)
     channel.basic_publish("", "q", b"kept or not", pika.BasicProperties(delivery_mode=2))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not reasons and time.monotonic() < deadline:
         connection.process_data_events(0.1)
     assert reasons == ["low on disk"]
@@ -54,11 +56,15 @@ def test_what_cannot_be_kept_does_not_vanish_unsaid(broker: ChildBroker, durable
         lambda _, error: closed.append((error.reply_code, error.reply_text))
     )
     channel.basic_publish("", "q", b"asked to keep", pika.BasicProperties(delivery_mode=2))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not reasons and time.monotonic() < deadline:
         connection.process_data_events(0.1)
     assert reasons == ["low on disk"]
     text = "RESOURCE_ERROR - the disk is full; a persistent message was not taken"
+    if durable:
+        until(lambda: connection.process_data_events(0.01) or closed, "the channel is closed")
+    else:
+        until(lambda: other.queue_declare("q", passive=True).method.message_count, "it is there")
     assert closed == ([(506, text)] if durable else [])
     assert other.queue_declare("q", passive=True).method.message_count == (not durable)
 

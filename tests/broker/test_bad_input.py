@@ -178,19 +178,16 @@ def test_a_client_that_hears_no_reason_is_dropped(raw: Raw) -> None:
 
 
 def test_a_missing_user_takes_as_long_as_a_wrong_password(served: Served) -> None:
-    def seconds(user: str) -> float:
-        took = []
-        for _ in range(5):
-            with Raw(served.host, served.port) as raw:
-                raw.greet()
-                started = time.perf_counter()
-                raw.method(0, start_ok(user, "wrong"))
-                raw.expect(ConnectionClose)
-                took.append(time.perf_counter() - started)
-        return min(took)
-
-    known, unknown = seconds("guest"), seconds("nobody")
-    assert 0.3 < known / unknown < 2.5
+    seconds = {"guest": 0.0, "nobody": 0.0}
+    for user in ("guest", "nobody") * 5:
+        with Raw(served.host, served.port) as raw:
+            raw.greet()
+            before = served.cpu_s()
+            raw.method(0, start_ok(user, "wrong"))
+            raw.expect(ConnectionClose)
+            seconds[user] += served.cpu_s() - before
+    assert seconds["guest"] > 0.05
+    assert 0.3 < seconds["guest"] / seconds["nobody"] < 2.5
 
 
 @pytest.mark.parametrize(
@@ -372,7 +369,7 @@ def test_a_slow_handshake_is_given_up(served: Served) -> None:
         greeted.greet()
         assert silent.hung_up()
         assert greeted.hung_up()
-        assert 5 < time.monotonic() - started < 14
+        assert time.monotonic() - started > 5  # Not at once; how late is the machine's.
 
 
 # -- Frames ----------------------------------------------------------------------------------------

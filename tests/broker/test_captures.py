@@ -36,13 +36,13 @@ from headrace.protocol.codec_0_10 import (
     encode_headers,
 )
 from headrace.wire.ranges import SequenceSet
+from patience import PATIENCE_S
 from recorded import BODY, COMMAND, CONTROL, FIRST_FRAME, LAST_FRAME
 from serving import Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WAIT_S = 10.0
 FREE = {"session.completed", "session.known-completed", "session.flush", "session.command-point"}
 
 
@@ -125,7 +125,7 @@ class Player:
         self.at = 0
         self.ours = Side()
         self.theirs = Side()
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self.closed = False
 
     def ready(self) -> bool:
@@ -163,7 +163,7 @@ class Player:
 
     def finish(self) -> None:
         """Read to the end and compare."""
-        self.socket.settimeout(WAIT_S)
+        self.socket.settimeout(PATIENCE_S)
         while data := self.socket.recv(65536):
             self.ours.take(data)
         self.socket.close()
@@ -177,7 +177,7 @@ def play(names: list[str], port: int) -> list[Player]:
     """Play these clients side by side to their ends."""
     players = [Player(name, port) for name in names]
     running = list(players)
-    deadline = time.monotonic() + WAIT_S * 2
+    deadline = time.monotonic() + PATIENCE_S
     while running:
         for player in list(running):
             if not player.step():

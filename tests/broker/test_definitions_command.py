@@ -27,6 +27,7 @@ from headrace.server.definitions.rabbitmq import READERS, adapt
 from headrace.server.management import socket as management
 from headrace.store.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -594,7 +595,7 @@ def test_hostile_files_change_nothing(data: Path, file: Path, broker: LocalBroke
 def talk(data: Path, *lines: bytes) -> dict[str, Any]:
     """Send lines to the management socket as they are; return the first answer."""
     with socket.socket(socket.AF_UNIX) as end:
-        end.settimeout(20)
+        end.settimeout(PATIENCE_S)
         with management.short_address(data / "management.sock") as address:
             end.connect(address)
         end.sendall(b"".join(line + b"\n" for line in lines))

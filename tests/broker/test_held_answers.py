@@ -17,6 +17,7 @@ from headrace.client.requests import Requests
 from headrace.client.staging import Sink, Stage
 from headrace.store.disk import Disk
 from headrace.testing.broker import LocalBroker
+from patience import PATIENCE_S
 
 ROUNDS = 20  # Of another connection, while an answer is held.
 
@@ -33,7 +34,7 @@ class Gate:
         def held(disk: Disk, handle: int) -> None:
             if not self._open.is_set():
                 self._reached.set()
-                assert self._open.wait(60)
+                assert self._open.wait(PATIENCE_S)
             sync(disk, handle)
 
         monkeypatch.setattr(Disk, "sync", held)
@@ -50,7 +51,7 @@ class Gate:
 
     async def reached(self) -> None:
         """Wait until a sync waits."""
-        assert await asyncio.to_thread(self._reached.wait, 20)
+        assert await asyncio.to_thread(self._reached.wait, PATIENCE_S)
 
 
 @pytest.mark.parametrize("version", ["0-9-1", "0-10"])

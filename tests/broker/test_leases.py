@@ -22,6 +22,7 @@ from headrace.gateway.passwords import hash_password
 from headrace.model.users import Account, Permission
 from headrace.store.users import UserDirectory
 from headrace.testing.broker import ChildBroker, LocalBroker
+from patience import PATIENCE_S
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "1"))
 
@@ -31,7 +32,7 @@ def bodies(lease: Lease, first: int, last: int) -> list[bytes]:
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)

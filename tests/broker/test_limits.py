@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker, NackError
+from raw_client import method_frame
 
+from headrace.protocol.codec_0_x import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    QueueDeclare,
+    QueueDeclareOk,
+)
 from serving import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+    from talk import Talk
 
 
 def declare(channel: BlockingChannel, name: str, **arguments: Any) -> str:
@@ -126,11 +138,16 @@ def test_a_bad_expiration_is_refused(
     )
 
 
-def test_an_unused_queue_expires(connection: BlockingConnection, name: str) -> None:
-    channel = connection.channel()
-    channel.queue_declare(name, arguments={"x-expires": 40})
-    tag = channel.basic_consume(name, lambda *_: None)
-    channel.queue_declare(f"{name}-2", arguments={"x-expires": 40})
+def test_an_unused_queue_expires(
+    connection: BlockingConnection, talk: Callable[[], Talk], name: str
+) -> None:
+    client = talk()
+    declaring = QueueDeclare(queue=name, arguments={"x-expires": 40})
+    consuming = BasicConsume(queue=name, consumer_tag="tag")
+    client.raw.send(method_frame(1, declaring) + method_frame(1, consuming))  # Without a pause.
+    client.heard(QueueDeclareOk)
+    client.heard(BasicConsumeOk)
+    connection.channel().queue_declare(f"{name}-2", arguments={"x-expires": 40})
 
     def is_gone(queue: str) -> bool:
         try:
@@ -141,7 +158,7 @@ def test_an_unused_queue_expires(connection: BlockingConnection, name: str) -> N
 
     until(lambda: is_gone(f"{name}-2"), "the one without a consumer expires")
     assert not is_gone(name)
-    channel.basic_cancel(tag)
+    client.call(BasicCancel(consumer_tag="tag"), BasicCancelOk)
     until(lambda: is_gone(name), "it expires without its consumer")
 
 

@@ -30,6 +30,7 @@ from headrace.client.errors import AccessRefused, ClientError, Closed
 from headrace.model.users import Permission
 from headrace.protocol.codec_0_10 import ExchangeBind, QueueDeclare, QueueDelete
 from headrace.spec.tables import V0_10
+from patience import PATIENCE_S
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer, administer
 from serving import Served, until
 
@@ -248,7 +249,7 @@ def test_server_names_choose_certificates(served: Served, certificates: Certific
         ("other.example", "other"),
         ("a.wild.example", "other"),
     ):
-        with socket.create_connection((served.host, port), timeout=10) as plain:
+        with socket.create_connection((served.host, port), timeout=PATIENCE_S) as plain:
             with context.wrap_socket(plain, server_hostname=name) as encrypted:
                 shown: Any = encrypted.getpeercert()
                 assert shown["subject"] == ((("commonName", subject),),)
@@ -258,7 +259,7 @@ def test_old_tls_and_no_certificate_are_refused(served: Served, certificates: Ce
     """Without a certificate, or with one of another authority, nobody says a word of AMQP."""
     port = int(served.ready["amqps"].rpartition(":")[2])
     context = ssl.create_default_context(cafile=certificates.ca)
-    with socket.create_connection((served.host, port), timeout=10) as plain:
+    with socket.create_connection((served.host, port), timeout=PATIENCE_S) as plain:
         with context.wrap_socket(plain, server_hostname="localhost") as encrypted:
             with contextlib.suppress(ssl.SSLError, ConnectionError):
                 encrypted.sendall(b"AMQP\0\0\x09\x01")

@@ -20,6 +20,7 @@ from headrace.client import ConnectionClosed
 from headrace.client.blocking import connect
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 from serving import Served, until
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def broker(data: Path) -> Iterator[LocalBroker]:
 def talk(path: Path, *lines: bytes) -> list[dict[str, Any]]:
     """Send lines as they are; return the answers up to the end."""
     with socket.socket(socket.AF_UNIX) as end:
-        end.settimeout(20)
+        end.settimeout(PATIENCE_S)
         with management.short_address(path) as address:
             end.connect(address)
         with contextlib.suppress(BrokenPipeError):  # It may have had enough before the end.
@@ -187,7 +188,7 @@ def test_too_many_operators_are_told(
 
     monkeypatch.setitem(management_table(), "wait", wait)
     with socket.socket(socket.AF_UNIX) as first, first.makefile("rb") as answers:
-        first.settimeout(20)
+        first.settimeout(PATIENCE_S)
         first.connect(str(data / "management.sock"))
         first.sendall(b'{"do":"wait"}\n')
         assert b"begun" in answers.readline()

@@ -26,6 +26,7 @@ from headrace.server.reload import APPLY, CAN_FAIL
 from headrace.server.settings import NEEDS_RESTART, SETTINGS
 from headrace.server.supervision import Supervisor
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 from serving import Served, until
 
 if TYPE_CHECKING:
@@ -120,9 +121,9 @@ def test_draining_confirms_closes_and_keeps_out_until_resumed(tmp_path: Path, ve
 
         thread = threading.Thread(target=publish)
         thread.start()
-        assert began.wait(20)
+        assert began.wait(PATIENCE_S)
         out = works("drain", "--reason", "new disk", "--data", data)
-        thread.join(20)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
         assert "ports are closed; 1 connections" in out
         assert "0 left by themselves, 1 were closed" in out
@@ -324,7 +325,7 @@ def test_systemd_hears_of_ready_watchdog_reload_and_stop(tmp_path: Path) -> None
     heard: list[str] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.bind(address)
-        end.settimeout(20)
+        end.settimeout(PATIENCE_S)
         child = subprocess.Popen(
             [sys.executable, "-m", "headrace.cli", "serve", "--memory", "--port", "0"],
             stdout=subprocess.PIPE,
@@ -352,7 +353,7 @@ def test_systemd_hears_of_ready_watchdog_reload_and_stop(tmp_path: Path) -> None
             hear("READY=1")
             child.send_signal(signal.SIGTERM)
             hear("STOPPING=1")
-            assert child.wait(20) == 0
+            assert child.wait(PATIENCE_S) == 0
         finally:
             child.kill()
             child.wait()

@@ -23,6 +23,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.store.disk import Disk
 from headrace.testing.broker import LocalBroker
+from patience import PATIENCE_S
 
 
 class Gate:
@@ -34,7 +35,7 @@ class Gate:
         sync = Disk.sync
 
         def gated(disk: Disk, handle: int) -> None:
-            self.open.wait(20)
+            self.open.wait(PATIENCE_S)
             sync(disk, handle)
 
         monkeypatch.setattr(Disk, "sync", gated)
@@ -59,7 +60,7 @@ def heard_nothing(client: Talk) -> bool:
     except TimeoutError:
         return True
     finally:
-        client.raw._socket.settimeout(20)
+        client.raw._socket.settimeout(PATIENCE_S)
 
 
 @pytest.mark.rule("0-9-1/s003")

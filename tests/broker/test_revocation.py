@@ -23,6 +23,7 @@ from headrace.server.certificates import DerError, authorities, authority, issue
 from headrace.server.tls import TlsError
 from headrace.store.users import UserDirectory
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 from security_desk import Certificates
 from serving import until
 
@@ -190,7 +191,7 @@ def reload(broker: LocalBroker, **settings: Any) -> None:
             done.set_exception(error)
 
     inner.reactor.loop.call_soon_threadsafe(take)
-    done.result(20)
+    done.result(PATIENCE_S)
 
 
 def test_who_comes_from_an_authority_that_is_withdrawn_is_closed(

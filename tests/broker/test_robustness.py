@@ -8,6 +8,7 @@ import resource
 import select
 import signal
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from headrace.protocol.codec_0_x import (
     BasicDeliver,
     BasicProperties,
     BasicPublish,
+    ChannelOpen,
+    ChannelOpenOk,
     ConfirmSelect,
     ConfirmSelectOk,
     ConnectionBlocked,
@@ -45,6 +48,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, encode_frame
+from patience import PATIENCE_S
 from serving import Served, until
 
 MIB = 1 << 20
@@ -95,6 +99,11 @@ def round_trip_s(client: Talk, queue: str) -> float:
     began = time.monotonic()
     client.call(QueueDeclare(queue=queue, passive=True), QueueDeclareOk)
     return time.monotonic() - began
+
+
+def responsive(client: Talk, queue: str) -> bool:
+    """Whether a question is answered soon; the machine itself may be slow now and then."""
+    return min(round_trip_s(client, queue) for _ in range(5)) < RESPONSIVE_S
 
 
 def ready(client: Talk, queue: str) -> int:
@@ -188,19 +197,20 @@ def test_a_thousand_clients_that_come_and_vanish_leave_nothing(
 # --- Half-open sockets --------------------------------------------------------------------------
 
 
-def beating(broker: Served, heartbeat_s: int) -> Raw:
-    """Log in with heartbeats, and open channel 1."""
+def beating(broker: Served, heartbeat_s: int, more: bytes = b"") -> Raw:
+    """Log in with heartbeats, open channel 1 and send more, all without a pause."""
     raw = Raw(broker.host, broker.port)
     tune = raw.log_in()
-    raw.method(
-        0,
-        ConnectionTuneOk(
-            channel_max=tune.channel_max, frame_max=tune.frame_max, heartbeat=heartbeat_s
-        ),
+    limits = {"channel_max": tune.channel_max, "frame_max": tune.frame_max}
+    raw.send(
+        method_frame(0, ConnectionTuneOk(**limits, heartbeat=heartbeat_s))
+        + method_frame(0, ConnectionOpen(virtual_host="/"))
+        + method_frame(1, ChannelOpen())
+        + more
     )
-    raw.method(0, ConnectionOpen(virtual_host="/"))
     raw.expect(ConnectionOpenOk)
-    return raw.channel(1)
+    raw.expect(ChannelOpenOk)
+    return raw
 
 
 def test_a_client_without_heartbeats_is_dropped_and_its_messages_return(
@@ -208,24 +218,24 @@ def test_a_client_without_heartbeats_is_dropped_and_its_messages_return(
 ) -> None:
     channel.queue_declare(name)
     channel.basic_publish("", name, b"x")
-    with beating(served, 1) as silent:
-        silent.method(1, BasicConsume(queue=name, consumer_tag="t"))
+    began = time.monotonic()
+    consume = method_frame(1, BasicConsume(queue=name, consumer_tag="t"))
+    with beating(served, 1, consume) as silent:
         silent.expect(BasicConsumeOk)
         silent.expect(BasicDeliver)
-        began = time.monotonic()
         got = until(
             lambda: [a for a in [channel.basic_get(name, auto_ack=True)] if a[0]],
             "the message is back",
-            10,
         )
         assert got[0][0].redelivered
-        assert 1.5 < time.monotonic() - began < 6
+        assert time.monotonic() - began > 1.5
     channel.queue_delete(name)
 
 
 def test_a_quiet_client_that_sends_heartbeats_is_kept_and_hears_some(served: Served) -> None:
-    with beating(served, 1) as quiet:
-        for _ in range(6):
+    with beating(served, 2) as quiet:  # Long enough for a machine that is busy otherwise.
+        began = time.monotonic()
+        while time.monotonic() - began < 5:  # Without a word it would be dropped after 4 s.
             frame = quiet.frame()
             assert frame == (FRAME_HEARTBEAT, 0, b"")
             quiet.send(encode_frame(FRAME_HEARTBEAT, 0, b""))
@@ -237,8 +247,9 @@ def test_a_trickling_login_is_given_up_in_time(start: Callable[..., Served]) -> 
     broker = start("--handshake-s", "0.5", memory=True)
     raw = Raw(broker.host, broker.port)
     raw.greet()
-    login = iter(method_frame(0, start_ok("guest", "guest")) + b"\x00" * 200)
-    began = time.monotonic()
+    start = start_ok("guest", "guest")
+    start.client_properties = {"information": "x" * 8192}  # Hours at this pace.
+    login = iter(method_frame(0, start))
     raw._socket.settimeout(0.05)
 
     def dropped() -> bool:
@@ -250,8 +261,8 @@ def test_a_trickling_login_is_given_up_in_time(start: Callable[..., Served]) -> 
         except OSError:
             return True
 
-    until(dropped, "the broker hangs up", 10)
-    assert time.monotonic() - began < 5
+    until(dropped, "the broker hangs up")
+    raw._socket.close()
 
 
 # --- Clients that do not read -------------------------------------------------------------------
@@ -269,14 +280,14 @@ def test_a_client_that_never_reads_costs_little_and_disturbs_nobody(
     body = bytes(16 * 1024)
     batch = publish_octets(name, body) * 100
     total = 40
-    slowest = 0.0
+    took = []
     for number in range(total):
         publisher.raw.send(batch)
         confirmed = 0
         while confirmed < 100 * (number + 1):
             confirmed = publisher.heard(BasicAck).delivery_tag
-        slowest = max(slowest, round_trip_s(publisher, name))
-    assert slowest < RESPONSIVE_S
+        took.append(round_trip_s(publisher, name))
+    assert statistics.median(took) < RESPONSIVE_S
     assert broker.memory_bytes() < before + 8 * MIB + SLACK  # Of 64 MiB that were published.
     for _ in range(100 * total):
         _, received = deaf.content(BasicDeliver)
@@ -297,7 +308,7 @@ def test_a_client_that_asks_and_reads_no_answers_is_held_back(
         asked += deaf.raw._socket.send(batch)
         assert asked < 256 * MIB, "the broker takes questions without end"
     assert broker.memory_bytes() < before + 32 * MIB
-    assert round_trip_s(other, name) < RESPONSIVE_S
+    assert responsive(other, name)
     deaf.close()
     other.close()
 
@@ -322,9 +333,9 @@ def test_a_flood_is_paged_out_and_comes_back_in_order(
                     for n in range(number, number + 100)
                 )
             )
-        until(lambda: ready(client, name) == total, "all is taken", 60)
+        until(lambda: ready(client, name) == total, "all is taken")
         assert broker.memory_bytes() < before + 8 * MIB + SLACK  # Of 80 MiB.
-        assert round_trip_s(client, name) < RESPONSIVE_S
+        assert responsive(client, name)
         client.consume(name, no_ack=True)
         for number in range(total):
             assert int(client.content(BasicDeliver)[1]) == number
@@ -363,22 +374,22 @@ def test_publishers_are_blocked_when_memory_runs_out_and_go_on_when_there_is_roo
             pass
         return bool(raw._got)
 
-    until(blocked, "connection.blocked", 30)
-    raw._socket.settimeout(20)
+    until(blocked, "connection.blocked")
+    raw._socket.settimeout(PATIENCE_S)
     assert raw.expect(ConnectionBlocked).reason == "low on memory"
     assert broker.memory_bytes() < 300 * MIB
-    assert round_trip_s(consumer, name) < RESPONSIVE_S
+    assert responsive(consumer, name)
     consumer.consume(name, no_ack=True)
     drained = 0
-    while not raw._got:
-        consumer.content(BasicDeliver)
-        drained += 1
-        raw._socket.setblocking(False)
-        try:
-            raw._got += raw._socket.recv(65536)
-        except BlockingIOError:
-            pass
-    raw._socket.settimeout(20)
+    raw._socket.settimeout(PATIENCE_S)
+    ends = (raw._socket, consumer.raw._socket)
+    while not raw._got:  # It may be told long after the last message was delivered.
+        readable = [] if consumer.raw._got else select.select(ends, [], [], PATIENCE_S)[0]
+        if raw._socket in readable:
+            assert raw._more()
+        else:
+            consumer.content(BasicDeliver)
+            drained += 1
     raw.expect(ConnectionUnblocked)
     raw.send(octets[sent % len(octets) :] if sent % len(octets) else b"")
     raw.send(publish_octets(name, b"last"))
@@ -399,7 +410,7 @@ def test_a_slow_consumer_does_not_make_memory_grow(start: Callable[..., Served],
     before = broker.memory_bytes()
     batch = publish_octets(name, bytes(8192), 2) * 50
     taken = 0
-    messages = channel.consume(name, inactivity_timeout=20)
+    messages = channel.consume(name, inactivity_timeout=PATIENCE_S)
     for number in range(100):
         publisher.raw.send(batch)
         confirmed = 0
@@ -431,7 +442,7 @@ def idle_connections(broker: Served, count: int) -> None:
         assert broker.memory_bytes() - before < count * 32 * 1024
         client = Talk(broker.host, broker.port)
         client.declare("beside", exclusive=True)
-        assert round_trip_s(client, "beside") < RESPONSIVE_S
+        assert responsive(client, "beside")
         client.publish("beside", b"x")
         assert ready(client, "beside") == 1
         client.close()
@@ -449,28 +460,25 @@ def test_idle_connections_and_empty_queues_stay_small(start: Callable[..., Serve
     count, queues = 400, 4000
     files_allowed(count + 100)
 
-    def settled() -> int:
-        """What the broker holds once it has answered and come to rest."""
-        time.sleep(0.2)
-        return broker.memory_bytes()
+    def each(before: int, number: int, most: float, of: str) -> None:
+        """Wait until so many of them take no more than that: until the broker is at rest."""
+        until(lambda: (broker.memory_bytes() - before) / number < most, f"{of} are small")
 
     with ExitStack() as stack:
         stack.enter_context(Talk(broker.host, broker.port).raw)  # What the first of all costs.
-        before = settled()
+        before = broker.memory_bytes()
         for _ in range(count):
             stack.enter_context(Talk(broker.host, broker.port).raw)
-        each = (settled() - before) / count
-        assert each < 1.5 * CONNECTION_OCTETS, f"{each:.0f} octets for an idle connection"
+        each(before, count, 1.5 * CONNECTION_OCTETS, "idle connections")
         client = stack.enter_context(closing(Talk(broker.host, broker.port)))
         client.declare("first")
-        before = settled()
+        before = broker.memory_bytes()
         for number in range(0, queues, 100):
             names = [f"empty-{n}" for n in range(number, number + 100)]
             client.raw.send(b"".join(method_frame(1, QueueDeclare(queue=n)) for n in names))
             for _ in names:
                 client.heard(QueueDeclareOk)
-        each = (settled() - before) / queues
-        assert each < 1.5 * QUEUE_OCTETS, f"{each:.0f} octets for an empty queue"
+        each(before, queues, 1.5 * QUEUE_OCTETS, "empty queues")
 
 
 def files_allowed(wanted: int) -> int:

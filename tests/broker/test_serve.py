@@ -28,6 +28,7 @@ from headrace.client import (
     NotFound,
 )
 from headrace.client.blocking import connect
+from patience import PATIENCE_S
 from serving import Served, until
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ def test_a_connection_beyond_the_limit_is_closed(tmp_path: Path) -> None:
 def test_a_silent_client_is_dropped_in_time(tmp_path: Path) -> None:
     served = Served(tmp_path, "--handshake-s", "0.5", memory=True).start()
     try:
-        with socket.create_connection((served.host, served.port), timeout=20) as silent:
+        with socket.create_connection((served.host, served.port), timeout=PATIENCE_S) as silent:
             assert silent.recv(1) == b""
         assert "handshake took too long" in served.log()
     finally:
@@ -459,7 +460,7 @@ def test_plain_bytes_on_the_tls_port_do_no_harm(tmp_path: Path, tls_options: lis
     served = Served(tmp_path, *tls_options, memory=True).start()
     try:
         host, _, port = served.ready["amqps"].rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as plain:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as plain:
             plain.sendall(b"AMQP\0\0\x09\x01")
             while plain.recv(4096):
                 pass

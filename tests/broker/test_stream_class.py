@@ -99,15 +99,14 @@ def test_the_rate_that_was_asked_for_is_kept(client: Client, name: str, everywhe
     for n in range(6):
         one.publish_packet(name, bytes((n,)) * 1000)
     assert [packet(one)[0] for _ in range(6)] == list(range(6))
-    assert 0.45 < time.monotonic() - began < 2
-    for n in range(100):
-        one.publish_packet(name, bytes((n,)) * 1000)
+    assert time.monotonic() - began > 0.45
+    for n in range(40):  # Which take longer at that rate than anybody waits.
+        one.publish_packet(name, bytes((n,)) * 100_000)
     one.send(StreamQos(global_=everywhere))
     got = 0
-    while got < 100:
+    while got < 40:
         if isinstance(one.next()[1], Content):
             got += 1
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.rule("0-9/stream.publish.mandatory#01")

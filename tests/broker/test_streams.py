@@ -12,6 +12,8 @@ import pika
 import pika.exceptions
 import pytest
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -50,7 +52,7 @@ def read(
         channel.basic_qos(prefetch_count=prefetch)
         arguments = {"x-stream-offset": offset}
         for method, properties, body in channel.consume(
-            name, arguments=arguments, inactivity_timeout=20
+            name, arguments=arguments, inactivity_timeout=PATIENCE_S
         ):
             assert method is not None, f"only {len(found)} of {count} messages came"
             found.append((properties.headers["x-stream-offset"], body))
@@ -89,7 +91,7 @@ def test_next_gives_only_what_comes(headrace_process: ChildBroker) -> None:
         found: list[bytes] = []
         channel.basic_consume("s", lambda c, m, p, body: found.append(body))
         publish(headrace_process, "s", [b"after"])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while not found and time.monotonic() < deadline:
             channel.connection.process_data_events(0.1)
         assert found == [b"after"]
@@ -119,7 +121,7 @@ def test_prefetch_is_credit(headrace_process: ChildBroker) -> None:
         )
         channel.queue_declare("s", passive=True)  # Everything sent before is here by now.
         channel.connection.process_data_events(0)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while len(tags) < 3 and time.monotonic() < deadline:
             channel.connection.process_data_events(0.1)
         assert tags == [1, 2, 3]

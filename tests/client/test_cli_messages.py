@@ -18,6 +18,7 @@ import headrace
 from headrace.cli.messages import consume
 from headrace.client import Message
 from headrace.client.blocking import connect
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def command(
 ) -> tuple[bytes, str]:
     """Run a command; return what it wrote to standard output and to standard error."""
     process = start(broker, *arguments)
-    output, errors = process.communicate(stdin, timeout=60)
+    output, errors = process.communicate(stdin, timeout=PATIENCE_S)
     assert process.returncode == status, errors.decode()
     return output, errors.decode()
 
@@ -133,7 +134,7 @@ def test_an_interrupted_consumer_loses_nothing(headrace_broker: LocalBroker) -> 
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
         process.send_signal(signal.SIGINT)
-        output, said = process.communicate(timeout=60)
+        output, said = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, output) == (0, b"")
         assert said.decode().splitlines()[-1] in ("2 consumed", "3 consumed")
         rest = channel.get("q")  # Printed, and interrupted before its ack.

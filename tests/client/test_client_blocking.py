@@ -41,6 +41,7 @@ from headrace.client import (
     subscription,
 )
 from headrace.client.blocking import Confirmation, connect
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ def test_each_call_is_that_of_the_asyncio_client(blocks: type, awaits: type) -> 
 
 def test_publish_get_and_settle(url: str, name: Name) -> None:
     queue = name("q")
-    with connect(url, timeout_s=30) as connection, connection.channel() as channel:
+    with connect(url, timeout_s=PATIENCE_S) as connection, connection.channel() as channel:
         assert connection.is_ready
         assert channel.number == 1
         assert channel.declare_queue(queue, durable=False, exclusive=True).name == queue
@@ -175,7 +176,7 @@ def test_consume(url: str, name: Name) -> None:
             consumer.receive()
         # What had been received and was not handed out is back, in its place.
         with channel.consume(queue, prefetch=50) as consumer:
-            rest = [consumer.receive(10).text() for _ in range(10)]
+            rest = [consumer.receive(PATIENCE_S).text() for _ in range(10)]
             assert rest == [f"{n}" for n in range(990, 1000)]
             with pytest.raises(TimeoutError):
                 consumer.receive(0.05)
@@ -239,9 +240,9 @@ def test_streams(url: str, name: Name) -> None:
 
 
 def test_timeouts(url: str, name: Name) -> None:
+    with connect(url) as connection, connection.channel() as channel:
+        channel.declare_queue(name("s"), arguments=STREAM)
     with connect(url, timeout_s=0.1) as connection:
-        with connection.channel() as channel:
-            channel.declare_queue(name("s"), arguments=STREAM)
         with pytest.raises(TimeoutError, match=r"0.1 s"):
             list(connection.stream(name("s")).read(0, 1))
     with pytest.raises(ConnectFailed):
@@ -261,7 +262,7 @@ def test_many_threads_share_a_connection(url: str, name: Name) -> None:
                     channel.publish_many((f"{n}" for n in range(50)), queue)
                     with channel.consume(queue, prefetch=5) as consumer:
                         for n in range(50):
-                            delivery = consumer.receive(20)
+                            delivery = consumer.receive(PATIENCE_S)
                             assert delivery.text() == f"{n}"
                             delivery.ack()
             except BaseException as error:  # noqa: BLE001
@@ -271,7 +272,7 @@ def test_many_threads_share_a_connection(url: str, name: Name) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
     assert failures == []
 
 
@@ -288,7 +289,7 @@ def test_a_callback_must_not_block(headrace_broker: LocalBroker) -> None:
 
     connection = connect(headrace_broker.url, on_event=on_event, reconnect=None)
     headrace_broker.stop()
-    assert told.wait(30)
+    assert told.wait(PATIENCE_S)
     assert "callback" in str(caught[0])
     with pytest.raises(ConnectionClosed, match="320"):
         connection.channel()
@@ -316,14 +317,14 @@ def test_reconnection(headrace_durable_broker: LocalBroker) -> None:
             while channel.declare_queue("q", passive=True).message_count:
                 time.sleep(0)
             headrace_durable_broker.restart()
-            assert recovered.wait(30)
+            assert recovered.wait(PATIENCE_S)
             connection.wait_ready()
             assert not stale.ack()
-            again = [consumer.receive(30), consumer.receive(30)]
+            again = [consumer.receive(PATIENCE_S), consumer.receive(PATIENCE_S)]
             assert [delivery.text() for delivery in again] == ["b", "c"]
             assert all(delivery.ack() for delivery in again)
             channel.publish("d", "q")
-            assert consumer.receive(30).text() == "d"
+            assert consumer.receive(PATIENCE_S).text() == "d"
     assert isinstance(events[0], Lost)
     assert isinstance(events[1], Recovered)
 
@@ -336,7 +337,7 @@ def test_a_forked_child_has_a_client_of_its_own(url: str, name: Name) -> None:
         if child == 0:  # What happens here is seen by its exit status only.
             status = 1
             try:
-                with connect(url, timeout_s=20) as mine, mine.channel() as other:
+                with connect(url, timeout_s=PATIENCE_S) as mine, mine.channel() as other:
                     other.publish("from the child", queue)
                 status = 0
             finally:

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.client import ClientError, Message, blocking
 from headrace.client.errors import PreconditionFailed
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
@@ -37,7 +38,7 @@ def channels(headrace_broker: LocalBroker, version: str) -> Iterator[Channels]:
 def bodies(consumer: blocking.Consumer, count: int) -> list[bytes]:
     found = []
     for _ in range(count):
-        delivery = consumer.receive(10)
+        delivery = consumer.receive(PATIENCE_S)
         found.append(delivery.body)
         delivery.ack()
     return found
@@ -122,7 +123,7 @@ def test_alerts_are_events(
         channel.declare_queue(queue, auto_delete=True, arguments=limits)
         channel.publish_many([b"1", b"2", b"x" * 50], queue)
         with listener.consume(alerts) as told:
-            facts = [told.receive(10).headers for _ in range(2)]
+            facts = [told.receive(PATIENCE_S).headers for _ in range(2)]
         assert [(fact["name"], fact["reason"], fact["value"]) for fact in facts] == [
             (queue, "message-count", 2),
             (queue, "message-size", 50),
@@ -155,12 +156,12 @@ def test_auto_delete_queues_may_linger(
         ):
             queue = name(version)
             queues.append(queue)
-            linger = {"qpid.auto_delete_timeout": 1}
+            linger = {"qpid.auto_delete_timeout": 3}  # Seconds.
             channel.declare_queue(queue, auto_delete=True, arguments=linger)
             with channel.consume(queue):
                 pass
             channel.declare_queue(queue, passive=True)  # It is still there.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     with blocking.connect(headrace_broker.url, reconnect=None) as connection:
         while queues:
             assert time.monotonic() < deadline, queues

@@ -22,6 +22,7 @@ from headrace.client import (
     ConnectionLost,
     ProtocolViolation,
     connect,
+    link,
 )
 from headrace.protocol.codec_0_x import (
     BasicAck,
@@ -50,6 +51,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.frames_0_x import framed
 from headrace.spec.tables import V0_9_1
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -175,7 +177,7 @@ def test_whatever_comes_every_call_ends(chunks: list[bytes]) -> None:
                     assert isinstance(outcome, ClientError), outcome
 
     async def bounded() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await scenario()
 
     asyncio.run(bounded())
@@ -265,7 +267,11 @@ async def test_a_flood_without_credit_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("first", ["consumer", "connection"])
-async def test_closing_does_not_wait_behind_what_nobody_takes(first: str) -> None:
+async def test_closing_does_not_wait_behind_what_nobody_takes(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "CLOSE_TIMEOUT_S", 10 * PATIENCE_S)  # No answer comes by waiting.
+
     async def script(peer: Peer) -> None:
         await peer.handshake()
         await peer.open_channel()
@@ -290,7 +296,7 @@ async def test_closing_does_not_wait_behind_what_nobody_takes(first: str) -> Non
         await other.start()
         while connection.intake.held <= 1 << 20:
             await asyncio.sleep(0)
-        async with asyncio.timeout(4):  # Less than what an answer may take.
+        async with asyncio.timeout(PATIENCE_S):
             if first == "consumer":
                 await other.cancel()
             await connection.close()

@@ -14,6 +14,7 @@ from headrace.client import blocking_pipeline as pipeline
 from headrace.client.lease import Lease, list_leases
 from headrace.client.requests import RequestRefused, Requests
 from headrace.testing.broker import LocalBroker
+from patience import PATIENCE_S
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 
@@ -76,7 +77,7 @@ async def test_a_second_owner_waits(headrace_broker: LocalBroker, name: Callable
                 await second.claim()
             assert refused.value.code == "conflict"
             await first.leave()
-            assert (await second.claim(wait_s=5)).owner == "second"
+            assert (await second.claim(wait_s=PATIENCE_S)).owner == "second"
             with pytest.raises(RequestRefused, match="'second'"):
                 await first.take()
             assert (await first.claim(force=True)).owner == "first"

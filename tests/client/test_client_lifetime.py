@@ -11,6 +11,7 @@ import pytest
 
 from headrace.client import blocking
 from headrace.client.errors import Closed, NotFound
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def test_a_queue_goes_with_its_connection(
             other.declare_queue(queue, arguments=arguments)
             other.publish(b"1", queue)
         assert channel.get(queue, no_ack=True) is not None
-    until(lambda: not exists(headrace_broker, queue), "the queue is gone", 8)
+    until(lambda: not exists(headrace_broker, queue), "the queue is gone")
 
 
 @every
@@ -63,7 +64,7 @@ def test_a_queue_goes_with_its_session(
         with connection.channel() as channel:
             channel.declare_queue(queue, arguments={LIFETIME: "DELETE_ON_SESSION_END"})
             assert exists(headrace_broker, queue)
-        until(lambda: not exists(headrace_broker, queue), "the queue is gone", 8)
+        until(lambda: not exists(headrace_broker, queue), "the queue is gone")
 
 
 @every
@@ -92,11 +93,11 @@ def test_a_queue_goes_when_nobody_uses_it(
         channel.declare_queue(queue, arguments={argument: policy})
         channel.publish_many([b"1", b"2"], queue)
         with channel.consume(queue, prefetch=1) as consumer:
-            consumer.receive(10).ack()
+            consumer.receive(PATIENCE_S).ack()
         if empty:  # It is not, yet.
             assert exists(headrace_broker, queue)
             channel.purge_queue(queue)
-        until(lambda: not exists(headrace_broker, queue), "the queue is gone", 8)
+        until(lambda: not exists(headrace_broker, queue), "the queue is gone")
 
 
 @every
@@ -112,7 +113,7 @@ def test_a_queue_of_one_consumer(
                 pytest.raises(Closed, match=r"exclusive|other subscribers"),
                 other.consume(queue) as second,
             ):
-                second.receive(10)
+                second.receive(PATIENCE_S)
 
 
 @every

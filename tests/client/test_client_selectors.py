@@ -11,6 +11,7 @@ import pytest
 from headrace.client import Message, blocking
 from headrace.client.errors import ChannelClosed, ClientError, ConsumerCancelled
 from headrace.testing.broker import LocalBroker
+from patience import PATIENCE_S
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 SELECTOR = "x-filter-jms-selector"
@@ -54,7 +55,7 @@ def fill(channel: blocking.Channel, queue: str, count: int, start: int = 0) -> N
 def seen(consumer: blocking.Consumer, count: int, *, ack: bool = True) -> list[int]:
     found = []
     for _ in range(count):
-        delivery = consumer.receive(10)
+        delivery = consumer.receive(PATIENCE_S)
         assert not delivery.redelivered
         found.append(int(delivery.body))
         if ack:
@@ -191,7 +192,7 @@ def test_a_browser_gives_nothing_back_that_it_does_not_have(
 ) -> None:
     fill(other, queue, 3)
     with channel.consume(queue, arguments={"x-filter-no-consume": True}) as browser:
-        deliveries = [browser.receive(10) for _ in range(3)]
+        deliveries = [browser.receive(PATIENCE_S) for _ in range(3)]
         deliveries[0].reject(requeue=True)
         deliveries[1].reject(requeue=False)
     assert left(other, queue) == [0, 1, 2]

@@ -39,6 +39,7 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.spec.reply_0_10 import FlowMode, XaStatus
 from headrace.wire.types_0_10 import BIT, UInt8, UInt64
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -86,7 +87,7 @@ async def test_browse_acquire_release_reject(url: str, name: Names) -> None:
         async with await session.subscribe(queue, acquire=False) as browser:
             await browser.flow(10)
             await browser.flush()
-            seen = [await browser.receive(5) for _ in range(3)]
+            seen = [await browser.receive(PATIENCE_S) for _ in range(3)]
             assert [each.text() for each in seen] == ["a", "b", "c"]
             assert not any(each.acquired for each in seen)
             for settle in (session.accept, session.reject):
@@ -102,15 +103,15 @@ async def test_browse_acquire_release_reject(url: str, name: Names) -> None:
                 async with await other.subscribe(queue, acquire=False) as second:
                     await second.flow(10)
                     await second.flush()
-                    assert (await second.receive(5)).text() == "c"
+                    assert (await second.receive(PATIENCE_S)).text() == "c"
             await session.accept(seen[0])
             await session.release(seen[1], set_redelivered=True)
         async with await session.subscribe(queue) as subscription:
             await subscription.flow(2)
-            first = await subscription.receive(5)
+            first = await subscription.receive(PATIENCE_S)
             assert (first.text(), first.redelivered) == ("b", True)
             await session.reject(first, text="no")
-            await session.accept(await subscription.receive(5))
+            await session.accept(await subscription.receive(PATIENCE_S))
         state = await session.query_queue(queue)
         assert state is not None
         assert state.message_count == 0
@@ -126,19 +127,19 @@ async def test_credit_and_window(url: str, name: Names) -> None:
         async with await session.subscribe(queue, accept=False) as subscription:
             await subscription.set_flow_mode(FlowMode.CREDIT)
             await subscription.flow(2)
-            assert [(await subscription.receive(5)).text() for _ in range(2)] == ["0", "1"]
+            assert [(await subscription.receive(PATIENCE_S)).text() for _ in range(2)] == ["0", "1"]
             await subscription.flush()  # Credit does not come back.
             assert subscription.receive_nowait() is None
             await subscription.flow(1)
-            assert (await subscription.receive(5)).text() == "2"
+            assert (await subscription.receive(PATIENCE_S)).text() == "2"
             await subscription.stop()
         async with await session.subscribe(queue, window=True) as subscription:
             await subscription.flow(1)
-            one = await subscription.receive(5)
+            one = await subscription.receive(PATIENCE_S)
             await session.sync()
             assert subscription.receive_nowait() is None
             await session.accept(one)  # In window mode it does.
-            assert (await subscription.receive(5)).text() == "4"
+            assert (await subscription.receive(PATIENCE_S)).text() == "4"
         await session.call(QueueDelete(queue=queue))
 
 
@@ -170,7 +171,7 @@ async def test_headers_of_every_type_come_back(url: str, name: Names) -> None:
         await session.transfer(Message(b"", headers=headers), queue, extra=[extra])
         async with await session.subscribe(queue) as subscription:
             await subscription.flow(1)
-            transfer = await subscription.receive(5)
+            transfer = await subscription.receive(PATIENCE_S)
             assert transfer.headers == headers
             assert [type(value) for value in transfer.headers.values()] == [
                 type(value) for value in headers.values()
@@ -244,7 +245,7 @@ async def test_a_session_outlives_its_connection(url: str, name: Names) -> None:
     async with connect(versioned, reconnect=None) as second:
         await session.attach(second)
         await waiting
-        transfer = await subscription.receive(5)
+        transfer = await subscription.receive(PATIENCE_S)
         assert transfer.text() == "sent meanwhile"
         await session.accept(transfer)
         with pytest.raises(UsageError, match="attached already"):
@@ -291,7 +292,7 @@ async def test_an_alternate_exchange_gets_what_is_rejected(url: str, name: Names
         await session.transfer("bad", queue)
         async with await session.subscribe(queue) as subscription:
             await subscription.flow(1)
-            await session.reject(await subscription.receive(5))
+            await session.reject(await subscription.receive(PATIENCE_S))
         state = await session.query_queue(spare)
         assert state is not None
         assert state.message_count == 1
@@ -315,7 +316,7 @@ async def test_every_message_has_an_id_of_its_own(url: str, name: Names) -> None
         await session.transfer(Message(b"y", message_id=str(UUID(int=7))), queue)
         async with await session.subscribe(queue, accept=False) as subscription:
             await subscription.flow(100)
-            ids = [(await subscription.receive(5)).message_id for _ in range(21)]
+            ids = [(await subscription.receive(PATIENCE_S)).message_id for _ in range(21)]
         assert len(set(ids)) == 21
         assert ids[-1] == str(UUID(int=7))
         assert all(UUID(each).version == 4 for each in ids[:-1] if each)
@@ -371,9 +372,9 @@ def test_blocking_sessions(url: str, name: Names) -> None:
             session.transfer("two", queue)
             with session.subscribe(queue, window=True) as subscription:
                 subscription.flow(1)
-                first = subscription.receive(5)
+                first = subscription.receive(PATIENCE_S)
                 session.release(first)
-                again = subscription.receive(5)
+                again = subscription.receive(PATIENCE_S)
                 assert {first.text(), again.text()} <= {"one", "two"}
                 session.accept(again)
                 subscription.stop()

@@ -13,6 +13,7 @@ from headrace.client.blocking_pipeline import Sink, Stage
 from headrace.client.publishes import Octets, properties_of
 from headrace.client.requests import RequestRefused
 from headrace.client.staging import Staged, StageError
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def connection(headrace_broker: LocalBroker) -> Iterator[Connection]:
-    with connect(headrace_broker.url, timeout_s=60) as connection:
+    with connect(headrace_broker.url, timeout_s=PATIENCE_S) as connection:
         yield connection
 
 

@@ -27,6 +27,7 @@ from headrace.client.distinct import Distinct
 from headrace.client.errors import InvalidUrl
 from headrace.spec.tables import V0_9_1, Version
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 
 Names = "Callable[[str], str]"
 VERSIONS = [version.label for version in Version]
@@ -248,7 +249,7 @@ def test_blocking(url: str, version: str, name: Names) -> None:
             assert channel.publish_many(["a", "b"], queue) == 2
             with channel.consume(queue, prefetch=1) as consumer:
                 for wanted in ("a", "b"):
-                    delivery = consumer.receive(5)
+                    delivery = consumer.receive(PATIENCE_S)
                     assert delivery.text() == wanted
                     delivery.ack()
             channel.delete_queue(queue)

@@ -18,13 +18,13 @@ from saying import IDS, ONCE, VERSIONS, Name, every, listed, said, taken
 
 from headrace.client import ChannelClosed, ClientError, Message, blocking
 from headrace.client.errors import ConsumerCancelled
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
 
 Told = Callable[..., dict[str, Any]]
-PATIENCE_S = 10
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from headrace.cli.management import ask
 from headrace.client import Message, blocking
 from headrace.client.errors import ClientError, ConsumerCancelled
 from headrace.testing.broker import LocalBroker
+from patience import PATIENCE_S
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 every = pytest.mark.parametrize("version", VERSIONS)
@@ -267,13 +268,13 @@ def test_looking_while_consumers_take_and_messages_return(
     publish(other, kind, queue, kind.sent)
     words = kind.order.split()
     with other.consume(queue, prefetch=2) as taker:
-        held = [taker.receive(10) for _ in range(2)]
+        held = [taker.receive(PATIENCE_S) for _ in range(2)]
         assert [one.body.decode() for one in held] == words[:2]
         rest = words[2:]
         if kind.is_fair:  # It looks from where the queue's turn is.
             rest = ["a1", "d9", "b1"]
         with channel.consume(queue, prefetch=9, arguments={"x-filter-no-consume": True}) as browser:
-            assert [browser.receive(10).body.decode() for _ in rest] == rest
+            assert [browser.receive(PATIENCE_S).body.decode() for _ in rest] == rest
             if "qpid.group_header_key" in kind.arguments:  # First what anybody may have.
                 assert [one["body"] for one in look(queue)] == ["c4", "a5", "b4"]
             else:
@@ -286,7 +287,7 @@ def test_looking_while_consumers_take_and_messages_return(
                 one.nack(requeue=True)
             until_ready(socket, queue, 5)
             publish(other, kind, queue, "n4")
-            again = list(iter(lambda: browser.receive(10).body.decode(), "n4"))
+            again = list(iter(lambda: browser.receive(PATIENCE_S).body.decode(), "n4"))
             assert set(again) <= set(words[:2])  # Those that it has not passed.
             assert len(again) == len(set(again))
     if "ring" in kind.arguments.values():
@@ -306,7 +307,7 @@ def test_looking_while_consumers_take_and_messages_return(
 
 
 def until_ready(socket: Path, queue: str, count: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while state(socket, queue)["ready"] != count:
         assert time.monotonic() < deadline
 
@@ -333,12 +334,12 @@ def test_a_queue_that_changes_under_a_browser(
     queue = make(other, KINDS[kind], name())
     publish(other, KINDS[kind], queue, before)
     with channel.consume(queue, prefetch=1, arguments={"x-filter-no-consume": True}) as browser:
-        first = browser.receive(10)
+        first = browser.receive(PATIENCE_S)
         assert first.body.decode() == before.split()[0]
         publish(other, KINDS[kind], queue, then)
         first.ack()
         for body in seen.split():
-            delivery = browser.receive(10)
+            delivery = browser.receive(PATIENCE_S)
             assert delivery.body.decode() == body
             delivery.ack()
     assert shown(other, queue, **{"x-filter-auto-close": True}) == at_last
@@ -597,7 +598,7 @@ def test_what_takes_does_not_look_back(
 
 def test_older_messages_are_not_shown(other: blocking.Channel, queue: str) -> None:
     other.publish(b"old", queue)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while browsed(other, queue, **{REPLAY: 1}) == "old":
         assert time.monotonic() < deadline
     other.publish(b"new", queue)
@@ -605,7 +606,7 @@ def test_older_messages_are_not_shown(other: blocking.Channel, queue: str) -> No
     assert browsed(other, queue, **{REPLAY: 60}) == "old new"
     with other.consume(queue, arguments={"x-filter-no-consume": True, REPLAY: 0}) as browser:
         other.publish(b"now", queue)
-        assert browser.receive(10).body == b"now"
+        assert browser.receive(PATIENCE_S).body == b"now"
 
 
 @every
@@ -625,19 +626,21 @@ def test_no_local_on_a_stream(
             (channel if n % 2 else other).publish(b"%d" % n, stream)
         found = []
         for _ in range(5):
-            delivery = reader.receive(10)
+            delivery = reader.receive(PATIENCE_S)
             found.append(delivery.body)
             delivery.ack()
         assert found == [b"0", b"1", b"2", b"4", b"6"]
     with channel.consume(stream, prefetch=5, arguments=own) as reader:
         channel.publish(b"8", stream)
         other.publish(b"9", stream)
-        assert reader.receive(10).body == b"9"
+        assert reader.receive(PATIENCE_S).body == b"9"
     with pytest.raises(ClientError, match="may have published what is there already"):
         with channel.consume(stream, prefetch=5, arguments={**own, "x-stream-offset": "first"}):
             pass
     with other.consume(stream, prefetch=20, arguments={"x-stream-offset": "first"}) as reader:
-        assert [reader.receive(10).body for _ in range(10)] == [b"%d" % n for n in range(10)]
+        assert [reader.receive(PATIENCE_S).body for _ in range(10)] == [
+            b"%d" % n for n in range(10)
+        ]
 
 
 @every

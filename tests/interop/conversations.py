@@ -20,6 +20,7 @@ from headrace.protocol.codec_0_10 import (
     QueueDelete,
     QueuePurge,
 )
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -105,12 +106,12 @@ async def talk_0_10(connection: Connection) -> None:
         await session.transfer(Message(bytes(150_000), persistent=False), "wire-q10")
         subscription = await session.subscribe("wire-q10", "wire-d")
         await subscription.flow(messages=2)
-        first = await subscription.receive(10)
-        second = await subscription.receive(10)
+        first = await subscription.receive(PATIENCE_S)
+        second = await subscription.receive(PATIENCE_S)
         assert (first.body, len(second.body)) == (FULL.body, 150_000)
         await session.release(first, set_redelivered=True)
         await subscription.flow(messages=1)
-        again = await subscription.receive(10)
+        again = await subscription.receive(PATIENCE_S)
         await session.accept(second)
         await session.reject(again, text="no")
         await subscription.cancel()
@@ -119,7 +120,7 @@ async def talk_0_10(connection: Connection) -> None:
         await session.transfer("in a transaction", "wire-q10")
         await session.tx_commit()
         await browser.flow(messages=1)
-        (found,) = [await browser.receive(10)]
+        (found,) = [await browser.receive(PATIENCE_S)]
         await session.acquire(found)
         await browser.stop()
         await session.tx_rollback()

@@ -17,6 +17,8 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 RAW_IP = 101  # The capture's link type: packets begin with their IP header.
 SEGMENT = 1400  # Octets of one TCP segment.
 CLIENT, BROKER = (b"\x0a\0\0\1", 40000), (b"\x0a\0\0\2", 5672)
@@ -54,7 +56,7 @@ class Recorder:
 
     def finish(self) -> list[tuple[str, bytes]]:
         """Wait for the end of the connection and return who sent what."""
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         self._listener.close()
         return self.chunks
 

@@ -13,7 +13,7 @@ import pytest
 from aio_pika import DeliveryMode, ExchangeType, Message
 from aiormq.exceptions import ChannelLockedResource, ChannelPreconditionFailed
 
-PATIENCE_S = 20
+from patience import PATIENCE_S
 
 
 def awaited(test):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_S
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SCRIPT = HERE / "amqplib_scenarios.cjs"
 MODULE = ROOT / "build" / "interop" / "node_modules" / "amqplib"
-PATIENCE_S = 40
 
 
 @pytest.fixture(scope="module", autouse=True)

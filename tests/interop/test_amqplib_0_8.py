@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
+from patience import PATIENCE_S
 from serving import Served
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def test_headers_of_others_are_readable(amqp: Any, channel: Any, broker: Any, na
         headers = {"flag": True, "long": 2**40, "list": [1, "b"], "text": "t", "none": None}
         properties = pika.BasicProperties(headers=headers, content_type="x")
         producer.channel().basic_publish("", name, b"body", properties)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while (got := channel.basic_get(name)) is None and time.monotonic() < deadline:
             pass
     assert got.body == b"body"  # Without a content encoding it does not decode.

@@ -11,6 +11,7 @@ import amqpstorm
 import pytest
 from amqpstorm import AMQPChannelError, AMQPConnectionError, AMQPMessageError, Message
 
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -174,9 +175,9 @@ def test_reconnection_after_a_restart(own_broker, name):
 
     thread = threading.Thread(target=consume, daemon=True)
     thread.start()
-    assert consuming.wait(20)
+    assert consuming.wait(PATIENCE_S)
     own_broker.restart()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     with pytest.raises(AMQPConnectionError):
         connection.check_for_errors()

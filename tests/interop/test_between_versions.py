@@ -12,6 +12,7 @@ from celery import Celery
 from kombu import Connection as KombuConnection
 
 from headrace import client
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from serving import Remote, Served
@@ -32,7 +33,7 @@ async def browse(url: str, queue: str, count: int) -> list[client.Transfer]:
         await session.subscribe(queue, acquire=False, accept=False) as subscription,
     ):
         await subscription.flow(count)
-        return [await subscription.receive(10) for _ in range(count)]
+        return [await subscription.receive(PATIENCE_S) for _ in range(count)]
 
 
 def test_a_0_10_session_browses_what_celery_queued(
@@ -60,7 +61,7 @@ def test_a_0_10_session_browses_what_celery_queued(
     with KombuConnection(broker.url) as connection:
         queue = connection.SimpleQueue(name)
         for _ in sent:
-            message = queue.get(timeout=10)
+            message = queue.get(timeout=PATIENCE_S)
             assert not message.delivery_info["redelivered"]
             taken.append(message.headers["id"])
             message.ack()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from celery import Celery
 
 HERE = Path(__file__).parent
-PATIENCE_S = 30
 
 
 class Worker:
@@ -73,7 +73,7 @@ class Worker:
                 stderr=log,
                 start_new_session=True,
             )
-        until(self.answers, f"the worker answers\n{self.log()}", PATIENCE_S)
+        until(self.answers, f"the worker answers\n{self.log()}")
         return self
 
     def answers(self) -> bool:
@@ -209,7 +209,7 @@ def test_remote_control_changes_the_consumers(worker, name):
             return channel.queue_declare(name, passive=True).consumer_count == 0
 
         # The worker answers before it cancels; a cancel from the broker would make it reconnect.
-        until(left, "the worker consumes no more", PATIENCE_S)
+        until(left, "the worker consumes no more")
         channel.queue_delete(name)
 
 
@@ -222,7 +222,7 @@ def test_scheduled_task_is_seen_and_revoked(worker):
         tasks = worker.inspect().scheduled()[worker.name]
         return later.id in [task["request"]["id"] for task in tasks]
 
-    until(scheduled, "the task in the schedule", PATIENCE_S)
+    until(scheduled, "the task in the schedule")
     options = {"destination": [worker.name], "reply": True, "limit": 1, "timeout": PATIENCE_S}
     worker.app.control.revoke(later.id, **options)
     now = worker.program.add.apply_async((1, 1), countdown=0.5, task_id=str(uuid.uuid4()))
@@ -256,7 +256,7 @@ def test_late_acknowledged_task_of_a_killed_worker_runs_again(broker, tmp_path):
     try:
         started, release = tmp_path / "started", tmp_path / "release"
         answer = worker.program.linger_once.delay(str(started), str(release))
-        until(started.exists, "the task started", PATIENCE_S)
+        until(started.exists, "the task started")
         worker.kill()
         release.touch()
         worker.start()
@@ -273,4 +273,4 @@ def test_worker_reconnects_after_a_restart(own_broker, tmp_path):
         worker.program = worker._load()
         worker.app = worker.program.app
         assert worker.program.add.delay(2, 2).get(PATIENCE_S) == 4
-        until(worker.answers, "the worker answers again", PATIENCE_S)
+        until(worker.answers, "the worker answers again")

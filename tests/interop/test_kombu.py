@@ -11,6 +11,7 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.mixins import ConsumerProducerMixin
 from kombu.pools import producers
 
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def test_growing_and_shrinking_prefetch_as_the_worker_does(connection, name):
 def test_simple_queue(connection):
     with connection.SimpleBuffer("simple-interop") as simple:
         simple.put({"hello": "world"})
-        message = simple.get(timeout=20)
+        message = simple.get(timeout=PATIENCE_S)
         assert message.payload == {"hello": "world"}
         message.ack()
         with pytest.raises(simple.Empty):

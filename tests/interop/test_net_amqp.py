@@ -14,10 +14,10 @@ import pytest
 from headrace.spec.methods import dialect
 from headrace.spec.properties import content_classes
 from headrace.spec.tables import V0_8
+from patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 DEBIAN = ROOT / "build" / "interop" / "debian" / "usr"
-PATIENCE_S = 30
 
 
 def protocol_xml() -> bytes:

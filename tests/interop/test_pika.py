@@ -13,6 +13,7 @@ import pika.exceptions
 import pytest
 from pika import BasicProperties
 
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from serving import Remote, Served
 
     Broker = Served | Remote
-
-PATIENCE_S = 20
 
 
 def connect(broker: Broker, query: str = "") -> pika.BlockingConnection:
@@ -60,7 +59,7 @@ def pump(connection: pika.BlockingConnection, done: object, wanted: str) -> None
 
 def take(channel: BlockingChannel, queue: str) -> tuple[object, BasicProperties, bytes]:
     """Get one message that must come."""
-    return until(lambda: some(channel.basic_get(queue)), f"a message in {queue}", PATIENCE_S)
+    return until(lambda: some(channel.basic_get(queue)), f"a message in {queue}")
 
 
 def some(answer: tuple[object, object, object]) -> tuple[object, object, object] | None:

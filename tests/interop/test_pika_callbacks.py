@@ -14,10 +14,10 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.select_connection import SelectConnection
 from pika.spec import Basic
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-
-PATIENCE_S = 20
 
 
 class Driver:

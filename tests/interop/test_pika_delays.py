@@ -10,6 +10,7 @@ import pika
 import pytest
 from pika import BasicProperties
 
+from patience import PATIENCE_S
 from serving import until
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from serving import Remote, Served
-
-PATIENCE_S = 20
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def take(channel: BlockingChannel, queue: str) -> tuple[int, BasicProperties, by
         method, properties, body = channel.basic_get(queue)
         return None if method is None else (method.delivery_tag, properties, body)
 
-    return until(some, f"a message in {queue}", PATIENCE_S)
+    return until(some, f"a message in {queue}")
 
 
 def test_a_delayed_message_exchange(channel: BlockingChannel, name: str) -> None:
@@ -99,13 +98,13 @@ def test_a_consumer_that_takes_too_long_loses_its_message(
     channel.basic_qos(prefetch_count=1)
     channel.basic_consume(name, on_message)
     channel.basic_publish("", name, b"slow")
-    until(lambda: channel.connection.process_data_events(0.01) or got, "it", PATIENCE_S)
+    until(lambda: channel.connection.process_data_events(0.01) or got, "it")
     until(
         lambda: channel.queue_declare(name, passive=True).method.message_count,
         "the message back in its queue",
         PATIENCE_S,
     )
     channel.basic_ack(tags[0])  # Too late, and no error: the consumer goes on with the message.
-    until(lambda: channel.connection.process_data_events(0.01) or got[1:], "it", PATIENCE_S)
+    until(lambda: channel.connection.process_data_events(0.01) or got[1:], "it")
     assert got == [(b"slow", False), (b"slow", True)]
     channel.basic_ack(tags[1])

@@ -87,10 +87,10 @@ def test_a_single_active_consumer_and_its_successor(broker: Broker, name: str) -
             )
         for body in (b"1", b"2"):
             channels["second"].basic_publish("", name, body)
-        until(lambda: first.process_data_events(0.01) or len(got) == 2, "both", 20)
+        until(lambda: first.process_data_events(0.01) or len(got) == 2, "both")
         channels["first"].close()
         channels["second"].basic_publish("", name, b"3")
-        until(lambda: second.process_data_events(0.01) or len(got) == 3, "the third", 20)
+        until(lambda: second.process_data_events(0.01) or len(got) == 3, "the third")
         assert got == [("first", b"1"), ("first", b"2"), ("second", b"3")]
         channels["second"].queue_delete(name)
 

@@ -10,6 +10,8 @@ import pika.exceptions
 import pytest
 from pika import BasicProperties
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,7 +40,9 @@ def queue(channel: BlockingChannel, name: str) -> str:
 def consumed(channel: BlockingChannel, queue: str, arguments: dict[str, object]) -> list[bytes]:
     """What comes until the broker ends the consumer."""
     found = []
-    for method, _, body in channel.consume(queue, arguments=arguments, inactivity_timeout=10):
+    for method, _, body in channel.consume(
+        queue, arguments=arguments, inactivity_timeout=PATIENCE_S
+    ):
         assert method is not None, "nothing comes, and the consumer does not end"
         assert not method.redelivered
         found.append(body)

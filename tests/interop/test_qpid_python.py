@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
+from patience import PATIENCE_S
 from security_desk import Certificates
 from serving import Served
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 BROUGHT = ROOT / "build" / "interop"
-PATIENCE_S = 300  # On a machine that does much else.
 
 TESTS = {
     # Not those that wait long for what is not to come.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_S
+
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_S = 20
 
 
 @pytest.fixture(scope="module", autouse=True)

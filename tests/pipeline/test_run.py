@@ -29,6 +29,7 @@ from headrace.pipeline.load import load
 from headrace.pipeline.replay import Order, replay
 from headrace.pipeline.run import Run
 from headrace.pipeline.state import State
+from patience import PATIENCE_S
 from serving import until
 from sparklog import forget_last
 
@@ -131,7 +132,7 @@ def test_an_archive_that_is_killed_goes_on(
     child = started(tmp_path, uri, name)
     try:
         commits = State(pipeline.state).checkpoints / "lake" / "commits"
-        until(lambda: (commits / "2").exists(), "batches", 120)
+        until(lambda: (commits / "2").exists(), "batches")
         with pytest.raises(PipelineError, match=f"is running by process {child.pid}"):
             run(pipeline)
     finally:
@@ -149,9 +150,9 @@ def test_sigterm_stops_an_archive_between_batches(
     commits = state.checkpoints / "lake" / "commits"
     child = started(tmp_path, uri, name)
     try:
-        until(lambda: batches(commits) > 1, "batches", 120)
+        until(lambda: batches(commits) > 1, "batches")
         child.terminate()
-        assert child.wait(60) == 0, (tmp_path / "run.log").read_text()
+        assert child.wait(PATIENCE_S) == 0, (tmp_path / "run.log").read_text()
     finally:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
@@ -229,7 +230,7 @@ def test_rules_drop_and_keep_dead_letters(
         connection.channel() as channel,
         channel.consume(f"{name}.dead", prefetch=5, arguments={"x-stream-offset": 1}) as consumer,
     ):
-        letter = consumer.receive(10)
+        letter = consumer.receive(PATIENCE_S)
     assert letter.body == b"no json"
     headers = {key: value for key, value in letter.headers.items() if "stream" not in key}
     assert headers == {
@@ -565,7 +566,7 @@ def test_a_pipeline_that_is_stopped_goes_on(
 
     thread = threading.Thread(target=work)
     thread.start()
-    until(lambda: (state.checkpoints / "lake" / "commits" / "1").exists(), "batches", 120)
+    until(lambda: (state.checkpoints / "lake" / "commits" / "1").exists(), "batches")
     shown = command("status", "--json")
     assert (shown.exit_code, json.loads(shown.output)["state"]) == (0, "running")
     stopped = command("stop")

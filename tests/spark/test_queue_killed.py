@@ -12,6 +12,7 @@ import pytest
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Lease
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 240
 MESSAGES = 240
 
 

@@ -23,6 +23,7 @@ from headrace.spark.options import read_options, write_options
 from headrace.spark.publish import publish
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
+from patience import PATIENCE_S
 
 STREAM = {"x-queue-type": "stream"}
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
@@ -195,7 +196,7 @@ def test_a_full_disk_at_the_broker_pauses_a_query(monkeypatch: pytest.MonkeyPatc
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for something that happens on another thread."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)

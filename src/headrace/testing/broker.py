@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0  # Of a machine that is busy otherwise; some tenths of a second are needed.
+STOP_TIMEOUT_S = 120.0
 
 
 class BrokerFailed(Exception):
