@@ -50,6 +50,10 @@ PATTERNS = ("#", "*", "a.*", "a.#", "#.c", "*.b.*", "a", "a.b", "q1", "", "#.#",
 REPLY_TO = "amq.rabbitmq.reply-to"
 OPEN = ("shapes", "routing", "queues", "consumers", "replies")  # Themes without dead letters.
 AGREE_S_MAX = 0.7  # So long are the brokers given to come to the same.
+LETTERS = ("limits", "ttl", "quorum", "once", "letters", "tx", "tx limits")
+RANKED = ("queues", "limits", "ttl", "letters", "expiry", "tx limits")  # With priorities.
+SHORT_LIVES = ("0", "5", "20", "60000", "315360000000")  # In queues where nothing lives long.
+LONG_LIVES = ("60000", "4294967295", "315360000000", "x")
 SHORT_MS = 20  # A time to live that is over before the next deed.
 
 
@@ -120,29 +124,37 @@ class Maker:
         flags: dict[str, Any] = {"durable": self.maybe(0.5)}
         pick = self.random.choice
         theme = self.theme
-        if theme == "quorum":
+        if theme in ("quorum", "once"):
             flags["durable"] = True
             arguments["x-queue-type"] = "quorum"
             # Without a limit RabbitMQ puts what is returned behind all else.
             arguments["x-delivery-limit"] = pick((0, 1, 2, 20))
+        if theme == "once":
+            arguments["x-dead-letter-strategy"] = "at-least-once"
+            arguments["x-overflow"] = "reject-publish"
+        if theme == "expiry":  # What lives long would keep the others where RabbitMQ looks.
+            arguments["x-dead-letter-exchange"] = ""
+            arguments["x-dead-letter-routing-key"] = pick(("q3", "q4") if index < 2 else QUEUES[:2])
+            if index < 2:
+                arguments["x-message-ttl"] = SHORT_MS
         if theme == "stream" and index < 2:
             flags["durable"] = True
             arguments["x-queue-type"] = "stream"
             return {**flags, "arguments": arguments}
-        if theme == "limits" and self.maybe(0.8):
+        if theme in ("limits", "tx limits") and self.maybe(0.8):
             arguments["x-max-length"] = pick((1, 2, 3))
-            if self.maybe(0.2):
-                arguments["x-max-length-bytes"] = pick((4, 8))
+            if self.maybe(0.3):
+                arguments["x-max-length-bytes"] = pick((4, 8, 12))
             overflow = pick((None, None, "drop-head", "reject-publish", "reject-publish-dlx"))
             if overflow:
                 arguments["x-overflow"] = overflow
-        if theme in ("limits", "ttl", "quorum", "letters", "tx") and self.maybe(0.7):
+        if theme in LETTERS and self.maybe(0.7):
             arguments["x-dead-letter-exchange"] = pick(("", "", "x1", "x2", "amq.fanout", "no"))
             if self.maybe(0.6):
                 arguments["x-dead-letter-routing-key"] = pick(("q1", "q2", "q3", "q4", "a.b"))
         if theme == "ttl" and self.maybe(0.7):
             arguments["x-message-ttl"] = pick((0, SHORT_MS))
-        if theme in ("queues", "limits", "ttl", "letters") and self.maybe(0.25):
+        if theme in RANKED and self.maybe(0.25):
             arguments["x-max-priority"] = pick((1, 5, 9))
         if theme == "consumers" and self.maybe(0.4):
             arguments["x-single-active-consumer"] = True
@@ -253,7 +265,7 @@ class Maker:
         found: dict[str, Any] = {}
         if self.maybe(0.4):
             found["headers"] = self.headers()
-        if self.maybe(0.15) and self.theme != "stream":
+        if self.maybe(0.15) and self.theme not in ("stream", "expiry"):
             # Dead letters do not go where a BCC led; RabbitMQ's do.
             extra = pick(("CC", "BCC")) if self.theme in OPEN else "CC"
             value = pick((["q1"], ["q2", "q3"], ["a.b", "q1"], [], ["q4"]))
@@ -285,9 +297,17 @@ class Maker:
         if self.theme == "stream" and self.maybe(0.6):
             to.exchange, to.routing_key = "", self.random.choice(("q1", "q2"))
         properties = self.properties()
+        body = b"%d" % self.number
+        if self.theme in ("limits", "tx limits"):
+            body += b"x" * self.random.randrange(4)
+        if self.theme == "expiry":
+            to.exchange, to.routing_key = "", self.random.choice(QUEUES)
+            some = SHORT_LIVES if to.routing_key in QUEUES[:2] else LONG_LIVES
+            if self.maybe(0.7):
+                properties["expiration"] = self.random.choice(some)
         if "expiration" in properties or "user_id" in properties:
             to.exchange = ""  # One error at a time: the order of checks is not the same.
-        return Deed("publish", *self.place(), to, (properties, b"%d" % self.number))
+        return Deed("publish", *self.place(), to, (properties, body))
 
     def make_get(self) -> Deed:
         name = "q3" if self.theme == "stream" else self.queue()
@@ -346,7 +366,7 @@ class Maker:
     def make_qos(self) -> Deed:
         method = BasicQos(
             prefetch_count=self.random.choice((0, 1, 2, 5)),
-            global_=self.maybe(0.25) and self.theme not in ("quorum", "stream"),
+            global_=self.maybe(0.25) and self.theme not in ("quorum", "once", "stream"),
         )
         return Deed("call", *self.place(), method)
 
@@ -470,6 +490,9 @@ WEIGHTS: dict[str, dict[str, float]] = {
         "consume": 0.7,
         "recover": 0.3,
     },
+    "tx limits": {**_MESSAGES, "select": 3, "commit": 4, "rollback": 2, "consume": 0.7},
+    "expiry": {**_MESSAGES, "confirm": 0.5, "consume": 0.7, "cancel": 0.5, "qos": 0.5},
+    "once": {**_MESSAGES, "bind": 0.5, "confirm": 0.5, "consume": 0.5, "cancel": 0.5, "qos": 0.3},
     "quorum": {**_MESSAGES, "bind": 0.5, "confirm": 0.5, "consume": 1, "cancel": 0.5, "qos": 0.3},
     "stream": {
         "publish": 10,
@@ -524,7 +547,7 @@ class Pair:
         self.bound = [deed.method for deed in deeds if isinstance(deed.method, ExchangeBind)]
         for step, deed in enumerate(deeds):
             self.do(deed)
-            if theme == "ttl":
+            if theme in ("ttl", "expiry"):
                 for peer in self.both:
                     peer.listen(SHORT_MS * 2.5 / 1000)
             found = self.compared(theme)
@@ -542,7 +565,7 @@ class Pair:
                 counts = peer.counts(QUEUES)
                 peer.listen(pause)
                 told.append({**peer.collect(), "counts": counts})
-                if theme == "quorum":  # There, who gets a message is counted as a consumer.
+                if theme in ("quorum", "once"):  # There, who gets is counted as a consumer.
                     told[-1]["counts"] = {k: v[0] for k, v in counts.items() if v != 404}
                 elif theme == "stream":  # There, declare-ok does not tell the counts.
                     del told[-1]["counts"]

@@ -28,6 +28,10 @@ def fits(pattern: list[str], words: list[str]) -> bool:
     return bool(words) and pattern[0] in ("*", words[0]) and fits(pattern[1:], words[1:])
 
 
+def split(key: str) -> list[str]:
+    return key.split(".") if key else []
+
+
 def bound(patterns: list[str]) -> tuple[TopicTrie, list[Binding]]:
     trie, source = TopicTrie(), TopicExchange("t")
     bindings = [Binding(source, FanoutExchange(p), p) for p in patterns]
@@ -47,8 +51,14 @@ def reached(trie: TopicTrie, key: str) -> set[str]:
 @pytest.mark.rule("0-9-1/exchange#02")
 def test_the_trie_matches_what_the_standard_says(patterns: list[str], words: list[str]) -> None:
     trie, _ = bound(patterns)
-    expected = {p for p in patterns if fits(p.split("."), words)}
-    assert reached(trie, ".".join(words)) == expected
+    key = ".".join(words)
+    expected = {p for p in patterns if fits(split(p), split(key))}
+    assert reached(trie, key) == expected
+
+
+def test_an_empty_key_has_no_words() -> None:
+    trie, _ = bound(["", "#", "*", "*.#", "#.#", "a", ".", "#.*"])
+    assert reached(trie, "") == {"", "#", "#.#"}
 
 
 @given(st.lists(PATTERNS, unique=True, min_size=1, max_size=12), st.data())

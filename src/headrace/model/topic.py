@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trie of a topic exchange.
 
-A pattern is words between dots, where ``*`` stands for one word and ``#`` for any number of them.
+A pattern is words between dots, where ``*`` stands for one word and ``#`` for any number of them. An
+empty key has no words.
 Matching walks all branches at once, word by word: a node is looked at no more than once for each
 word of the routing key, so neither keys nor patterns can make it take exponential time. Several
 ``#`` in a row mean what one means, and are one node.
@@ -26,9 +27,9 @@ class Node:
 
 
 def words_of(pattern: str) -> list[str]:
-    """Split a pattern; repeated ``#`` collapse."""
+    """Split a pattern, an empty one into no word; repeated ``#`` collapse."""
     words: list[str] = []
-    for word in pattern.split("."):
+    for word in pattern.split(".") if pattern else ():
         if word != "#" or not words or words[-1] != "#":
             words.append(word)
     return words
@@ -81,7 +82,7 @@ class TopicTrie:
     def match(self, routing_key: str, into: dict[Destination, None]) -> None:
         """Add where the bindings lead whose pattern matches the routing key."""
         reached = self._closed({self._root: None})
-        for word in routing_key.split("."):
+        for word in routing_key.split(".") if routing_key else ():
             following: dict[Node, None] = {}
             for node in reached:
                 if node.loops:
