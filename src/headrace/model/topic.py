@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trie of a topic exchange.
 
-A pattern is words between dots, where ``*`` stands for one word and ``#`` for any number of them. An
-empty key has no words.
-Matching walks all branches at once, word by word: a node is looked at no more than once for each
-word of the routing key, so neither keys nor patterns can make it take exponential time. Several
-``#`` in a row mean what one means, and are one node.
+A pattern is words between dots, where ``*`` stands for one word and ``#`` for any number; an empty
+one has no words. Matching walks all branches at once, word by word: a node is looked at no
+more than once for each word of the routing key, so neither keys nor patterns can make it take
+exponential time. Several ``#`` in a row mean what one means, and are one node.
 """
 
 from __future__ import annotations
