@@ -25,6 +25,7 @@ from headrace.model.policy import (
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.rules import NO_LIMITS, Limits, Rules, limits_of_user, read_limits, rules_of
+from headrace.model.rules_change import SLICE
 from headrace.model.stream import Stream
 from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
@@ -332,3 +333,29 @@ def test_a_threshold_of_nothing_is_no_threshold() -> None:
     assert merged({stop: 3}, {stop: "5"}) == {stop: 3}
     with pytest.raises(InvalidArgument, match=r"qpid\.flow_resume_count is greater"):
         read_policy("p", {"pattern": "", "definition": {stop: 3, "qpid.flow_resume_count": 4}})
+
+
+def test_rules_are_applied_to_many_queues_a_little_at_a_time() -> None:
+    vhost = made()
+    for n in range(3 * SLICE):
+        vhost.declare_queue(f"q{n}")
+
+    def lengths() -> list[int]:
+        return [vhost.queues[f"q{n}"].max_length for n in range(3 * SLICE)]
+
+    vhost.take_rules(Rules(Policies({"p": say("^q", max_length=5)})))
+    assert 0 < lengths().count(5) <= SLICE
+    assert vhost.declare_queue("q-new").max_length == 5, "a new queue goes by the new rules at once"
+    # Others come before these are applied everywhere; queues that are gone meanwhile harm nothing.
+    vhost.take_rules(Rules(Policies({"p": say("^q", max_length=7)})))
+    vhost.delete_queue(f"q{3 * SLICE - 1}")
+    vhost.declare_queue(f"q{3 * SLICE - 1}")
+    for now_ms in range(1001, 1010):
+        vhost.agenda.run(now_ms)
+    assert set(lengths()) == {7}
+    assert not vhost.agenda.next_ms
+    vhost.take_rules(Rules())
+    vhost.agenda.run(1020)
+    while vhost.agenda.next_ms:
+        vhost.agenda.run(vhost.agenda.next_ms)
+    assert set(lengths()) == {-1}

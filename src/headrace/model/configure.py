@@ -2,7 +2,7 @@
 """What holds for a queue or an exchange: its arguments, as policies complete and restrict them.
 
 :func:`configure` sets a queue's attributes from that, when the queue is made and again whenever a
-policy changes. It may be called on a queue that is in use.
+policy changes (:mod:`headrace.model.rules_change`). It may be called on a queue that is in use.
 """
 
 from __future__ import annotations
@@ -116,20 +116,19 @@ def configure(vhost: Queues, queue: Queue) -> None:
             watch_age(vhost, queue)
 
 
-def reconfigure(vhost: Queues, before: Rules, after: Rules) -> None:
-    """The rules of a virtual host changed: apply them to all that they say something of."""
-    for queue in list(vhost.queues.values()):
-        was, now = effective(before, queue), effective(after, queue)
-        if was != now:
-            configure(vhost, queue)
-            if was.get(TIMEOUT) != now.get(TIMEOUT) and vhost.retime is not None:
-                vhost.retime(queue)
-            if not isinstance(queue, Stream):
-                queue.drain()
-                for lane in (queue.lanes or {}).values():
-                    lane.drain()
-    for exchange in vhost.exchanges.values():
-        configure_exchange(vhost, exchange)
+def reconfigure(vhost: Queues, queue: Queue, before: Rules | None) -> None:
+    """Apply the rules of a virtual host to a queue that went by others; ``None``: nobody knows."""
+    was = None if before is None else effective(before, queue)
+    now = vhost.effective(queue)
+    if was == now:
+        return
+    configure(vhost, queue)
+    if (was is None or was.get(TIMEOUT) != now.get(TIMEOUT)) and vhost.retime is not None:
+        vhost.retime(queue)
+    if not isinstance(queue, Stream):
+        queue.drain()
+        for lane in (queue.lanes or {}).values():
+            lane.drain()
 
 
 def configure_exchange(vhost: Topology, exchange: Exchange) -> None:

@@ -17,7 +17,7 @@ from headrace.model.arguments import (
     queue_type,
 )
 from headrace.model.attentive import AttentiveQueue
-from headrace.model.configure import configure, effective, is_own, reconfigure, watch_age, watch_use
+from headrace.model.configure import configure, effective, is_own, watch_age, watch_use
 from headrace.model.deduplicating_queue import DeduplicatingQueue
 from headrace.model.deduplication import ARGUMENT as DEDUPLICATION
 from headrace.model.definitions import Definitions, QueueRecord
@@ -32,6 +32,7 @@ from headrace.model.errors import (
 )
 from headrace.model.events import Events, queue_facts
 from headrace.model.queue import Queue
+from headrace.model.rules_change import RulesChange
 from headrace.model.topology import NO_ARGUMENTS, Topology
 from headrace.model.understood import DEAD_LETTERS, dead_letter_queue, understand
 
@@ -74,6 +75,7 @@ class Queues(Topology):
         self._kept: set[Queue] = set()  # Exclusive ones that outlive their owners.
         self._durable_exclusive: set[Queue] = set()  # Declared durable, which changes nothing.
         self._deadline_hook = self._on_deadline
+        self._change: RulesChange | None = None  # Of the rules, while it is under way.
 
     # --- What the virtual host does ---------------------------------------------------------------
 
@@ -230,12 +232,21 @@ class Queues(Topology):
         return found[0].name if found[0] else "", found[1].name if found[1] else ""
 
     def take_rules(self, rules: Rules) -> None:
-        """Let other rules count from now on, for what is there too."""
+        """Let other rules count from now on; for what is there, too, within a moment."""
         before, self.rules = self.rules, rules
         if before.policies.same(rules.policies):
             return
-        reconfigure(self, before, rules)
-        self._changed()
+        self._change = RulesChange(self, None if self._change is not None else before)
+        again = self._go_on_changing(self.tally.now_ms)
+        if again:
+            self.agenda.put(("rules", self), again, self._go_on_changing)
+
+    def _go_on_changing(self, now_ms: int) -> int:
+        """Apply other rules to some of what is there; return when to go on, 0 for never."""
+        if self._change is not None and self._change.step():
+            return now_ms + 1
+        self._change = None
+        return 0
 
     def understand(self, arguments: Mapping[str, Any], name: str, *, strict: bool = False) -> Any:
         """Return the arguments of a queue in our terms.
