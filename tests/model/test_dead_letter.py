@@ -9,8 +9,10 @@ import pytest
 from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.deadletter import UNASKED_MAX, Content, is_cycle, with_death
 from headrace.model.message import Message, new_message
+from headrace.model.policy import Policies
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
+from headrace.model.rules import Rules
 from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
@@ -333,4 +335,61 @@ def test_what_is_due_and_still_there_is_not_delivered(vhost: VirtualHost) -> Non
     vhost.agenda.run(NOW_MS + 10)
     assert queue.ready_count == 5
     assert queue.get(Consumer(queue, "tag", False)) is None
-    assert (queue.ready_count, dead.ready_count) == (0, DEAD_LETTERS_MAX + 5)
+    assert queue.ready_count == 0
+    run_out(vhost)
+    assert dead.ready_count == DEAD_LETTERS_MAX + 5
+
+
+def run_out(vhost: VirtualHost) -> int:
+    """Let the agenda run until nothing is due; return how often it had to."""
+    turns = 0
+    while due := vhost.agenda.next_ms:
+        turns += 1
+        vhost.tally.now_ms = due
+        vhost.agenda.run(due)
+    return turns
+
+
+@pytest.mark.parametrize("how", ["rejected", "maxlen"])
+def test_what_dies_at_once_becomes_letters_little_by_little_and_in_order(
+    vhost: VirtualHost, how: str
+) -> None:
+    """A consumer rejects all that it holds; a policy shortens a long queue."""
+    count = 3 * DEAD_LETTERS_MAX
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    for n in range(count):
+        offer(queue, "", "q", message_id=str(n))
+    if how == "rejected":
+        held = [queue.get(Consumer(queue, "tag", False)) for _ in range(count)]
+        for message in held:
+            assert message is not None
+            queue.discard(message)
+    else:
+        short = {"pattern": "^q$", "definition": {"max-length": 0}}
+        vhost.take_rules(Rules(Policies({"p": short})))
+    assert (queue.ready_count, queue.unacked_count) == (0, 0)
+    assert dead.ready_count == DEAD_LETTERS_MAX
+    assert queue.held_count == count - DEAD_LETTERS_MAX
+    assert run_out(vhost) == 2
+    assert (dead.ready_count, queue.held_count) == (count, 0)
+    letters = [first(dead)[2] for _ in range(count)]
+    assert [letter.headers["x-death"][0]["reason"] for letter in letters] == [how] * count
+    assert [letter.message_id for letter in letters] == [str(n) for n in range(count)]
+
+
+def test_the_dying_go_with_their_queue(vhost: VirtualHost) -> None:
+    queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = declare(vhost, "dead")
+    before = vhost.tally.memory_used
+    for _ in range(DEAD_LETTERS_MAX + 3):
+        offer(queue, "", "q")
+    for _ in range(DEAD_LETTERS_MAX + 3):
+        message = queue.get(Consumer(queue, "tag", False))
+        assert message is not None
+        queue.discard(message)
+    vhost.delete_queue("q")
+    run_out(vhost)
+    assert dead.ready_count == DEAD_LETTERS_MAX
+    vhost.delete_queue("dead")
+    assert vhost.tally.memory_used == before

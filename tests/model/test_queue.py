@@ -40,6 +40,9 @@ class Letters:
     def letters(self) -> "Letters":
         return self
 
+    def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
+        return False
+
     def dead_letter(self, message: Message, queue: Queue, reason: str) -> bool:
         self.dead.append((message.data, reason))
         return True

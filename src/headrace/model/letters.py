@@ -3,7 +3,9 @@
 
 A letter may die on its arrival, and so on. How far that goes is bounded (`model.deadletter`), and
 so is what is done of it in one millisecond: ``LETTERS_MAX`` are delivered with the messages that
-began it, the others a moment later, so that nobody else waits for them.
+began it, the others a moment later, so that nobody else waits for them. Of very many messages that
+die at once (a consumer rejects all that it holds, a policy shortens a long queue) the same number
+become letters at once; the others wait for that, held aside in their queues.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from headrace.model.lanes import lane_of
 from headrace.model.message import KIND_MASK
 from headrace.model.retry import Waiting
 from headrace.model.selecting import Headed
+from headrace.model.tally import LETTERS_MAX
 from headrace.model.undelivered import Undelivered
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ class Letters:
         self._born: deque[tuple[Queue, Message]] = deque()  # While a message is handed out.
         self._late: deque[tuple[Queue, Message]] = deque()  # They have their places already.
         self._handing = False
+        self._deaths_ms = 0  # In this millisecond
+        self._deaths = 0  # so many messages died that may be put off.
 
     def hand_out(self, twins: Iterable[tuple[Queue, Message]]) -> None:
         """Offer messages to queues, and then the letters of those that died on arrival."""
@@ -227,12 +232,37 @@ class Letters:
             headers[deadletter.SPREAD] = many
         return True
 
+    def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
+        """Put a death off when there were many in this millisecond; tell whether that was done.
+
+        Not inside a transaction of the store, all of which happens or nothing.
+        """
+        if getattr(self.vhost.store, "transaction", 0):
+            return False
+        kept = self._undelivered.get(queue)
+        now_ms = self.vhost.tally.now_ms
+        if self._deaths_ms != now_ms:
+            self._deaths_ms, self._deaths = now_ms, 0
+        if self._deaths < LETTERS_MAX and (kept is None or not kept.dying):
+            self._deaths += 1
+            return False
+        if kept is None:
+            kept = self._kept_by(queue)
+        queue.held_count += 1
+        message.consumer = kept
+        kept.put_off(message, reason)
+        return True
+
     def keep(self, queue: Queue, message: Message, reason: str) -> Consumer:
         """Keep a dead letter that could not be delivered; return who holds it."""
+        kept = self._kept_by(queue)
+        kept.add(message, reason)
+        return kept
+
+    def _kept_by(self, queue: Queue) -> Undelivered:
         kept = self._undelivered.get(queue)
         if kept is None:
             kept = self._undelivered[queue] = Undelivered(queue, self.vhost.agenda)
-        kept.add(message, reason)
         return kept
 
     def put_off(self, queue: Queue, message: Message) -> None:

@@ -124,12 +124,10 @@ class ReadyMessages(Places):
         if self.overflow == OVERFLOW_TO_DISK:
             if message is not None and message.consumer is None and self.too_long(0, 0):
                 self.page_out(message)
-        elif (
-            message is not None
-            or self.overflow == OVERFLOW_DROP_HEAD
-            or self.overflow == OVERFLOW_RING_STRICT
-        ):
+        elif message is not None:
             self.shorten()
+        elif self.overflow == OVERFLOW_DROP_HEAD or self.overflow == OVERFLOW_RING_STRICT:
+            self.shorten_much()
         if self.guard is not None:
             self.guard.look()
 
@@ -146,6 +144,15 @@ class ReadyMessages(Places):
             if message is None:
                 return
             self.die(message, "maxlen")
+
+    def shorten_much(self) -> None:
+        """As :meth:`shorten`, where it may be very long: a policy changed, or many came back."""
+        while self.ready_count and self.too_long(0, 0):
+            message = self.next_ready()
+            if message is None:
+                return
+            if not self.waits_to_die(message, "maxlen"):
+                self.die(message, "maxlen")
 
     def weight(self, message: Message) -> int:
         """Octets of memory that a message is counted with."""
@@ -263,7 +270,8 @@ class ReadyMessages(Places):
             if message is None:
                 return None
             if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
-                self.die(message, "expired")
+                if not self.waits_to_die(message, "expired"):
+                    self.die(message, "expired")
                 continue
             if message.flags & C_PAGED and not self.bring(message):
                 continue
@@ -297,6 +305,15 @@ class ReadyMessages(Places):
         elif not message.flags & C_GONE:
             self.held_count += 1
             message.consumer = self.vhost.letters.keep(self, message, reason)
+
+    def waits_to_die(self, message: Message, reason: str) -> bool:
+        """Put a death off for a moment when there are very many, so that others are served.
+
+        The message is held aside then, and stays the queue's in the journal until it is a letter.
+        """
+        if self.dead_letter_exchange is None and self.alternate_exchange is None:
+            return False
+        return self.vhost is not None and bool(self.vhost.letters.puts_off(self, message, reason))
 
     def retry_letter(self, message: Message, reason: str) -> bool:
         """Try to deliver a dead letter that was kept; tell whether it is gone."""

@@ -528,7 +528,8 @@ class ServedMessages(ReadyMessages):
     def give_up(self, message: Message) -> None:
         """A message that somebody holds has come back too often."""
         self.unhold(message)
-        self.die(message, "delivery_limit")
+        if not self.waits_to_die(message, "delivery_limit"):
+            self.die(message, "delivery_limit")
 
     def release(self, message: Message) -> None:
         """A consumer gives a message back that it has not tried: it returns to its place."""
@@ -568,7 +569,7 @@ class ServedMessages(ReadyMessages):
         self.unhold(message)
         if self.deleted:
             self.leave(message)
-        else:
+        elif not self.waits_to_die(message, "rejected"):
             self.die(message, "rejected")
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:

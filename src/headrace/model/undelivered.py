@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters that could not be delivered yet, of a queue that insists on it.
+"""Dead letters that could not be delivered yet, of a queue that insists on it; and the dying.
 
 With ``x-dead-letter-strategy`` ``at-least-once`` a message leaves its queue once all queues that
 its letter leads to have taken it. Until then it is kept here: not ready, not counted in the queue's
 limits, in the journal still the queue's. It is tried again after a while. A restart of the broker
 makes it a message of the queue like any other, to die once more.
+
+Where very many messages die at once, most of them wait here, in any queue, until it is their turn
+to become letters.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace.model.served import Consumer
@@ -29,6 +33,7 @@ class Undelivered(Consumer):
     def __init__(self, queue: Queue, agenda: Agenda) -> None:
         super().__init__(queue, "", False)
         self.letters: list[tuple[Message, str]] = []
+        self.dying: deque[tuple[Message, str]] = deque()  # Not tried yet.
         self._agenda = agenda
         self._wait_ms = RETRY_MS
 
@@ -38,6 +43,31 @@ class Undelivered(Consumer):
         if len(self.letters) == 1:
             self._wait_ms = RETRY_MS
             self._agenda.put(self, self.queue.tally.now_ms + RETRY_MS, self.retry)
+
+    def put_off(self, message: Message, reason: str) -> None:
+        """Hold a message that dies until it is its turn."""
+        self.dying.append((message, reason))
+        if len(self.dying) == 1:
+            self._agenda.put(("dying", self), self.queue.tally.now_ms + 1, self.go_on)
+
+    def go_on(self, now_ms: int) -> int:
+        """Make letters of some of the dying; return when to go on, 0 when none is left."""
+        queue = self.queue
+        if queue.deleted:
+            self.forget()
+            return 0
+        tally = queue.tally
+        tally.begin_letters(now_ms)
+        while self.dying and tally.letters_left > 0:
+            tally.letters_left -= 1
+            message, reason = self.dying.popleft()
+            queue.held_count -= 1
+            message.consumer = None
+            if not queue.retry_letter(message, reason):
+                queue.held_count += 1
+                message.consumer = self
+                self.add(message, reason)
+        return now_ms + 1 if self.dying else 0
 
     def retry(self, now_ms: int) -> int:
         """Try the oldest letters; return when to try again, 0 when none is left."""
@@ -66,7 +96,8 @@ class Undelivered(Consumer):
 
     def forget(self) -> None:
         """The queue is gone, and its letters with it."""
-        letters, self.letters = self.letters, []
+        letters, self.letters = [*self.dying, *self.letters], []
+        self.dying.clear()
         for message, _ in letters:
             self.queue.held_count -= 1
             self.queue.leave(message)
