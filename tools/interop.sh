@@ -3,7 +3,8 @@
 # Brings what tests/interop drives and is no Python package: rabbitmq-c's tools, Node and amqplib
 # (into build/interop), Wireshark's tshark, the clients of AMQP 0-8 that Debian has, for Python and
 # for Perl (into build/interop/debian), and Qpid's client of 0-10 for Python 2 with the Jython that
-# runs it (into build/interop/qpid-python and build/interop/jython).
+# runs it (into build/interop/qpid-python and build/interop/jython), RabbitMQ's client for Java with
+# Eclipse's compiler, for there may be no other (into build/interop/java).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -102,5 +103,27 @@ if [ ! -e "$jython/usr/share/java/jython.jar" ]; then
     done
     rm -rf "$packages/root/usr/share/doc" "$jython"
     mv "$packages/root" "$jython"
+    rm -r "$packages"
+fi
+
+java=$folder/java
+if [ ! -e "$java/ecj.jar" ]; then
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        echo "headrace: tests/interop takes RabbitMQ's Java client from Debian's packages; it needs apt-get and dpkg-deb." >&2
+        exit 1
+    fi
+    echo "== unpacking RabbitMQ's Java client into $java"
+    packages=$(mktemp -d)
+    (
+        cd "$packages"
+        apt-get -qq download librabbitmq-client-java libslf4j-java libecj-java 2>/dev/null
+    )
+    for package in "$packages"/*.deb; do
+        dpkg-deb -x "$package" "$packages/root"
+    done
+    mkdir -p "$java"
+    for jar in amqp-client slf4j-api ecj; do
+        cp -L "$packages/root/usr/share/java/$jar.jar" "$java"
+    done
     rm -r "$packages"
 fi

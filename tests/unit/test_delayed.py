@@ -39,6 +39,7 @@ from headrace.protocol.events import ContentReceived
 from headrace.spec.tables import V0_9_1
 from headrace.store.disk import Disk
 from headrace.store.scratch import Scratch
+from headrace.wire.table import Long, Short, UnsignedInt
 from rig import Client, Rig
 
 HOUR_MS = 3_600_000
@@ -90,6 +91,17 @@ def test_a_message_arrives_when_it_is_due(rig: Rig, client: Client) -> None:
     assert found[0] == b"body"
     assert found[1].headers == {"x-delay": -5000}  # It waited.
     assert len(rig.vhost.delayed) == 0
+
+
+@pytest.mark.parametrize("width", [int, Long, Short, UnsignedInt])
+def test_what_waited_is_as_wide_as_before(rig: Rig, client: Client, width: type[int]) -> None:
+    publish(client, width(100))
+    rig.pass_time(100)
+    found = got(client)
+    assert found is not None
+    waited = found[1].headers["x-delay"]
+    assert waited == -100
+    assert type(waited) is (int if width is UnsignedInt else width)
 
 
 def test_the_order_is_that_of_time(rig: Rig, client: Client) -> None:

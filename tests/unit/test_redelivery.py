@@ -22,6 +22,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.events import ContentReceived
 from headrace.spec.tables import V0_9_1
+from headrace.wire.table import Long, Short
 from rig import Client, Rig
 
 LIMIT = {"x-delivery-limit": 2}
@@ -56,6 +57,24 @@ def get(client: Client, queue: str, *, no_ack: bool = False) -> tuple[int, bytes
 
 def declare(client: Client, queue: str, **arguments: Any) -> None:
     client.send(QueueDeclare(queue=queue, arguments=arguments))
+
+
+def test_counts_are_of_64_bits_as_those_of_rabbitmq_are(client: Client) -> None:
+    """Programs in Java cast them to that; what else is in the headers keeps its type."""
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    declare(client, "q", **LIMIT, **letters)
+    publish(client, "q", headers={"mine": Short(1), "plain": 1})
+    for again in (True, False, False):
+        tag, _, headers = get(client, "q")
+        client.send(BasicReject(delivery_tag=tag, requeue=again))
+        if again:
+            _, _, headers = get(client, "q")
+            assert (headers["x-delivery-count"], type(headers["x-delivery-count"])) == (1, Long)
+            client.send(BasicReject(delivery_tag=tag + 1, requeue=True))
+    _, _, headers = get(client, "q")
+    (death,) = headers["x-death"]
+    assert (death["count"], type(death["count"])) == (2, Long)
+    assert [type(headers[name]) for name in ("mine", "plain")] == [Short, int]
 
 
 def test_consumers_are_told_how_often_a_message_came_back(client: Client) -> None:

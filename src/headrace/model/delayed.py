@@ -65,6 +65,12 @@ def delay_of(headers: Mapping[str, Any]) -> int:
     return max(value, 0)
 
 
+def waited(value: Any, delay_ms: int) -> int:
+    """Return what a message says that has waited: below zero, as wide as what it said before."""
+    signed = isinstance(value, int) and not getattr(value, "WIRE_TYPE", "").startswith("unsigned")
+    return type(value)(-delay_ms) if signed else -delay_ms
+
+
 class DelayedQueue(Queue):
     """The hidden queue: nobody consumes from it, time does."""
 
@@ -326,7 +332,7 @@ class Delayed:
             return
         headers = dict(content.headers)
         if HEADER in headers:
-            headers[HEADER] = -delay_of(headers)
+            headers[HEADER] = waited(headers[HEADER], delay_of(headers))
         blind = deadletter.copies({"CC": headers.pop("BCC", None)})
         keys = [content.routing_key, *deadletter.copies(headers), *blind]
         found: dict[Queue, None] = {}

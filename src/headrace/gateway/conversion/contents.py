@@ -16,7 +16,8 @@ from headrace.gateway.conversion.neutral_values import (
 )
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.conversion.stamping import stamped, traced
-from headrace.model.deadletter import Content, UnreadableError
+from headrace.model.deadletter import X_DEATH, Content, UnreadableError
+from headrace.model.delivery_counts import HEADER as DELIVERY_COUNT
 from headrace.model.message import (
     KIND_MASK,
     KIND_TRANSFER,
@@ -28,7 +29,7 @@ from headrace.model.message import (
 from headrace.protocol.frames_0_x import framed
 from headrace.wire.memory import get32
 from headrace.wire.properties import with_header_entry
-from headrace.wire.table import check_table, decode_table, encode_entry
+from headrace.wire.table import Long, check_table, decode_table, encode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,7 @@ class Contents:
         Raises:
             UnreadableError: the headers do not fit.
         """
+        headers = with_wide_counts(headers)
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.rewrite(message, exchange, routing_key, headers, expires=expires)
         return self._basic.rewrite(message, exchange, routing_key, headers, expires=expires)
@@ -223,6 +225,23 @@ class TransferContents:
                 *[framed(3, 0, piece) for piece in pieces],
             )
         )
+
+
+def with_wide_counts(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return headers whose counts of deaths and deliveries are numbers of 64 bits.
+
+    So they are in RabbitMQ, and programs in Java and the like cast them to that.
+    """
+    count = headers.get(DELIVERY_COUNT)
+    if type(count) is int:
+        headers = {**headers, DELIVERY_COUNT: Long(count)}
+    deaths = headers.get(X_DEATH)
+    if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
+        count = deaths[0].get("count")  # Those of earlier deaths are as they came.
+        if type(count) is int:
+            latest = {**deaths[0], "count": Long(count)}
+            headers = {**headers, X_DEATH: [latest, *deaths[1:]]}
+    return headers
 
 
 def segment_of(message: Message) -> bytes:

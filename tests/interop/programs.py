@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in other languages that run scenarios with their clients, and tell what became of each.
+
+Such a program prints a JSON object a line: {"scenario": name, "failure": text or null}, or
+{"ask": [word, …]}, and then waits for a line: "restart" has the broker that it is asked about
+restarted, any other words are a `headrace` command on its data directory.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from click.testing import CliRunner
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from headrace.cli import main
+from security_desk import Certificates
+from serving import Served
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+ROOT = Path(__file__).parent.parent.parent
+BROUGHT = ROOT / "build" / "interop"
+PATIENCE_S = 300  # On a machine that does much else.
+
+
+def bring(path: Path) -> None:
+    """`make test` brings the clients; a bare pytest does so on first use."""
+    if not path.exists():
+        subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
+
+
+class Kept:
+    """A broker of one program's own: with TLS, a place where publishers are held up, restarts."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.authority = Certificates(home)
+        cert, key, _ = self.authority.issue("localhost", "localhost")
+        tls = ("--tls-port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
+        self.served = Served(home / "kept", *tls, "--tls-ca", str(self.authority.ca)).start()
+        self.certificate, self.key, signed = self.authority.issue("guest")
+        self.bundle = self._bundle(signed)
+        self.tls = self.served.ready["amqps"].rpartition(":")[2]
+        self.run("vhost", "add", "held")
+        self.run("permission", "set", "guest", ".*", ".*", ".*", "--vhost", "held")
+
+    def _bundle(self, certificate: x509.Certificate) -> Path:
+        """Certificate and key in one file, as Java has them."""
+        key = serialization.load_pem_private_key(self.key.read_bytes(), None)
+        locked = serialization.BestAvailableEncryption(b"secret")
+        path = self.home / "guest.p12"
+        bundled = pkcs12.serialize_key_and_certificates(b"guest", key, certificate, None, locked)  # type: ignore[arg-type]
+        path.write_bytes(bundled)
+        return path
+
+    def run(self, *words: str) -> None:
+        """Run `headrace` on the broker's data directory, in this process."""
+        data = str(self.served.home / "data")
+        done = CliRunner().invoke(main, [*words, "--data", data])
+        assert done.exit_code == 0, done.output
+
+    def answer(self, *words: str) -> None:
+        """Do what a program asks for."""
+        if words == ("restart",):
+            self.served.restart()
+        else:
+            self.run(*words)
+
+    def stop(self) -> None:
+        """It ended well, and nothing was thrown."""
+        status = self.served.stop()
+        assert (status, "Traceback" in self.served.log()) == (0, False), self.served.log()
+
+
+def scenarios_of(program: list[str], kept: Kept, said: Path) -> dict[str, str | None]:
+    """Run a program to its end; what went wrong in each of its scenarios."""
+    found: dict[str, str | None] = {}
+    with said.open("w+") as errors:
+        child = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        patience = threading.Timer(PATIENCE_S, child.kill)
+        patience.start()
+        try:
+            hear(child, kept, found)
+        finally:
+            patience.cancel()
+            child.kill()
+            child.communicate()
+    assert child.returncode == 0, said.read_text()
+    return found
+
+
+def hear(child: subprocess.Popen[str], kept: Kept, found: dict[str, str | None]) -> None:
+    """Note what is told until the end, and do what is asked for."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    for line in child.stdout:
+        told: dict[str, Any] = json.loads(line)
+        if "ask" in told:
+            kept.answer(*told["ask"])
+            child.stdin.write("done\n")
+            child.stdin.flush()
+        else:
+            found[told["scenario"]] = told["failure"]
+    child.wait(PATIENCE_S)
