@@ -666,6 +666,17 @@ def test_size_is_bounded() -> None:
         read_document(bytes(DOCUMENT_OCTETS_MAX + 1))
 
 
+def test_more_memory_than_a_limit_allows(data: Path, file: Path, broker: LocalBroker) -> None:
+    value = everything()
+    limits = {"component": "vhost-limits", "name": "limits", "vhost": "shop"}
+    value["parameters"] = [{**limits, "value": {"max-definitions-size": 30_000}}]
+    value["queues"] += [{"name": f"q{n}", "vhost": "shop"} for n in range(40)]
+    text = refused("definitions", "import", "--data", data, write(file, value))
+    assert "the definitions of virtual host 'shop' may not hold so much memory" in text
+    assert "(max-definitions-size)" in text
+    assert given(data)["queues"] == []
+
+
 def test_more_queues_than_a_limit_allows(data: Path, file: Path, broker: LocalBroker) -> None:
     value = everything()
     value["queues"] += [{"name": f"q{n}", "vhost": "shop"} for n in range(9)]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pika
@@ -27,6 +27,7 @@ every = pytest.mark.parametrize("version", [version.label for version in Version
 VHOSTS = {
     "small": {"max-connections": 2, "max-channels": 3, "max-queues": 1, "max-message-size": 1000},
     "slow": {"max-message-rate": 50},
+    "tight": {"max-definitions-size": 20_000},
 }
 USERS = {
     "ada": {"max-connections": 1, "max-channels": 2, "max-queues": 2, "max-message-size": 10},
@@ -136,6 +137,79 @@ def test_queues_of_a_virtual_host_and_a_user(broker: LocalBroker, version: str) 
 
 
 @every
+def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
+    """Names and arguments of queues, exchanges and bindings count, and count off exactly."""
+    code = "506" if version == "0-10" else "406"
+    vhost = broker._broker.vhosts["tight"]
+    own = vhost.definition_octets  # Of the broker's queues, which nobody is refused for.
+    where = url(broker, version, "tight")
+    with connect(where) as connection:
+        channel = connection.channel()
+        channel.declare_queue("held", durable=True)
+        channel.declare_exchange("x", "topic")
+        channel.bind_queue("held", "x", "a.b", arguments={"qpid.exclusive-binding": 0})
+        before = vhost.definition_octets
+        acts: list[Callable[[blocking.Channel, str], object]] = [
+            lambda channel, much: channel.declare_queue(
+                "more", arguments={"x-qpid-description": much}
+            ),
+            lambda channel, much: channel.bind_queue(
+                "held", "x", "a.c", arguments={"x-selector": f"a = '{much[:3000]}'"}
+            ),
+        ]
+    for act in acts:
+        with connect(where) as connection:
+            with pytest.raises(ClientError) as refused:
+                act(connection.channel(), "x" * 30_000)
+            text = str(refused.value)
+            assert "may hold 20000 octets of memory (max-definitions-size)" in text
+            assert code in text
+        assert vhost.definition_octets == before
+    with connect(where) as connection:
+        channel = connection.channel()
+        for number in range(100):
+            try:
+                channel.declare_queue(f"{number}")
+            except ClientError:
+                break
+        assert 5 < number < 25
+        with pytest.raises(ClientError, match="cannot make exchange 'y'"):
+            connection.channel().declare_exchange("y", "x-random")
+        channel = connection.channel()
+        channel.declare_queue("held", durable=True)  # What is there may be said again.
+        channel.delete_queue("0")
+        channel.declare_queue("0")
+        for other in range(number):
+            channel.delete_queue(f"{other}")
+        channel.delete_exchange("x")
+        channel.delete_queue("held")
+        assert vhost.definition_octets == own
+        channel.declare_exchange("gone", "fanout", auto_delete=True)
+        channel.declare_queue("gone", exclusive=True)
+        channel.bind_queue("gone", "gone")
+    until(lambda: vhost.definition_octets == own, "all went with the connection")
+
+
+def test_a_start_refuses_nothing(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker, connect(broker.url) as connection:
+        channel = connection.channel()
+        for name in ("one", "two"):
+            channel.declare_queue(name, durable=True)
+            channel.bind_queue(name, "amq.topic", "a.b.c")
+        held = broker._broker.vhosts["/"].definition_octets
+    directory = UserDirectory(tmp_path)
+    directory.parameters.set("/", "vhost-limits", "limits", {"max-definitions-size": 1})
+    directory.close()
+    with LocalBroker(tmp_path) as broker, connect(broker.url) as connection:
+        assert broker._broker.vhosts["/"].definition_octets == held
+        channel = connection.channel()
+        channel.publish(b"x", "a.b.c", exchange="amq.topic")
+        assert channel.declare_queue("two", durable=True).message_count == 1
+        with pytest.raises(ClientError, match="max-definitions-size"):
+            channel.declare_queue("three")
+
+
+@every
 def test_sizes_of_messages(broker: LocalBroker, version: str) -> None:
     for vhost, user, most in (("small", "guest", 1000), ("/", "ada", 10)):
         with connect(url(broker, version, vhost, user)) as connection:
@@ -205,11 +279,13 @@ def test_limits_are_set_listed_and_cleared_while_the_broker_runs(tmp_path: Path)
 
         until(refused, "the limit counts")
         kept.channel().declare_queue("q")  # Who is there stays.
-        assert run("list").split("\n")[0].split("\t") == ["user", "guest", "-", "-", "7", "-", "-"]
+        assert run("list").split("\n")[0].split("\t") == ["user", "guest", "-", "-", "7", *"---"]
         run("clear", "--vhost", "/")
         run("clear", "max-queues", "--user", "guest")
         until(lambda: not refused(), "the limit is gone")
         assert run("list") == ""
+        refusal = run("set", "max-definitions-size", "7", "--user", "guest", fails=True)
+        assert "limit 'max-definitions-size' is of virtual hosts, not of users" in refusal
         assert "virtual host '/' has no limits" in run("clear", "--vhost", "/", fails=True)
         run("set", "max-queues", "-1", "--vhost", "/")
         assert "has no limit 'max-channels'" in run(

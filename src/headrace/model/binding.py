@@ -62,9 +62,20 @@ def written(plain: Any) -> str:
     if isinstance(plain, tuple):
         if plain[0] == "t":
             return "{" + ",".join(sorted([f"{key!r}:{written(v)}" for key, v in plain[1]])) + "}"
+        if plain[0] == "n":
+            return ratio(plain[1])
         if plain[0] == "a":
             return "[" + ",".join([written(v) for v in plain[1]]) + "]"
     return repr(plain)
+
+
+def ratio(number: Any) -> str:
+    """Return the one text of a number, whichever type it has."""
+    try:
+        upper, lower = number.as_integer_ratio()
+    except (ArithmeticError, ValueError):  # Infinite, or no number at all.
+        return f"n{number!r}"
+    return f"n{upper}/{lower}"
 
 
 class Binding:
@@ -83,7 +94,8 @@ class Binding:
         self.destination = destination
         self.routing_key = routing_key
         self.arguments = arguments or None
-        self._print = canonical(arguments) if arguments else None
+        # Not the arguments again: of bindings there may be many, and their arguments are long.
+        self._print = digest(canonical(arguments)) if arguments else None
         self._hash = hash((id(source), id(destination), routing_key, self._print))
 
     def __hash__(self) -> int:

@@ -73,6 +73,9 @@ class DelayedExchange(Exchange):
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         self._inner.match(routing_key, headers, into)
 
+    def index_octets(self, binding: Binding) -> int:
+        return self._inner.weigh(binding)
+
     def _index(self, binding: Binding) -> None:
         self._inner.bind(binding)
 

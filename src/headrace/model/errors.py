@@ -26,6 +26,10 @@ class NotUnderstood(InvalidArgument):
     """An argument of a declaration means nothing to this broker."""
 
 
+class LimitReached(PreconditionFailed):
+    """It would be more than an operator allows."""
+
+
 class ResourceLocked(ModelError):
     """The queue belongs to another connection."""
 

@@ -27,6 +27,17 @@ from headrace.model.binding import (
 )
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange_arguments import anything, string, switch
+from headrace.model.holdings import (
+    BINDING,
+    DIGEST,
+    EXCHANGE,
+    INDEXED,
+    NODE,
+    selector_octets,
+    table_octets,
+    text_octets,
+    value_octets,
+)
 from headrace.model.murmur import murmur3_32
 from headrace.model.selecting import SELECTORS, selector_of
 from headrace.model.topic import TopicTrie
@@ -68,6 +79,8 @@ class Exchange:
     cacheable = True  # A route depends on exchange and routing key alone.
     reads_arguments = False  # Those of bindings.
     selects = False  # Bindings may have selectors.
+    own_octets = EXCHANGE  # Of memory, without name, arguments and bindings.
+    index_octets_max = 1 << 62  # For all bindings together.
 
     def __init__(
         self,
@@ -141,6 +154,31 @@ class Exchange:
         beside.bindings[binding] = None
         beside._index(binding)
         return True
+
+    def octets(self) -> int:
+        """What it takes of memory, without bindings (:mod:`headrace.model.holdings`)."""
+        return self.own_octets + text_octets(self.name) + table_octets(self.arguments)
+
+    def weigh(self, binding: Binding) -> int:
+        """What a binding will take that is not here yet, or took that is not here any more."""
+        octets = BINDING + text_octets(binding.routing_key)
+        if binding.arguments is None:
+            return octets + self.index_octets(binding)
+        octets += DIGEST + table_octets(binding.arguments)
+        selector = self._selector(binding)
+        if selector is None:
+            return octets + self.index_octets(binding)
+        chosen = (self.chosen or {}).get(selector.text)
+        if chosen is not None:
+            return octets + chosen[1].index_octets(binding)
+        beside = type(self)(self.name, arguments=self.arguments)
+        return (
+            octets + selector_octets(selector.text) + self.own_octets + beside.index_octets(binding)
+        )
+
+    def index_octets(self, binding: Binding) -> int:
+        """What a binding takes where it is looked up, beside what all of them take."""
+        return 0
 
     def unbind(self, binding: Binding) -> bool:
         """Remove a binding; False when there was none."""
@@ -254,6 +292,9 @@ class TopicExchange(Exchange):
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         self._trie.match(routing_key, into)
 
+    def index_octets(self, binding: Binding) -> int:
+        return NODE * self._trie.missing(binding.routing_key)
+
     def _index(self, binding: Binding) -> None:
         self._trie.add(binding.routing_key, binding)
 
@@ -305,6 +346,12 @@ class HeadersExchange(Exchange):
                 for binding in held if isinstance(held, dict) else (held,):
                     if binding.destination not in into and matches(binding, given):
                         into[binding.destination] = None
+
+    def index_octets(self, binding: Binding) -> int:
+        every, asked = conditions(binding)
+        return sum(
+            [INDEXED + value_octets(key[1]) for _, key in asked[: 1 if every else None] if key]
+        )
 
     def _index(self, binding: Binding) -> None:
         every, asked = conditions(binding)

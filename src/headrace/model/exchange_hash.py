@@ -19,6 +19,7 @@ from headrace.model.binding import Binding, Destination, canonical
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange import COMMON_ARGUMENTS, Exchange, Headers
 from headrace.model.exchange_arguments import one_of, string
+from headrace.model.holdings import ITEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ WEIGHT_MAX = 1000  # Of one binding,
 WEIGHTS_MAX = 65536  # and of all bindings of one exchange.
 POINTS_MAX = 65536  # Of a ring, as long as each unit of weight has one.
 POINTS_OF_WEIGHT = 128  # At most.
+POINT_OCTETS = 60  # Of memory.
 _POINT = 8  # Octets of a place on the ring.
 _BLOCK = 64  # Octets that one hash gives: eight places.
 
@@ -80,6 +82,8 @@ class ConsistentHashExchange(HashExchange):
         HASH_PROPERTY: string,
         ALGORITHM: one_of(("ring", "jump"), "\"unsupported algorithm '{}'\""),
     }
+
+    index_octets_max = POINTS_MAX * POINT_OCTETS
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -140,6 +144,17 @@ class ConsistentHashExchange(HashExchange):
         if plain is None:
             return b""
         return plain if isinstance(plain, bytes) else repr(plain).encode()
+
+    def index_octets(self, binding: Binding) -> int:
+        return self._ring_octets(self._weights + int(binding.routing_key)) - self._ring_octets(
+            self._weights
+        )
+
+    def _ring_octets(self, weights: int) -> int:
+        """What the shares of so much weight take."""
+        if self._jumps:
+            return weights * ITEM
+        return min(weights * POINTS_OF_WEIGHT, POINTS_MAX) * POINT_OCTETS
 
     def _index(self, binding: Binding) -> None:
         super()._index(binding)

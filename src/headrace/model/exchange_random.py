@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.exchange import Exchange, Headers
+from headrace.model.holdings import EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,7 @@ class RandomExchange(Exchange):
 
     type = "x-random"
     cacheable = False
+    own_octets = EXCHANGE + 2800  # With the state of its numbers.
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

@@ -31,6 +31,7 @@ from headrace.model.errors import (
     ResourceLocked,
 )
 from headrace.model.events import Events, queue_facts
+from headrace.model.holdings import queue_octets
 from headrace.model.queue import Queue
 from headrace.model.rules_change import RulesChange
 from headrace.model.topology import NO_ARGUMENTS, Topology
@@ -160,10 +161,18 @@ class Queues(Topology):
         if queue_type(arguments) != "classic":
             self._check_lasting(name, durable, exclusive, auto_delete)
             self._check_stream(name, arguments)
-        self._check_room(name)
+        spare = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
+        if spare in self.queues:
+            spare = ""
+        self.check_room(name, 2 if spare else 1)
         plan = lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
         holder, arguments = plan.owner(owner, session, arguments)
         auto_delete = plan.auto_delete
+        if not is_own(name):
+            octets = queue_octets(name, arguments)
+            if spare:
+                octets += queue_octets(spare, NO_ARGUMENTS)
+            self.check_definition(octets, "queue '{}'", name)
         queue_id = 0
         lasting = durable and (kept or not exclusive) and not plan.life.scope
         if lasting:
@@ -190,8 +199,8 @@ class Queues(Topology):
                 self._kept.add(queue)
             elif durable:
                 self._durable_exclusive.add(queue)
-        if arguments.get(DEAD_LETTERS) == 1 and dead_letter_queue(name) not in self.queues:
-            self.declare_queue(dead_letter_queue(name), durable=durable, user=user)
+        if spare:
+            self.declare_queue(spare, durable=durable, user=user)
         self._changed()
         if self.events.heard:
             self.events.tell("queue.created", **queue_facts(queue, self.name))
@@ -337,9 +346,11 @@ class Queues(Topology):
 
         Raises:
             InvalidArgument: streams are not served.
+            LimitReached: the definitions would hold more than they may.
         """
         if self.make_stream is None:
             raise InvalidArgument(f"{self._queue(name)} cannot be: streams are not served")
+        self.check_definition(queue_octets(name, arguments), "queue '{}'", name)
         queue_id = self.definitions.save_queue(self.name, QueueRecord(0, name, False, arguments))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
         self._add_queue(queue)
@@ -409,11 +420,19 @@ class Queues(Topology):
                 f"invalid arg 'x-queue-type' for {self._queue(name)}: streams are not served"
             )
 
-    def _check_room(self, name: str) -> None:
-        """Refuse one more queue than the virtual host may have."""
+    def check_room(self, name: str, more: int = 1) -> None:
+        """Refuse more queues than the virtual host may have; ``name`` is of the first.
+
+        Raises:
+            PreconditionFailed: there is no room for ``more``.
+        """
         most = self.rules.limits.queues
         # Counting takes its time, and is for those that may be too many only.
-        if 0 <= most <= len(self.queues) and most <= self.queue_count() and not is_own(name):
+        if (
+            0 <= most < len(self.queues) + more
+            and most < self.queue_count() + more
+            and not is_own(name)
+        ):
             raise PreconditionFailed(
                 f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is "
                 "reached"
@@ -441,6 +460,7 @@ class Queues(Topology):
             self.declared_by[queue] = user
             self.queues_of[user] = self.queues_of.get(user, 0) + 1
         self.queues[queue.name] = queue
+        self.definition_octets += queue_octets(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.tally.now_ms
         watch_use(self, queue)
@@ -453,6 +473,7 @@ class Queues(Topology):
             if left:
                 self.queues_of[user] = left
         del self.queues[queue.name]
+        self.definition_octets -= queue_octets(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, -1)
         holder = lifetime.key_of(queue.exclusive_owner)
         owned = self._owned.get(holder)

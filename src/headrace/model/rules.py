@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from headrace.model import policy
 from headrace.model.errors import InvalidArgument
+from headrace.model.holdings import LIMIT as DEFINITIONS
 from headrace.model.parameters import EVERYWHERE, Key, Parameters, of_vhost
 from headrace.model.policy import Policies
 
@@ -49,6 +50,7 @@ class Limits(NamedTuple):
     queues: int = -1
     message_rate: int = -1  # Messages a second.
     message_size: int = -1  # Octets of a body.
+    definitions_size: int = -1  # Octets of memory (model.holdings); of virtual hosts only.
 
 
 LIMIT_NAMES = {
@@ -57,11 +59,13 @@ LIMIT_NAMES = {
     "max-queues": "queues",
     "max-message-rate": "message_rate",
     "max-message-size": "message_size",
+    DEFINITIONS: "definitions_size",
 }
+OF_VHOSTS_ONLY = (DEFINITIONS,)
 NO_LIMITS = Limits()
 
 
-def read_limits(value: Any) -> Limits:
+def read_limits(value: Any, *, of_user: bool = False) -> Limits:
     """Return what a value of JSON says.
 
     Raises:
@@ -72,6 +76,8 @@ def read_limits(value: Any) -> Limits:
     found = {}
     for name, number in value.items():
         field = LIMIT_NAMES.get(name) if isinstance(name, str) else None
+        if field is not None and of_user and name in OF_VHOSTS_ONLY:
+            raise InvalidArgument(f"limit '{name}' is of virtual hosts, not of users")
         if field is None:
             known = ", ".join(LIMIT_NAMES)
             raise InvalidArgument(f"unknown limit '{name!s:.64}'; there are {known}")
@@ -142,18 +148,25 @@ def rules_of(
     *,
     default_queue_type: str = "classic",
     unknown_arguments: str = DEFAULT,
+    definitions_size: int = -1,
 ) -> Rules:
-    """Return the rules of a virtual host; what cannot be read is logged and left out."""
+    """Return the rules of a virtual host; what cannot be read is logged and left out.
+
+    The other values count where the virtual host has no rule of its own.
+    """
     found = of_vhost(parameters, vhost)
     limits, metadata = NO_LIMITS, NO_METADATA
+    said = found.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {})
     try:
-        limits = read_limits(found.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {}))
+        limits = read_limits(said)
     except InvalidArgument as error:
         log.error("vhost %r: %s", vhost, error.text)
     try:
         metadata = read_metadata(found.get(METADATA, {}).get(METADATA_NAME, {}))
     except InvalidArgument as error:
         log.error("vhost %r: %s", vhost, error.text)
+    if DEFINITIONS not in said:
+        limits = limits._replace(definitions_size=definitions_size)
     return Rules(
         Policies(found.get(policy.COMPONENT, {}), found.get(policy.OPERATOR_COMPONENT, {})),
         limits,
@@ -168,7 +181,7 @@ def limits_of_user(parameters: Parameters, user: str) -> Limits:
     if value is None:
         return NO_LIMITS
     try:
-        return read_limits(value)
+        return read_limits(value, of_user=True)
     except InvalidArgument as error:
         log.error("user %r: %s", user, error.text)
         return NO_LIMITS
@@ -183,6 +196,6 @@ def check_parameter(component: str, name: str, value: Any) -> None:
     if component in (policy.COMPONENT, policy.OPERATOR_COMPONENT):
         policy.read_policy(name, value)
     elif component in (VHOST_LIMITS, USER_LIMITS):
-        read_limits(value)
+        read_limits(value, of_user=component == USER_LIMITS)
     elif component == METADATA:
         read_metadata(value)

@@ -21,6 +21,7 @@ from headrace.model.exchange import (
     SuperStreamExchange,
     order_of,
 )
+from headrace.model.holdings import BINDING, TABLE, queue_octets
 from headrace.model.stream import Stream
 
 if TYPE_CHECKING:
@@ -93,11 +94,17 @@ def check(vhost: VirtualHost, name: str, durable: bool, arguments: Mapping[str, 
         raise InvalidArgument(
             f"invalid arg '{PARTITION_BY}' for {what}: it is hash or key, not {shown(way)}"
         )
+    new: list[str] = []
     for partition in names(name, SuperStreamExchange.type, arguments):
         if partition in vhost.queues:
             vhost.declare_queue(partition, durable=True, arguments=stream_arguments(arguments))
         else:
             check_queue_arguments(stream_arguments(arguments), f"queue '{partition}'")
+            new.append(partition)
+    if new:
+        vhost.check_room(new[0], len(new))
+        needed = sum([octets(stream, arguments) for stream in new])
+        vhost.check_definition(needed, "the streams of exchange '{}'", name)
 
 
 def make_partitions(vhost: VirtualHost, name: str, arguments: Mapping[str, Any]) -> None:
@@ -113,9 +120,17 @@ def add_partition(
 
     Raises:
         PreconditionFailed: a queue of that name is there and different.
+        LimitReached: there is no room for it.
     """
+    if stream not in vhost.queues:
+        vhost.check_definition(octets(stream, arguments), "queue '{}'", stream)
     vhost.declare_queue(stream, durable=True, arguments=stream_arguments(arguments))
     vhost.bind(exchange, ("queue", stream), str(order), {PARTITION_ORDER: order})
+
+
+def octets(stream: str, arguments: Mapping[str, Any]) -> int:
+    """What a partition takes of memory, with its binding."""
+    return queue_octets(stream, stream_arguments(arguments)) + 2 * BINDING + TABLE
 
 
 def stream_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,17 @@ class TopicTrie:
             if not parent.children:
                 parent.children = None
 
+    def missing(self, pattern: str) -> int:
+        """How many nodes there are not that a pattern needs."""
+        node = self._root
+        words = words_of(pattern)
+        for number, word in enumerate(words):
+            following = node.children.get(word) if node.children is not None else None
+            if following is None:
+                return len(words) - number
+            node = following
+        return 0
+
     def match(self, routing_key: str, into: dict[Destination, None]) -> None:
         """Add where the bindings lead whose pattern matches the routing key."""
         reached = self._closed({self._root: None})

@@ -15,7 +15,13 @@ from headrace.model.arguments import assert_same_arguments, assert_same_field
 from headrace.model.binding import EXCHANGE, QUEUE, Binding, Destination
 from headrace.model.configure import configure_exchange
 from headrace.model.definitions import BindingRecord, Definitions, ExchangeRecord
-from headrace.model.errors import AccessRefused, NotAllowed, NotFound, PreconditionFailed
+from headrace.model.errors import (
+    AccessRefused,
+    LimitReached,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+)
 from headrace.model.events import Events, binding_facts, exchange_facts
 from headrace.model.exchange import (
     BINDING_ARGUMENTS,
@@ -25,6 +31,7 @@ from headrace.model.exchange import (
     Exchange,
 )
 from headrace.model.exchange_types import exchange_type, known_arguments, new_exchange
+from headrace.model.holdings import LIMIT
 from headrace.model.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.trace import TRACE
 from headrace.model.understood import judge_binding, judge_exchange
@@ -64,6 +71,8 @@ class Topology(ABC):
             self.exchanges[exchange] = new_exchange(kind, exchange, durable=True, internal=internal)
         self._bound: dict[Destination, dict[Binding, None]] = {}  # By destination.
         self._alternates: dict[str, int] = {}  # How many queues and exchanges name each.
+        #: What all definitions hold in memory (:mod:`headrace.model.holdings`).
+        self.definition_octets = 0
 
     @property
     def generation(self) -> int:
@@ -149,6 +158,7 @@ class Topology(ABC):
                 arguments=arguments,
             )
             self._exchange_comes(exchange)
+            self.check_definition(exchange.octets(), "exchange '{}'", name)
             self._add_exchange(exchange)
             if durable:
                 self.definitions.save_exchange(
@@ -198,6 +208,7 @@ class Topology(ABC):
 
     def _add_exchange(self, exchange: Exchange) -> None:
         configure_exchange(self, exchange)
+        self.definition_octets += exchange.octets()
         self.exchanges[exchange.name] = exchange
         self.count_alternate(exchange.alternate, 1)
 
@@ -209,6 +220,7 @@ class Topology(ABC):
         """Take an exchange out; return those that were bound to it."""
         exchange.deleted = True
         del self.exchanges[exchange.name]
+        self.definition_octets -= exchange.octets()
         self.count_alternate(exchange.alternate, -1)
         for binding in list(exchange.bindings):
             self._untie(binding)
@@ -270,7 +282,11 @@ class Topology(ABC):
         binding.source.check_destination(binding.destination)
         if arguments and not binding.source.reads_arguments:
             self._judge_binding(binding.source, arguments, strict)
-        if self._tie(binding):
+        if binding in binding.source.bindings:
+            return
+        octets = binding.source.weigh(binding)
+        self.check_definition(octets, "a binding of exchange '{}'", source)
+        if self._tie(binding, octets):
             if self._lasting(binding):
                 self.definitions.save_binding(self.name, self._record(binding))
             if binding.arguments and binding.arguments.get(EXCLUSIVE):
@@ -346,14 +362,16 @@ class Topology(ABC):
             binding.arguments or NO_ARGUMENTS,
         )
 
-    def _tie(self, binding: Binding) -> bool:
+    def _tie(self, binding: Binding, octets: int) -> bool:
         if not binding.source.bind(binding):
             return False
+        self.definition_octets += octets
         self._bound.setdefault(binding.destination, {})[binding] = None
         return True
 
     def _untie(self, binding: Binding) -> None:
-        binding.source.unbind(binding)
+        if binding.source.unbind(binding):
+            self.definition_octets -= binding.source.weigh(binding)
         bound = self._bound.get(binding.destination)
         if bound is not None:
             bound.pop(binding, None)
@@ -379,6 +397,20 @@ class Topology(ABC):
         return sources
 
     # --- Inside -----------------------------------------------------------------------------------
+
+    def check_definition(self, octets: int, what: str, name: str = "") -> None:
+        """Refuse what would hold so many octets more; ``what`` says what it is, around a name.
+
+        Raises:
+            LimitReached: definitions would hold more than they may.
+        """
+        most = self.rules.limits.definitions_size
+        if 0 <= most < self.definition_octets + octets:
+            raise LimitReached(
+                f"cannot make {what.format(name)}: the definitions of vhost '{self.name}' may hold "
+                f"{most} octets of memory ({LIMIT}), and it needs {octets} beside "
+                f"{self.definition_octets}"
+            )
 
     def _mode(self, strict: bool) -> str:
         """What becomes of unknown names; ``strict`` counts where there is no rule for them."""

@@ -27,6 +27,7 @@ from headrace.model.facts import Facts
 from headrace.model.gaps import Gaps
 from headrace.model.groups import Groups
 from headrace.model.guard import observes
+from headrace.model.holdings import LIMIT
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
 from headrace.model.letters import Letters
@@ -153,10 +154,18 @@ class VirtualHost(Queues):
                 log.warning("vhost %r: binding %r leads nowhere and is left out", self.name, b)
                 continue
             try:
-                self._tie(Binding(source, destination, b.routing_key, b.arguments))
+                binding = Binding(source, destination, b.routing_key, b.arguments)
+                self._tie(binding, source.weigh(binding))
             except InvalidArgument as error:
                 log.error("vhost %r: binding %r is left out: %s", self.name, b, error)
         self._changed()
+        most = self.rules.limits.definitions_size
+        if 0 <= most < self.definition_octets:
+            log.warning(
+                "vhost %r: its definitions hold %d octets of memory, more than the %d that they "
+                "may: no others can be made before some are deleted, or %s is raised",
+                *(self.name, self.definition_octets, most, LIMIT),
+            )
 
     def restored(self) -> None:
         """The facts are there again: exchanges go on where they were, and so does tracing."""

@@ -330,6 +330,7 @@ class Broker:
             vhost,
             default_queue_type=self.settings.default_queue_type,
             unknown_arguments=self.settings.unknown_arguments,
+            definitions_size=self.settings.definitions_size_max,
         )
 
     def limits_of_user(self, user: str) -> Limits:

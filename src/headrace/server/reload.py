@@ -138,7 +138,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     ),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "errand_messages_max"),
-    set_rules: ("unknown_arguments", "default_queue_type"),
+    set_rules: ("unknown_arguments", "default_queue_type", "definitions_size_max"),
     set_0_10: ("session_timeout_s", "sessions_detached_max", "specification_arguments"),
     set_ack_timeout: ("ack_timeout_s", "ack_timeout_closes"),
     set_stamps: ("stamp_timestamp", "stamp_node", "stamp_sent_time"),

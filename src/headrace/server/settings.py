@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.model.holdings import DEFAULT_OCTETS_MAX
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
@@ -202,6 +204,14 @@ class Settings:
         "classic",
         "Type of durable queues that name none, where a virtual host has no rule for them.",
         choices=("classic", "quorum", "stream"),
+    )
+    definitions_size_max: int = setting(
+        DEFAULT_OCTETS_MAX,
+        "Memory that queues, exchanges and bindings of a virtual host may hold, with names and "
+        "arguments, where the virtual host has no limit max-definitions-size.",
+        unit="octets",
+        low=1 << 20,
+        high=1 << 50,
     )
     session_timeout_s: int = setting(
         3600,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.users import AccountError
 from headrace.store.database import transaction
+from headrace.store.parameters import check_room as check_parameters
 
 if TYPE_CHECKING:
     from headrace.model.parameters import Key
@@ -95,5 +96,7 @@ def change(db: sqlite3.Connection, changes: Changes) -> None:
                     for key, value in changes.parameters.items()
                 ],
             )
+            if changes.parameters:
+                check_parameters(db)
     except sqlite3.Error as error:
         raise AccountError(f"definitions cannot be written: {error}") from None

@@ -12,6 +12,7 @@ from headrace.store.acts import Acts
 from headrace.store.database import transaction
 
 VALUE_CHARACTERS_MAX = 1 << 20
+CHARACTERS_MAX = 16 << 20  # Of all values and names of one virtual host.
 
 
 class ParameterTable:
@@ -95,8 +96,28 @@ class ParameterTable:
                     "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?", gone
                 )
                 self._db.executemany("INSERT OR REPLACE INTO parameters VALUES (?, ?, ?, ?)", rows)
+                check_room(self._db)
         except sqlite3.Error as error:
             raise AccountError(str(error)) from None
+
+
+def check_room(db: sqlite3.Connection) -> None:
+    """Refuse more parameters than a virtual host, or the whole broker, may have.
+
+    Raises:
+        AccountError: the transaction of the caller must not be.
+    """
+    rows = db.execute(
+        "SELECT vhost, sum(length(component) + length(name) + length(value)) FROM parameters "
+        "GROUP BY vhost"
+    )
+    for vhost, characters in rows:
+        if characters > CHARACTERS_MAX:
+            whose = f"virtual host '{vhost}'" if vhost else "the whole broker"
+            raise AccountError(
+                f"parameters of {whose} would have {characters} characters, more than "
+                f"{CHARACTERS_MAX}"
+            )
 
 
 def _encoded(key: Key, value: Any) -> str:

@@ -20,6 +20,8 @@ from headrace.model.binding import EXCHANGE, QUEUE
 from headrace.model.binding import Binding as Bound
 from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood
 from headrace.model.exchange_types import known_arguments, new_exchange
+from headrace.model.holdings import LIMIT as DEFINITIONS
+from headrace.model.holdings import queue_octets
 from headrace.model.parameters import EVERYWHERE, Key
 from headrace.model.policy import COMPONENT as POLICY
 from headrace.model.policy import POLICIES_MAX
@@ -110,7 +112,9 @@ class Plan:
         self._paths: dict[tuple[Any, ...], str] = {}  # Where in the file each name is.
         self._left_out: set[tuple[str, str, str]] = set()  # What has no equivalent, by kind.
         self._policies_of: dict[tuple[str, str], int] = {}
-        self._room: dict[str, int] = {}  # How many more queues there may be, by virtual host.
+        self._room: dict[str, int] = {}  # How many more queues there may be, by virtual host,
+        self._free: dict[str, int] = {}  # and how many octets definitions may hold more.
+        self._indexed: dict[tuple[str, str], int] = {}  # By what is bound to an exchange.
         # What will be there, as it can be asked about bindings.
         self._new_exchanges: dict[tuple[str, str], ModelExchange] = {}
         self._new_queues: set[tuple[str, str]] = set()
@@ -332,6 +336,7 @@ class Plan:
             raise
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
+        self._hold(element, vhost, made.octets())
         self._new_exchanges[vhost, found.name] = made
         self.exchanges.append(found)
         return found.name, MADE, ""
@@ -384,6 +389,7 @@ class Plan:
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self._count_queue(element, vhost)
+        self._hold(element, vhost, queue_octets(found.name, arguments))
         self._new_queues.add((vhost, found.name))
         self.queues.append(found)
         return found.name, MADE, ""
@@ -425,10 +431,13 @@ class Plan:
             source.check(found.routing_key, found.arguments)
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
-        if destination is not None and not is_new:
-            bound = Bound(source, destination, found.routing_key, found.arguments)
-            if bound in source.bindings:
-                return name, THERE, ""
+        bound = Bound(source, destination, found.routing_key, found.arguments)
+        if destination is not None and not is_new and bound in source.bindings:
+            return name, THERE, ""
+        try:
+            self._hold(element, vhost, self._weigh(bound, vhost))
+        except ModelError as error:
+            raise DocumentError(element.path, error.text) from None
         self.bindings.append(found)
         return name, MADE, ""
 
@@ -491,10 +500,8 @@ class Plan:
     def _count_queue(self, element: Element, vhost: str) -> None:
         """Refuse more queues than the virtual host may have when all is there."""
         if vhost not in self._room:
-            key = Key(vhost, VHOST_LIMITS, LIMITS_NAME)
-            value = self.changes.parameters.get(key, self._now.parameters.get(key, {}))
             there = self._at(vhost)
-            most = read_limits(value).queues
+            most = read_limits(self._limits(vhost)).queues
             count = there.queue_count() if there is not None else 0
             self._room[vhost] = most - count if most >= 0 else NO_LIMIT
         self._room[vhost] -= 1
@@ -502,6 +509,39 @@ class Plan:
             raise DocumentError(
                 element.path, f"virtual host '{vhost}' may not have so many queues (max-queues)"
             )
+
+    def _weigh(self, bound: Bound, vhost: str) -> int:
+        """At most so much a binding takes: what it shares with others of the file counts twice."""
+        source = bound.source
+        index = source.index_octets(bound)
+        at = (vhost, source.name)
+        before = self._indexed.get(at, 0)
+        self._indexed[at] = min(before + index, source.index_octets_max)
+        return source.weigh(bound) - index + self._indexed[at] - before
+
+    def _hold(self, element: Element, vhost: str, octets: int) -> None:
+        """Refuse more memory than definitions of the virtual host may hold when all is there."""
+        if vhost not in self._free:
+            there = self._at(vhost)
+            most = self.target.definitions_size_max
+            limits = self._limits(vhost)
+            if DEFINITIONS in limits:
+                most = read_limits(limits).definitions_size
+            held = there.definition_octets if there is not None else 0
+            self._free[vhost] = most - held if most >= 0 else NO_LIMIT
+        self._free[vhost] -= octets
+        if self._free[vhost] < 0:
+            raise DocumentError(
+                element.path,
+                f"the definitions of virtual host '{vhost}' may not hold so much memory "
+                f"({DEFINITIONS})",
+            )
+
+    def _limits(self, vhost: str) -> Mapping[str, Any]:
+        """The limits of a virtual host, as they are when all is there."""
+        key = Key(vhost, VHOST_LIMITS, LIMITS_NAME)
+        value = self.changes.parameters.get(key, self._now.parameters.get(key, {}))
+        return value if isinstance(value, Mapping) else {}
 
     @staticmethod
     def _nameable(name: str, what: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.model.holdings import DEFAULT_OCTETS_MAX
 from headrace.model.lease import Lease
 from headrace.model.lease_log import LeaseLog
 from headrace.model.leases import ARGUMENT
@@ -33,6 +34,10 @@ class Target(Protocol):
     keeps_transient: bool  # What is not durable is worth making.
 
     @property
+    def definitions_size_max(self) -> int:
+        """What definitions may hold in a virtual host without a limit of its own."""
+
+    @property
     def vhosts(self) -> Mapping[str, VirtualHost]:
         """The virtual hosts by name."""
 
@@ -53,6 +58,11 @@ class Running:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+
+    @property
+    def definitions_size_max(self) -> int:
+        """What definitions may hold in a virtual host without a limit of its own."""
+        return self._broker.settings.definitions_size_max
 
     @property
     def vhosts(self) -> Mapping[str, VirtualHost]:
@@ -81,6 +91,7 @@ class Stopped:
     """A data directory that no broker has; it is locked until :meth:`close`."""
 
     keeps_transient = False
+    definitions_size_max = DEFAULT_OCTETS_MAX
 
     def __init__(self, data: Path, command: str = "") -> None:
         """Take the directory, which is made if need be; ``command`` is noted beside a change.
@@ -109,7 +120,11 @@ class Stopped:
                     definitions=self._definitions,
                     make_stream=make_stream,
                 )
-                vhost.rules = rules_of(self._users.snapshot().parameters, name)
+                vhost.rules = rules_of(
+                    self._users.snapshot().parameters,
+                    name,
+                    definitions_size=self.definitions_size_max,
+                )
                 vhost.load()
                 self.vhosts[name] = vhost
 

@@ -262,6 +262,7 @@ def list_vhosts(call: Call) -> Steps:
                 told["octets"] += queue.ready_bytes
             yield None
         told["exchanges"] = len(vhost.exchanges)
+        told["definitions_octets"] = vhost.definition_octets
         for transport in list(call.broker.transports):
             told["connections"] += transport.connection.vhost is vhost
             yield None
