@@ -2,7 +2,7 @@
 """RabbitMQ as Debian has it, on ports and in a directory of its own.
 
 These tests run with `make interop`, which sets HEADRACE_FOREIGN. HEADRACE_TEST_URL names a RabbitMQ
-that runs already.
+that runs already, HEADRACE_TEST_API the port of its management API.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ class RabbitMQ:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port, self.epmd = free_port(), free_port()
+        self.port, self.api, self.epmd = free_port(), free_port(), free_port()
         self.mapper: subprocess.Popen[bytes] | None = None
-        (directory / "plugins").write_text("[].\n")
+        (directory / "plugins").write_text("[rabbitmq_management].\n")
         (directory / "environment").write_text("")  # Not what /etc/rabbitmq has for the service.
         (directory / "rabbitmq.conf").write_text(
             f"disk_free_limit.absolute = 1MB\nmax_message_size = {BODY_MAX}\n"
+            f"management.tcp.ip = {HOST}\nmanagement.tcp.port = {self.api}\n"
         )
         self.environment = {
             **os.environ,
@@ -152,6 +153,13 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
 def url(request: pytest.FixtureRequest) -> str:
     """The URL of RabbitMQ."""
     return os.environ.get("HEADRACE_TEST_URL") or request.getfixturevalue("rabbitmq").url
+
+
+@pytest.fixture(scope="session")
+def api(request: pytest.FixtureRequest) -> int:
+    """The port of RabbitMQ's management API."""
+    given = os.environ.get("HEADRACE_TEST_API")
+    return int(given or request.getfixturevalue("rabbitmq").api)
 
 
 @pytest.fixture

@@ -86,6 +86,25 @@ def wait(milliseconds: int = 60) -> Deed:
     return Deed("wait", 0, 0, None, milliseconds / 1000)
 
 
+def policy(
+    name: str = "one",
+    *,
+    component: str = "policy",
+    pattern: str = "^q1$",
+    apply_to: str = "queues",
+    priority: int = 0,
+    **keys: Any,
+) -> Deed:
+    """A policy; without keys its end."""
+    said = {
+        "pattern": pattern,
+        "apply-to": apply_to,
+        "priority": priority,
+        "definition": {key.replace("_", "-"): value for key, value in keys.items()},
+    }
+    return Deed("policy", 0, 0, None, (component, name, said if keys else None))
+
+
 def letters(cause: list[Deed], count: int = 1) -> list[Deed]:
     """What makes dead letters, and the letters in q2."""
     return [*cause, wait(), *[get("q2") for _ in range(count + 1)]]
@@ -550,6 +569,73 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         *[publish(body=body) for body in (b"aaa", b"bbb", b"ccc", b"d")],
         *[get() for _ in range(3)],
         *[get("q2") for _ in range(6)],
+    ],
+    # -- Policies of queues that are there ---------------------------------------------------------
+    "a policy of deliveries": [
+        quorum(**LETTERS),
+        declare("q2"),
+        publish(),
+        policy(delivery_limit=1),
+        get(no_ack=False),
+        settle("nack", True),
+        get(no_ack=False),
+        settle("nack", True),
+        get("q2"),
+    ],
+    "a policy of time": [
+        declare(**LETTERS),
+        declare("q2"),
+        policy(message_ttl=20),
+        publish(),
+        wait(),
+        get("q2"),
+        policy(),
+        publish(),
+        wait(),
+        get("q2"),
+        get(),
+    ],
+    "a policy of lifetime": [declare(), policy(expires=400), wait(900), get()],
+    "a policy of letters": [
+        declare(x_dead_letter_routing_key="q3", x_dead_letter_exchange=""),
+        declare("q2"),
+        declare("q3"),
+        policy(dead_letter_exchange="amq.direct", dead_letter_routing_key="q2"),
+        bind("q2", "amq.direct", "q2"),
+        publish(),
+        get(no_ack=False),
+        settle(),
+        get("q2"),
+        get("q3"),
+    ],
+    "a policy that ends": [
+        declare(),
+        policy(max_length=1),
+        publish(body=b"1"),
+        publish(body=b"2"),
+        policy(),
+        publish(body=b"3"),
+        get(),
+        get(),
+    ],
+    "two policies, and operators": [
+        declare(x_max_length=5),
+        policy("one", max_length=3),
+        policy("two", priority=9, max_length=4),
+        *[publish(body=b"%d" % n) for n in range(6)],
+        policy("guard", component="operator_policy", max_length=2),
+        policy("two"),
+        publish(body=b"6"),
+        *[get() for _ in range(3)],
+    ],
+    "a policy of alternates": [
+        exchange("x1", "direct"),
+        declare(),
+        bind("q1", "amq.fanout"),
+        publish(to="x1", mandatory=True),
+        policy(pattern="^x", apply_to="exchanges", alternate_exchange="amq.fanout"),
+        publish(to="x1", mandatory=True),
+        get(),
     ],
     # -- Others ------------------------------------------------------------------------------------
     "a new secret": [

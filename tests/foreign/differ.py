@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peer import Peer
 
@@ -41,6 +41,9 @@ from headrace.protocol.codec_0_x import (
     TxSelect,
 )
 from headrace.wire.table import Byte, Long, Short
+
+if TYPE_CHECKING:
+    from laws import Laws
 
 QUEUES = ("q1", "q2", "q3", "q4")
 EXCHANGES = ("x1", "x2", "x3")
@@ -154,6 +157,11 @@ class Maker:
                 arguments["x-dead-letter-routing-key"] = pick(("q1", "q2", "q3", "q4", "a.b"))
         if theme == "ttl" and self.maybe(0.7):
             arguments["x-message-ttl"] = pick((0, SHORT_MS))
+        if theme == "policies" and self.maybe(0.5):
+            key = pick(list(POLICY_KEYS))
+            arguments["x-" + key] = pick(POLICY_KEYS[key])
+            if key == "dead-letter-routing-key":
+                arguments["x-dead-letter-exchange"] = ""
         if theme in RANKED and self.maybe(0.25):
             arguments["x-max-priority"] = pick((1, 5, 9))
         if theme == "consumers" and self.maybe(0.4):
@@ -382,6 +390,29 @@ class Maker:
     def make_rollback(self) -> Deed:
         return Deed("rollback", *self.place(), TxRollback())
 
+    def make_policy(self) -> Deed:
+        pick = self.random.choice
+        component = pick(("policy", "policy", "operator_policy"))
+        name = pick(("one", "two"))
+        if self.maybe(0.15):
+            return Deed("policy", 0, 0, None, (component, name, None))
+        if component == "policy" and self.maybe(0.2):
+            definition: dict[str, Any] = {"alternate-exchange": pick((*EXCHANGES, "amq.fanout"))}
+            policy = {"pattern": pick(("^x", "1$", ".*")), "apply-to": pick(("exchanges", "all"))}
+            return Deed(
+                "policy", 0, 0, None, (component, name, {**policy, "definition": definition})
+            )
+        choices = POLICY_KEYS if component == "policy" else dict(list(POLICY_KEYS.items())[:2])
+        names = [name for name in choices if name != "overflow"]  # It would come after the length.
+        keys = self.random.sample(names, self.random.randrange(1, len(names)))
+        policy = {
+            "pattern": pick(("^q", "^q1$", "[12]", ".*", "q[2-9]")),
+            "apply-to": pick(("queues", "all", "queues", "exchanges")),
+            "priority": pick((0, 1, 5)),
+            "definition": {key: pick(choices[key]) for key in keys},
+        }
+        return Deed("policy", 0, 0, None, (component, name, policy))
+
     def make_close(self) -> Deed:
         return Deed("close", *self.place())
 
@@ -422,6 +453,13 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "x-odd": (1,),
 }
 
+POLICY_KEYS: dict[str, tuple[Any, ...]] = {  # Operators may say the first two.
+    "max-length": (0, 1, 2, 3),
+    "max-length-bytes": (0, 3, 6),
+    "overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
+    "dead-letter-exchange": ("", "amq.fanout", "x1"),
+    "dead-letter-routing-key": ("q3", "q4", "a.b"),
+}
 _MESSAGES = {"publish": 10, "get": 5, "settle": 6, "bad_tag": 0.3, "close": 0.5, "drop": 0.3}
 WEIGHTS: dict[str, dict[str, float]] = {
     "shapes": {
@@ -491,6 +529,14 @@ WEIGHTS: dict[str, dict[str, float]] = {
         "recover": 0.3,
     },
     "tx limits": {**_MESSAGES, "select": 3, "commit": 4, "rollback": 2, "consume": 0.7},
+    "policies": {
+        **_MESSAGES,
+        "policy": 3,
+        "bind": 1,
+        "confirm": 0.5,
+        "consume": 0.5,
+        "declare": 0.5,
+    },
     "expiry": {**_MESSAGES, "confirm": 0.5, "consume": 0.7, "cancel": 0.5, "qos": 0.5},
     "once": {**_MESSAGES, "bind": 0.5, "confirm": 0.5, "consume": 0.5, "cancel": 0.5, "qos": 0.3},
     "quorum": {**_MESSAGES, "bind": 0.5, "confirm": 0.5, "consume": 1, "cancel": 0.5, "qos": 0.3},
@@ -525,8 +571,15 @@ WEIGHTS: dict[str, dict[str, float]] = {
 class Pair:
     """Two brokers that are told the same."""
 
-    def __init__(self, one: tuple[str, int], other: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        one: tuple[str, int],
+        other: tuple[str, int],
+        laws: tuple[Laws, Laws] | None = None,
+    ) -> None:
         self.one, self.other = Peer(*one), Peer(*other)
+        self.laws = laws or ()
+        self.laid: set[tuple[str, str]] = set()  # Which policies there are.
         self.aside: dict[tuple[int, int, int], list[Any]] = {}
         self.bound: list[ExchangeBind] = []
 
@@ -534,16 +587,23 @@ class Pair:
     def both(self) -> tuple[Peer, Peer]:
         return self.one, self.other
 
-    def end(self) -> None:
+    def tidy(self) -> None:
+        for component, name in self.laid:
+            for laws in self.laws:
+                laws.set(component, name, None)
+        self.laid = set()
         for peer in self.both:
             peer.tidy((*QUEUES, "q" * 200), EXCHANGES, self.bound)
+
+    def end(self) -> None:
+        self.tidy()
+        for peer in self.both:
             peer.end()
 
     def differs(self, deeds: list[Deed], theme: str = "") -> Difference | None:
         """Where the two disagree."""
         self.aside = {}
-        for peer in self.both:
-            peer.tidy((*QUEUES, "q" * 200), EXCHANGES, self.bound)
+        self.tidy()
         self.bound = [deed.method for deed in deeds if isinstance(deed.method, ExchangeBind)]
         for step, deed in enumerate(deeds):
             self.do(deed)
@@ -623,6 +683,11 @@ class Pair:
         elif what == "drop":
             for peer in self.both:
                 peer.drop(link)
+        elif what == "policy":
+            component, name, policy = more
+            self.laid.add((component, name))
+            for laws in self.laws:
+                laws.set(component, name, policy)
         elif what == "wait":
             for peer in self.both:
                 peer.listen(more)

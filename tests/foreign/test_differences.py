@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 from conversations import BODY_MAX, CONVERSATIONS
 from differ import WEIGHTS, Maker, Pair, shrink
+from laws import OurLaws, TheirLaws
 
 from headrace.testing import LocalBroker
 
@@ -22,11 +23,12 @@ LENGTH = 40
 
 
 @pytest.fixture(scope="module")
-def pair(url: str) -> Iterator[Pair]:
+def pair(url: str, api: int) -> Iterator[Pair]:
     """RabbitMQ and Headrace."""
     host, _, port = url.rpartition("@")[2].partition("/")[0].rpartition(":")
     with LocalBroker(body_size_max=BODY_MAX) as broker:
-        pair = Pair((host, int(port)), (broker.host, broker.port))
+        laws = TheirLaws(api), OurLaws(broker)
+        pair = Pair((host, int(port)), (broker.host, broker.port), laws)
         yield pair
         pair.end()
 
