@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-EXIT_S = 60.0  # How long a Java machine may take to end.
+EXIT_S = 200.0  # How long a Java machine may take to end.
 
 _running: list[SparkSession] = []
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.spark.listener import QueryListener, Report
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-WAIT_S = 60.0
 
 
 class Reports:
@@ -37,7 +37,7 @@ class Reports:
     def wait(self, event: str) -> None:
         with self._changed:
             assert self._changed.wait_for(
-                lambda: any(report.event == event for report in self.seen), WAIT_S
+                lambda: any(report.event == event for report in self.seen), PATIENCE_S
             )
 
 
