@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +133,7 @@ class Issuer:
         body: dict[str, Any] = {
             "sub": name,
             "aud": [RESOURCE],
-            "exp": int(time.time() + lives_s),
+            "exp": math.ceil(time.time() + lives_s),  # At least as long as asked for.
             "scope": " ".join(f"{RESOURCE}.{scope}" for scope in scopes),
             **claims,
         }

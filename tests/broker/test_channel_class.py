@@ -153,7 +153,7 @@ def test_a_silent_peer_is_dropped_and_a_beating_one_kept(served: Served) -> None
     with Raw(served.host, served.port) as silent, Raw(served.host, served.port) as beating:
         for raw in (silent, beating):
             raw.log_in()
-            raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=1))
+            raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=2))
             raw.method(0, ConnectionOpen(virtual_host="/"))
             raw.expect(ConnectionOpenOk)
         heartbeat = encode_frame(FRAME_HEARTBEAT, 0, b"")

@@ -67,8 +67,9 @@ def test_lines_of_standard_input_are_messages(headrace_broker: LocalBroker) -> N
     output, _ = command(headrace_broker, "consume", "q", "-n", "2000")
     assert output == b"".join(b"line %d\n" % n for n in range(2000))
     # What it had not printed is still there, in its place.
-    output, _ = command(headrace_broker, "consume", "q", "--timeout-s", "0.5")
+    output, _ = command(headrace_broker, "consume", "q", "-n", "1000")
     assert output == b"".join(b"line %d\n" % n for n in range(2000, 3000))
+    assert command(headrace_broker, "consume", "q", "--timeout-s", "0.1") == (b"", "0 consumed\n")
 
 
 def test_a_file_is_one_message(headrace_broker: LocalBroker) -> None:

@@ -83,7 +83,7 @@ async def test_what_was_not_confirmed_is_sent_again_after_a_reconnection(
     headrace_durable_broker: LocalBroker,
 ) -> None:
     broker = headrace_durable_broker
-    quick = Reconnect(delay_s=0.02, delay_max_s=0.1, attempts=200)
+    quick = Reconnect(delay_s=0.02, delay_max_s=0.1, attempts=2000)
     async with connect(broker.url, reconnect=quick) as connection:
         async with connection.channel() as channel:
             await channel.declare_queue("again", durable=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
@@ -31,6 +31,7 @@ from headrace.client import (
     UsageError,
     connect,
 )
+from headrace.client.links import open_link
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -677,14 +678,23 @@ async def test_deliveries_of_a_lost_connection_cannot_be_acked() -> None:
             assert await fresh.ack()
 
 
-async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(url: str, name: Name) -> None:
+async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(
+    url: str, name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another program has declared it differently in the meantime."""
     taken, kept = name("taken"), name("kept")
     events = Events()
+    reachable = asyncio.Event()
+
+    async def open_later(*arguments: Any) -> Any:
+        await reachable.wait()
+        return await open_link(*arguments)
+
     async with (
         connect(url) as other,
-        connect(url, reconnect=Reconnect(delay_s=0.2), on_event=events) as connection,
+        connect(url, reconnect=SOON, on_event=events) as connection,
     ):
+        monkeypatch.setattr("headrace.client.connection.open_link", open_later)
         channel = await connection.channel()
         await channel.declare_queue(taken, auto_delete=True, durable=False)
         await channel.declare_queue(kept, exclusive=True, durable=False)
@@ -701,6 +711,7 @@ async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(url: str, 
                     break
             except PreconditionFailed:
                 pass  # The broker has not noticed yet.
+        reachable.set()
         await events.next(Recovered)
         assert (await channel.declare_queue(kept, passive=True)).name == kept
         async with other.channel() as outside:

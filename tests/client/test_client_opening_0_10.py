@@ -216,7 +216,7 @@ async def test_a_silent_broker_is_given_up_after_two_heartbeats() -> None:
         await peer.handshake(tune=tune)
         while await peer.reader.read(4096):  # Its heartbeats.
             peer.heartbeats += 1
-        assert peer.heartbeats > 1
+        assert peer.heartbeats
 
     async with scripted(script) as url:
         async with connect(url, reconnect=None, on_event=lambda _: lost.set()):

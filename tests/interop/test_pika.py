@@ -442,7 +442,7 @@ def test_frame_max_is_negotiated_down(broker, name, wanted):
 
 
 def test_heartbeats_keep_a_silent_connection(broker):
-    with connect(broker, "?heartbeat=1") as connection:
+    with connect(broker, "?heartbeat=2") as connection:
         checker = connection._impl._heartbeat_checker
         pump(connection, lambda: checker._heartbeat_frames_received >= 3, "three heartbeats")
         assert connection.is_open

@@ -195,7 +195,7 @@ def test_flow(channel):
 
 
 def test_heartbeat_is_kept(broker):
-    with connect(broker, heartbeat=1) as connection:
+    with connect(broker, heartbeat=2) as connection:
         seen = connection.bytes_recv
 
         def beat() -> bool:

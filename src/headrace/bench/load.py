@@ -69,7 +69,7 @@ class Load:
     keep: bool = False  # Use the queues as an earlier load left them.
     backlog: int = 0  # Messages that an earlier load left there.
     first_publisher: int = 0  # Above the numbers of the publishers that left them.
-    idle_s: float = 5.0  # Deliveries that do not come for so long are lost.
+    idle_s: float = 30.0  # Deliveries that do not come for so long are lost.
     publish_version: Version = VERSION
     consume_version: Version = VERSION
 
