@@ -56,6 +56,7 @@ class Peer:
         self.channel = 0  # Of the last thing that was expected and came.
         self.content: ContentReceived | None = None
         self.heartbeats = 0
+        self.octets = b""  # What came last.
         self._events: deque[Event] = deque()
 
     async def handshake(
@@ -160,6 +161,7 @@ class Peer:
         data = await self.reader.read(65536)
         if not data:
             raise HungUp
+        self.octets = data
         self._events.extend(self.machine.receive(data))
         self._flush()
 

@@ -85,6 +85,30 @@ async def test_qpid_has_arguments_of_consumers_in_0_8() -> None:
         assert taken.is_set()
 
 
+@pytest.mark.parametrize(
+    ("properties", "table"),
+    [
+        (PLAIN, b""),
+        (RABBITMQ, b""),
+        (QPID, bytes(4)),  # Which is read even if there is nothing in it.
+        ({"product": "Apache Qpid Broker-J"}, bytes(4)),
+    ],
+    ids=["plain", "rabbitmq", "qpid", "broker-j"],
+)
+async def test_a_table_for_those_who_read_one_in_0_8(properties: Properties, table: bytes) -> None:
+    sent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def script(peer: Peer) -> None:
+        assert (await serve_consumer(peer, properties)).arguments == {}
+        sent.set_result(peer.octets)
+
+    async with scripted(script) as broker:
+        connection = await connect(f"{broker.url}?version=0-8", reconnect=None)
+        channel = await connection.channel(confirm=False)
+        await channel.consume("q", tag="t").start()
+        assert (await sent).endswith(b"\x01t\x00" + table + b"\xce")
+
+
 async def test_a_consumer_that_another_broker_cannot_have() -> None:
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     events: asyncio.Queue[object] = asyncio.Queue()

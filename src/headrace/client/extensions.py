@@ -61,7 +61,9 @@ def announces(properties: Mapping[str, Value], capability: str) -> bool:
 
 def is_qpid(properties: Mapping[str, Value]) -> bool:
     """Whether these are the server properties of a Qpid broker."""
-    return any(name.startswith("qpid.") for name in properties)
+    product = properties.get("product")
+    named = isinstance(product, str) and "qpid" in product.lower()
+    return named or any(name.startswith("qpid.") for name in properties)
 
 
 def check(

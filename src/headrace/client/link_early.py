@@ -13,10 +13,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import UsageError
-from headrace.client.extensions import is_headrace
+from headrace.client.extensions import is_headrace, is_qpid
 from headrace.client.link import Link
 from headrace.protocol.codec_0_x import (
     BasicAck,
+    BasicConsume,
     BasicDeliver,
     BasicGetOk,
     BasicNack,
@@ -32,8 +33,12 @@ from headrace.protocol.codec_0_x import (
     ConfirmSelect,
     ConfirmSelectOk,
     MethodBase,
+    encode_method,
 )
 from headrace.protocol.events import ContentReceived, Event, MethodReceived
+from headrace.spec.tables import V0_8
+from headrace.wire.frame import FRAME_METHOD
+from headrace.wire.table import encode_table
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
@@ -92,7 +97,18 @@ class EarlyLink(Link):
         version = self.settings.version
         if version not in method.INDEX:
             raise UsageError(f"AMQP {version.label} has no {method.NAME}")
+        if isinstance(method, BasicConsume) and self._lacks_table(channel, method):
+            self._check()
+            payload = encode_method(version, method) + encode_table({})
+            self.machine.write_frame(FRAME_METHOD, channel, payload)
+            self._schedule_flush()
+            return
         super().send(channel, method)
+
+    def _lacks_table(self, channel: int, method: BasicConsume) -> bool:
+        """Whether the broker reads a table here, as Qpid has it in 0-8, and there is none."""
+        early = self.settings.version is V0_8 and not method.arguments
+        return early and is_qpid(self.server_properties) and channel in self.machine.channels
 
     def send_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
         """Queue a method with its content."""
