@@ -8,6 +8,8 @@ import json
 import signal
 import socket
 import stat
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,6 +224,37 @@ def test_long_lists_are_made_in_slices(
     rows = sum(1 for _ in listed(data / "management.sock", "list many"))
     assert rows == 50_000
     assert len(taken) >= 100_000 // management.STEPS_PER_SLICE
+
+
+def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
+    broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def search(call: Call) -> Any:
+        try:
+            while True:
+                yield None
+        finally:
+            ended.set()
+
+    def slow(call: Call) -> Any:
+        for _ in range(10):
+            time.sleep(2 * management.SLICE_S)  # Such a step is a slice of its own.
+            yield None
+        yield {"n": 1}
+        return {}
+
+    monkeypatch.setattr(management, "BUSY_S", 0.01)
+    monkeypatch.setitem(management_table(), "search", search)
+    monkeypatch.setitem(management_table(), "slow", slow)
+    with socket.socket(socket.AF_UNIX) as first, first.makefile("rb") as answers:
+        first.settimeout(PATIENCE_S)
+        first.connect(str(data / "management.sock"))
+        first.sendall(b'{"do": "search"}\n')
+        assert answers.readline() == b'{"busy": true}\n'
+    assert ended.wait(PATIENCE_S)
+    assert list(listed(data / "management.sock", "slow")) == [{"n": 1}]
 
 
 def management_table() -> dict[str, Any]:

@@ -303,7 +303,7 @@ def shown(rig: Rig) -> Iterator[tuple[int, int]]:
 def test_what_waits_is_shown_as_it_is_due_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed, "SORTED_MAX", 4)
+    monkeypatch.setattr(delayed, "ROWS_MAX", 4)
     rig = Rig(PagingStore(str(tmp_path)))
     client = rig.client()
     client.send(QueueDeclare(queue="q"))
@@ -325,6 +325,25 @@ def test_what_waits_is_shown_as_it_is_due_and_stays(
     assert arrived == len(delays)
     assert rig.tally.memory_used < before
     assert list(shown(rig)) == []
+
+
+def test_a_bucket_is_sorted_whatever_the_order_in_which_messages_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed, "ROWS_MAX", 16)
+    rig = Rig(PagingStore(str(tmp_path)))
+    client = rig.client()
+    client.send(QueueDeclare(queue="q"))
+    fate = random.Random(3)
+    places = list(range(1, 101))
+    fate.shuffle(places)
+    for place in places:
+        rig.tally.next_seq = place
+        publish(client, NEAR_MS + BUCKET_MS + 25 * fate.randrange(20), headers={"n": place})
+    rig.tally.next_seq = 101
+    found = list(shown(rig))
+    assert found == sorted(found)
+    assert len(found) == 99, "but number 7"
 
 
 @pytest.mark.parametrize("how", ["routed", "purged"])

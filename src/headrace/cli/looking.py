@@ -25,7 +25,8 @@ from headrace.cli.broker import (
     read_place,
     selector_option,
 )
-from headrace.cli.management import ANSWER_S, exchange, management_option
+from headrace.cli.management import listed as asked
+from headrace.cli.management import management_option
 from headrace.cli.output import print_rows
 from headrace.client import ConsumerCancelled
 
@@ -247,9 +248,7 @@ def where_to_ask(context: click.Context, socket: Path, url: str | None) -> str |
 
 def by_socket(socket: Path, **fields: Any) -> Iterator[dict[str, Any]]:
     """Give what the broker shows by its management socket."""
-    for line in exchange(socket, "peek", timeout_s=ANSWER_S, **fields):
-        if "item" in line:
-            yield line["item"]
+    yield from asked(socket, "peek", **fields)
 
 
 def by_url(

@@ -112,6 +112,8 @@ def exchange(
             answer: dict[str, Any] = json.loads(line)
             if "error" in answer:
                 raise click.ClickException(printable(str(answer["error"])))
+            if "busy" in answer:  # It goes on, and has found nothing lately.
+                continue
             yield answer
             if "done" in answer:
                 return

@@ -81,7 +81,8 @@ def requeue(source: str, **choice: Any) -> None:
 def delete(source: str, yes: bool, **choice: Any) -> None:
     """Delete messages."""
     if not yes and not choice["dry_run"]:
-        which = choice["selector"] or "ALL of them"
+        most = "ALL of them" if choice["count"] is None else f"{choice['count']} at most"
+        which = ", ".join(filter(None, (choice["selector"], most)))
         click.confirm(f"delete messages of '{source}' ({which})?", abort=True)
     do("messages.delete", "deleted", source, **choice)
 

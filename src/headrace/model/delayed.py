@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import logging
 import struct
-from heapq import heappop, heappush, nsmallest
+from array import array
+from functools import partial
+from heapq import heappop, heappush
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import deadletter
@@ -28,10 +31,12 @@ from headrace.model.selecting import Headed
 from headrace.model.tally import PAGED_WEIGHT, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from headrace.model.vhost import VirtualHost
     from headrace.model.watch import Watch
+
+    Rows = Iterator[tuple[int, ...]]
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +48,7 @@ NEAR_MS = 2 * BUCKET_MS  # What is due earlier is not packed.
 DUE_MAX = 256  # Messages that are routed in one go.
 GONE_MAX = 1024  # Exchanges that are reported as gone.
 UNPACKED_MAX = 16_384  # Messages that are unpacked in one go.
-SORTED_MAX = 4096  # Packed messages that are read, and that are sorted, in one go for who looks.
+ROWS_MAX = 1024  # Packed messages that are read in one go for who looks.
 PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
 
 
@@ -152,21 +157,45 @@ class DelayedQueue(Queue):
     def _sorted(self, bucket: int, packed: bytearray) -> Generator[tuple[int, ...] | None]:
         """Give the rows of a bucket in order of time, then of place; None while it looks.
 
-        A bucket may hold millions: it is gone over again for each ``SORTED_MAX`` of them.
+        A bucket may hold millions, so their numbers alone are sorted, by counting how many are due
+        in each millisecond: four octets a message.
         """
-        after = (0, 0)
-        while True:
-            best: list[tuple[int, ...]] = []
-            at = 0
-            while at < len(packed) and self._is_far(bucket, packed):
-                rows = PACKED.iter_unpack(packed[at : at + SORTED_MAX * PACKED.size])
-                best = nsmallest(SORTED_MAX, best + [row for row in rows if row[:2] > after])
-                at += SORTED_MAX * PACKED.size
-                yield None
-            yield from best
-            if len(best) < SORTED_MAX:
+        begin_ms = bucket * BUCKET_MS
+        count = len(packed) // PACKED.size  # What comes from now on stands behind these.
+        starts = [0] * (BUCKET_MS + 1)
+        ascending, last = True, 0
+        for rows in self._rows(bucket, packed, count):
+            for due_ms, seq, *_ in rows:
+                starts[due_ms - begin_ms + 1] += 1
+                ascending = ascending and seq > last
+                last = seq
+            yield None
+        starts = list(accumulate(starts))
+        at = starts[:-1]
+        order = array("I", bytes(4 * count))
+        number = 0
+        for rows in self._rows(bucket, packed, count):
+            for due_ms, *_ in rows:
+                order[at[due_ms - begin_ms]] = number
+                at[due_ms - begin_ms] += 1
+                number += 1
+            yield None
+        for first, end in pairwise(starts):
+            numbers = order[first:end]
+            if not ascending and len(numbers) <= ROWS_MAX:  # Mostly they stand in order of place.
+                numbers = array("I", sorted(numbers, key=partial(_place, packed)))
+            for number in numbers:
+                if not self._is_far(bucket, packed):
+                    return
+                yield PACKED.unpack_from(packed, number * PACKED.size)
+
+    def _rows(self, bucket: int, packed: bytearray, count: int) -> Generator[Rows]:
+        """Read the first ``count`` rows of a bucket, some at a time, while it is far."""
+        for first in range(0, count, ROWS_MAX):
+            if not self._is_far(bucket, packed):
                 return
-            after = best[-1][0], best[-1][1]
+            end = min(first + ROWS_MAX, count)
+            yield PACKED.iter_unpack(packed[first * PACKED.size : end * PACKED.size])
 
     def _is_far(self, bucket: int, packed: bytearray) -> bool:
         """Tell whether nothing of a bucket was unpacked or dropped since it was found."""
@@ -273,6 +302,12 @@ class DelayedQueue(Queue):
         except deadletter.UnreadableError as error:
             log.error("a delayed message is dropped: %s", error)
         self.leave(message)
+
+
+def _place(packed: bytearray, number: int) -> int:
+    """Return the place of a packed message in its queue."""
+    found: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
+    return found
 
 
 def _unpacked(row: tuple[int, ...]) -> Message:

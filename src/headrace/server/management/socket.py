@@ -11,6 +11,8 @@ answer is lines with one JSON object each, the last of which has ``done`` or ``e
     {"do": "close connection", "id": 99}
                                     {"error": "there is no connection 99", "code": "not-found"}
 
+An operation that has nothing to tell for a while says ``{"busy": true}`` now and then.
+
 An operation that takes more than one object reads the lines that follow, up to ``{"end": true}``.
 Then the next request may come. The kernel says who is at the other end (SO_PEERCRED): only the
 broker's own system user and root are served.
@@ -33,6 +35,7 @@ import os
 import socket
 import stat
 import struct
+import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +59,9 @@ CLIENTS_MAX = 64  # At the same time; more are told so.
 LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
 IDLE_S = 300.0  # A client may say nothing for so long,
 READ_S = 60.0  # and leave an answer unread.
-STEPS_PER_SLICE = 64  # Of a list, before others have their turn.
+STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
+SLICE_S = 0.003  # or as many as this time allows.
+BUSY_S = 10.0  # After such a silence an operator is told that it goes on, if he is still there.
 PATH_OCTETS_MAX = 107  # What an address of a Unix socket can hold; longer ones go by /proc.
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
@@ -264,9 +269,11 @@ class Client:
         self, call: Call, steps: Generator[Answered | None, None, Answered]
     ) -> Answered:
         """Send what an operation yields, slice by slice; return what it returns."""
+        told_s = time.monotonic()
         with contextlib.closing(steps):
             while True:
                 lines: list[str] = []
+                began_s = time.monotonic()
                 for _ in range(STEPS_PER_SLICE):
                     try:
                         with call.acting():
@@ -277,6 +284,13 @@ class Client:
                         return answer
                     if item is not None:
                         lines.append(json.dumps({"item": item}))
+                    if time.monotonic() - began_s > SLICE_S:
+                        break
+                if lines:
+                    told_s = began_s
+                elif began_s - told_s > BUSY_S:
+                    told_s = began_s
+                    lines.append(json.dumps({"busy": True}))
                 self.turn()
                 await self.send(*lines)
                 await asyncio.sleep(0)  # Others first, even when all can be sent at once.
