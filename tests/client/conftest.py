@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.client import blocking
 
-TEST_TIMEOUT_S = 270.0  # Pytest ends a test soon after.
+TEST_TIMEOUT_S = 500.0  # Pytest ends a test soon after.
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from patience import PATIENCE_S
 from security_desk import Certificates
 from serving import Served
 
@@ -84,7 +83,9 @@ TESTS = {
         *("AddressTests.testReliability*", "*.testRollback", "*.testCommitSend", "*.testReject"),
     ],
 }
-FEWEST = 140  # So many of them are run.
+FEWEST = 140  # So many of them are run,
+RUN_S = 1200  # one after the other; half a minute is needed, if the machine does nothing else.
+pytestmark = pytest.mark.timeout(RUN_S + 100)
 
 
 def jython(*words: str) -> list[str]:
@@ -150,7 +151,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         client = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
         )
-        patience = threading.Timer(PATIENCE_S, client.kill)
+        patience = threading.Timer(RUN_S, client.kill)
         patience.start()
         try:
             hear(client, kept, found)
@@ -181,7 +182,7 @@ def hear(client: subprocess.Popen[str], kept: Served, found: dict[str, Any]) -> 
             client.stdin.flush()
         else:
             found[name] = failure
-    client.wait(PATIENCE_S)
+    client.wait(RUN_S)
 
 
 SCENARIOS = re.findall(r"def (test_\w+)\(self", (HERE / "qpid_scenarios.py2").read_text())
