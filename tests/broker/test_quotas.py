@@ -190,6 +190,41 @@ def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
     until(lambda: vhost.definition_octets == own, "all went with the connection")
 
 
+@every
+def test_what_consumers_hold(broker: LocalBroker, version: str) -> None:
+    """Their tags, arguments and selectors count as definitions do, until they are gone."""
+    vhost = broker._broker.vhosts["tight"]
+    with connect(url(broker, version, "tight")) as connection:
+        channel = connection.channel()
+        channel.declare_queue("taken")
+        before = vhost.definition_octets
+
+        def begin(number: int, **more: object) -> blocking.Consumer:
+            arguments = {"x-filter-jms-selector": f"a = {number}", **more}
+            return channel.consume("taken", tag=f"c{number}", arguments=arguments).__enter__()
+
+        one = begin(0)
+        each = vhost.definition_octets - before
+        assert 1000 < each < 4000
+        other = begin(1, **{"x-filter-no-consume": True})
+        assert vhost.definition_octets > before + 2 * each
+        one.cancel()
+        other.cancel()
+        assert vhost.definition_octets == before
+        begin(2)
+        begin(3)
+        with pytest.raises(ClientError, match=r"cannot make consumer 'c.*max-definitions-size"):
+            [begin(number) for number in range(4, 30)]
+    until(lambda: vhost.definition_octets == before, "they went with the connection")
+    with connect(url(broker, version, "tight")) as connection:
+        channel = connection.channel()
+        with channel.consume("taken", tag="d") as consumer:
+            connection.channel().delete_queue("taken")
+            assert vhost.definition_octets < before
+            with pytest.raises(ClientError):
+                consumer.receive(5)
+
+
 def test_a_start_refuses_nothing(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker, connect(broker.url) as connection:
         channel = connection.channel()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kinds import content
 
 from headrace.model import holdings
 from headrace.model.agenda import Agenda
@@ -15,13 +16,17 @@ from headrace.model.binding import Binding
 from headrace.model.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
 from headrace.model.errors import LimitReached
 from headrace.model.exchange_types import TYPES
+from headrace.model.message import new_message
+from headrace.model.pool import Pool
 from headrace.model.ports import Store
 from headrace.model.queue import Queue
 from headrace.model.rules import Limits, Rules
+from headrace.model.served import Consumer
 from headrace.model.stream import Stream
 from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
+from headrace.model.view import view_of
 
 
 def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHost:
@@ -296,3 +301,76 @@ def test_the_estimate_is_honest(what: str) -> None:
     ratio = (vhost.definition_octets - before) / true
     slack = 2.2 if what == "queues" else 1.5  # Uncompiled, they are larger.
     assert 1 / slack < ratio < 1.6, (vhost.definition_octets - before, true)
+
+
+def test_consumers_count_wherever_they_take_from() -> None:
+    vhost = made()
+    for name in ("q", "r", "s"):
+        stream = {"x-queue-type": "stream"} if name == "s" else {}
+        vhost.declare_queue(name, durable=True, arguments=stream)
+    before = vhost.definition_octets
+    queues = [vhost.queues["q"], vhost.queues["r"]]
+    places: list[Any] = [queues[0], vhost.queues["s"], view_of(queues[0]), Pool(queues)]
+    for browses in (False, True):
+        for place in places[:3] if browses else places:
+            consumer = Consumer(place, "tag", True)
+            consumer.arguments = {"x-note": "n" * 100}
+            if place is vhost.queues["s"] or place is places[2]:
+                place.check_consumer(consumer, False)
+            consumer.browses = browses
+            vhost.check_consumer(consumer)
+            place.add_consumer(consumer)
+            each = holdings.consumer_octets("tag", consumer.arguments, None)
+            held = vhost.definition_octets - before
+            assert held == (2 * each if place is places[3] else each)
+            place.remove_consumer(consumer)
+            assert vhost.definition_octets == before
+    consumer = Consumer(queues[0], "tag", True)
+    queues[0].add_consumer(consumer)
+    vhost.delete_queue("q")
+    assert vhost.definition_octets < before
+    for name in ("r", "s"):
+        vhost.delete_queue(name)
+    assert vhost.definition_octets == 0
+
+
+class Idle(Consumer):
+    """It has room once."""
+
+    room = 1
+
+    def can(self) -> bool:
+        return self.room > 0
+
+    def deliver(self, message: Any) -> None:
+        self.room -= 1
+
+
+def test_what_is_read_ahead_counts_as_memory_in_use() -> None:
+    vhost = made()
+    stream = vhost.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+    assert isinstance(stream, Stream)
+    for number in range(5):
+        message = new_message(content(f"{number}", {"h": "v" * 100}), 2, 1)
+        message.seq = number
+        stream.offer(message)
+    assert stream.message_count() == 5
+    before = vhost.tally.memory_used
+    consumer = Idle(stream, "tag", True)
+    consumer.arguments = {"x-stream-offset": "first"}
+    stream.check_consumer(consumer, False)
+    stream.add_consumer(consumer)
+    stream.drain()
+    ahead = vhost.tally.memory_used - before
+    assert ahead > 100
+    consumer.room = 2
+    stream.unpark(consumer)
+    stream.drain()
+    assert vhost.tally.memory_used == before + ahead
+    consumer.room = 9
+    stream.unpark(consumer)
+    stream.drain()
+    assert vhost.tally.memory_used == before
+    consumer.room = 0
+    stream.remove_consumer(consumer)
+    assert vhost.tally.memory_used == before

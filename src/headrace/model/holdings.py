@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What definitions hold in memory: queues, exchanges and bindings, with names and arguments.
+"""What definitions hold in memory: queues, exchanges, bindings and consumers, with arguments.
 
 Everything is an estimate in octets, measured on the compiled build, and follows from what the thing
 is and what is there beside it. So what was counted for it when it came is what is counted off when
@@ -19,6 +19,7 @@ DEFAULT_OCTETS_MAX = 1 << 30  # For 100,000 queues and their bindings, eight tim
 QUEUE = 800
 EXCHANGE = 450
 BINDING = 200
+CONSUMER = 700
 DIGEST = 60  # Of the arguments of a binding.
 INDEXED = 250  # A header that bindings ask for.
 NODE = 250  # A word of a pattern.
@@ -75,6 +76,12 @@ def table_octets(table: Mapping[str, Any] | None) -> int:
 def selector_octets(text: str) -> int:
     """What a selector takes that was understood."""
     return SELECTOR + CHARACTER * len(text)
+
+
+def consumer_octets(tag: str, arguments: Mapping[str, Any], selector: Any) -> int:
+    """What a consumer takes, without what was delivered to it."""
+    octets = CONSUMER + text_octets(tag) + table_octets(arguments)
+    return octets if selector is None else octets + selector_octets(selector.text)
 
 
 def queue_octets(name: str, arguments: Mapping[str, Any]) -> int:

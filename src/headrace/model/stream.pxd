@@ -15,6 +15,7 @@ cdef class Stream(Queue):
     cdef public StreamLog log
     cdef dict cursors
     cdef dict fetched
+    cdef dict ahead_octets
     cdef dict readings
     cdef object blocks
     cdef object tracking
@@ -35,6 +36,8 @@ cdef class Stream(Queue):
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong)
     cdef serve(self, Consumer consumer)
+    @cython.locals(octets=cython.longlong, entry=tuple)
+    cdef fetch(self, Consumer consumer, list batch)
     @cython.locals(offset=cython.ulonglong, message=Message, data=bytes, address_len=Py_ssize_t,
                    body_size=Py_ssize_t)
     cdef hand_out(self, Consumer consumer, list batch)

@@ -61,6 +61,7 @@ class Stream(Queue):
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
+        self.ahead_octets: dict[Consumer, int] = {}  # What of the memory in use these are.
         self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
         self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
         self.tracking: Any = None  # Once a reader is to be remembered.
@@ -302,9 +303,18 @@ class Stream(Queue):
                 batch = self.log.read(cursor, READ_OCTETS_MAX)
                 if not batch:
                     return
-                batch.reverse()
-                self.fetched[consumer] = batch
+                self.fetch(consumer, batch)
             self.hand_out(consumer, batch)
+
+    def fetch(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
+        """Keep records until a reader has room for them; they count as memory in use."""
+        octets = 0
+        for entry in batch:
+            octets += len(entry[1])
+        batch.reverse()
+        self.fetched[consumer] = batch
+        self.ahead_octets[consumer] = octets
+        self.tally.memory_used += octets
 
     def hand_out(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
         """Deliver the records of a batch, the last one first, as long as the reader has room."""
@@ -324,6 +334,8 @@ class Stream(Queue):
                 self.held_bytes += body_size
                 message.consumer = consumer
                 consumer.deliver(message)
+        if not batch:
+            self.tally.memory_used -= self.ahead_octets.pop(consumer, 0)
 
     def serve_reading(self, consumer: Consumer) -> None:
         """Hand a reader with an end or a filter what it may have."""
@@ -382,8 +394,7 @@ class Stream(Queue):
                 batch = reading.sift(entries, self.vhost.contents, self.blocks)
                 if not batch:
                     continue
-                batch.reverse()
-                self.fetched[consumer] = batch
+                self.fetch(consumer, batch)
                 looked = 0
             self.hand_out(consumer, batch)
 
@@ -414,6 +425,7 @@ class Stream(Queue):
             self.tracking.end(consumer)
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
+        self.tally.memory_used -= self.ahead_octets.pop(consumer, 0)
         self.readings.pop(consumer, None)
         if self.choosy is not None:
             self.choosy = [one for one in self.choosy if one[0] is not consumer] or None
@@ -427,6 +439,8 @@ class Stream(Queue):
         Queue.destroy(self)
         self.cursors.clear()
         self.fetched.clear()
+        self.tally.memory_used -= sum(self.ahead_octets.values())
+        self.ahead_octets.clear()
         self.readings.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None

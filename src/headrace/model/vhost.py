@@ -27,7 +27,7 @@ from headrace.model.facts import Facts
 from headrace.model.gaps import Gaps
 from headrace.model.groups import Groups
 from headrace.model.guard import observes
-from headrace.model.holdings import LIMIT
+from headrace.model.holdings import LIMIT, consumer_octets
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
 from headrace.model.letters import Letters
@@ -96,6 +96,7 @@ class VirtualHost(Queues):
             agenda if agenda is not None else Agenda(),
             make_stream,
         )
+        self._consumers: dict[Consumer, int] = {}  # What each of them holds.
         self.contents = contents
         self.files = files if files is not None else Files()
         self.branches = Branches(self)
@@ -375,13 +376,31 @@ class VirtualHost(Queues):
             watcher(owner, self.tally.now_ms)
         self.owner_gone(owner)
 
+    def check_consumer(self, consumer: Consumer) -> None:
+        """Refuse a consumer that is on no queue yet, if it would hold more than there may be.
+
+        Raises:
+            LimitReached: definitions and consumers hold too much memory.
+        """
+        octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
+        self.check_definition(octets, "consumer '{}'", consumer.tag)
+
+    def count_consumer(self, consumer: Consumer) -> None:
+        """Count what a consumer holds, until it is removed."""
+        if consumer not in self._consumers:
+            octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
+            self._consumers[consumer] = octets
+            self.definition_octets += octets
+
     def consumer_added(self, consumer: Consumer) -> None:
         """A queue has a new consumer."""
+        self.count_consumer(consumer)
         if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
             self.events.tell("consumer.created", **consumer_facts(consumer, self.name))
 
     def consumer_removed(self, consumer: Consumer) -> None:
         """A queue has lost a consumer."""
+        self.definition_octets -= self._consumers.pop(consumer, 0)
         if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
             self.events.tell("consumer.deleted", **consumer_name(consumer, self.name))
 

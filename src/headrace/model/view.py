@@ -86,6 +86,8 @@ class View(Stream):
         if not consumer.browses:
             Stream.add_consumer(self, consumer)
             return
+        if self.source.vhost is not None:
+            self.source.vhost.count_consumer(consumer)
         self.source.add_browser(consumer)
         self.source.browse_from(consumer, self.cursors[consumer])
         self.source.wake()
@@ -126,8 +128,7 @@ class View(Stream):
                     self.remove_consumer(consumer)
                     consumer.ended()
                     return
-                batch.reverse()
-                self.fetched[consumer] = batch
+                self.fetch(consumer, batch)
             if not consumer.can():
                 consumer.parked = True
                 self.active.remove(consumer)

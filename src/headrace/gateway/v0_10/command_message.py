@@ -113,6 +113,10 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     subscription.exclusive = command.exclusive
     subscription.arguments = arguments
     choice.give(subscription)
+    try:
+        session.vhost.check_consumer(subscription)
+    except ModelError as error:
+        raise translate(error, command, "arguments") from None
     first = 0
     if queue.is_stream:
         subscription.browses = False  # Streams are read without taking from them in any case.

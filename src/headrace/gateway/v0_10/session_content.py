@@ -130,6 +130,7 @@ def add_consumer(session: Any, consumer: Consumer, command: Any, confirm: Comman
     consumer.no_local = command.no_local
     try:
         choose(consumer, plain(command.arguments or {}))
+        session.vhost.check_consumer(consumer)
     except ModelError as error:
         raise translate(error, command, "arguments") from None
     session.consumers[consumer.tag] = consumer

@@ -96,6 +96,7 @@ def add_consumer(
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
     choose(consumer, method.arguments)
+    connection.vhost.check_consumer(consumer)
     channel.consumers[consumer.tag] = consumer
     if not method.no_wait:
         connection.reply(channel.number, confirm)

@@ -186,6 +186,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
     choice.give(consumer)
+    connection.vhost.check_consumer(consumer)
     if queue.is_stream:
         if connection.context.specification_qos or connection.early:  # No consumer has its own.
             consumer.prefetch = channel.prefetch or connection.prefetch

@@ -145,6 +145,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = method.filter
     choice.give(consumer)
+    connection.vhost.check_consumer(consumer)
     if queue.is_stream:
         consumer.prefetch = channel.prefetch or connection.prefetch
         queue.check_consumer(consumer, connection.publishes or connection.published)
