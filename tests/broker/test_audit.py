@@ -322,6 +322,120 @@ def test_a_broker_serves_on_when_the_audit_log_cannot_be_written(
         until(lambda: run("health", "--data", data).exit_code == 0, "it is well again")
 
 
+def test_a_strict_log_keeps_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "audit.log"
+    disk = FullDisk(monkeypatch)
+    monkeypatch.setattr("headrace.server.audit_file.LINES_MAX", 3)
+    file = AuditFile(path, strict=True, sync=True)
+    written = AuditLog(file=file)
+    written.tell("first")
+    until(path.read_text, "the first")
+    disk.room = 30
+    for number in range(3):
+        written.tell("kept", number=number)
+        until(lambda: disk.refused, "the disk is full")
+        disk.refused = 0
+    until(lambda: disk.refused > 1, "it is tried again")
+    assert file.holds_up
+    assert written.refusal() == "refused: the audit log cannot be written"
+    written.tell("too many")
+    until(lambda: file.lost == 1, "there is no room for it")
+    file.strict = False
+    assert not written.refusal()
+    file.strict = True
+    disk.room = 1 << 30
+    until(lambda: not written.refusal(), "there is room")
+    written.tell("last")
+    written.close()
+    found = []
+    for text in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):  # A line that was cut off.
+            found.append(json.loads(text))
+    assert [line.get("number", line["what"]) for line in found] == [
+        *("first", "lines.lost", 0, 1, 2, "last")
+    ]
+
+
+def test_a_disk_that_does_not_sync_is_one_that_does_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    synced: list[int] = []
+
+    def sync(file: int) -> None:
+        synced.append(file)
+        if len(synced) == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("headrace.server.audit_file.os.fdatasync", sync)
+    monkeypatch.setattr("headrace.server.audit_file.RETRY_S", 0.01)
+    file = AuditFile(tmp_path / "audit.log", sync=True)
+    file.put("first", True, {})
+    until(lambda: synced, "it is synced")
+    file.put("second", True, {})
+    until(lambda: "the audit log can be written again" in caplog.text, "it is tried again")
+    assert "the audit log cannot be written: Input/output error" in caplog.text
+    file.close()
+    assert not file.failing
+
+
+def test_nothing_happens_that_a_strict_log_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch)
+    data = tmp_path / "data"
+    with LocalBroker(data, audit_log=tmp_path / "audit.log", audit_log_strict=True) as broker:
+        with contextlib.ExitStack() as stack:
+            there = {}
+            for version in ("0-8", "0-9", "0-9-1", "0-10"):
+                url = f"{broker.url}?version={version}"
+                there[version] = stack.enter_context(connect(url, reconnect=None))
+                there[version].channel().declare_queue(f"q{version}")
+                there[version].channel().bind_queue(f"q{version}", "amq.direct", "k")
+            vhost = broker._broker.vhosts["/"]
+            disk.room = 0
+            broker._broker.audit.tell("test")
+            until(lambda: broker._broker.audit.refusal(), "the disk is full")
+            why = "refused: the audit log cannot be written"
+            before = list(vhost.queues), list(vhost.exchanges), vhost.definition_octets
+            for version, connection in there.items():
+                with pytest.raises(ClientError, match=f"login {why}"):
+                    connect(f"{broker.url}?version={version}", reconnect=None)
+                queue = f"q{version}"
+                changes = [
+                    lambda channel: channel.declare_queue("new"),
+                    lambda channel: channel.declare_exchange("new", "fanout"),
+                    lambda channel, queue=queue: channel.delete_queue(queue),
+                ]
+                if version not in ("0-8", "0-9"):  # There a binding that fails ends a connection.
+                    changes += [
+                        lambda channel, queue=queue: channel.bind_queue(queue, "amq.fanout"),
+                        lambda channel, queue=queue: channel.purge_queue(queue),
+                    ]
+                for change in changes:
+                    with pytest.raises(ClientError, match=why):
+                        change(connection.channel())
+                channel = connection.channel()
+                channel.declare_queue(queue)  # It is there, and stays.
+                channel.publish(b"flows", queue)
+                with channel.consume(queue) as consumer:
+                    delivery = consumer.receive(PATIENCE_S)
+                    assert delivery.body == b"flows"
+                    delivery.ack()
+            assert before == (list(vhost.queues), list(vhost.exchanges), vhost.definition_octets)
+            told = run("health", "--data", data)
+            assert "No space left on device; logins and changes are refused" in told.stdout
+            assert why in refused("list", "queues", "--data", data)
+            assert why not in refused("logs", "rotate", "--data", data)  # It might mend it.
+            disk.room = 1 << 30
+            until(lambda: not broker._broker.audit.refusal(), "there is room")
+            with connect(broker.url, reconnect=None) as connection:
+                connection.channel().declare_queue("new")
+    log = Log(tmp_path / "audit.log")
+    assert log.one(what="test")
+    assert log.one(what="queue.created", name="new")
+    assert not log.find(what="lines.lost")
+
+
 def test_what_is_no_file_is_written_and_never_renamed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

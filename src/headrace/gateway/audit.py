@@ -16,6 +16,10 @@ class Audit:
 
     active = False  # Ask this first, and spare the work.
 
+    def refusal(self) -> str:
+        """Why what is audited must be refused just now, for clients; empty: it need not be."""
+        return ""
+
     def tell(
         self,
         what: str,

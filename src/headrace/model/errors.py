@@ -30,6 +30,10 @@ class LimitReached(PreconditionFailed):
     """It would be more than an operator allows."""
 
 
+class NotRecorded(PreconditionFailed):
+    """It could not be noted who does this, and must be."""
+
+
 class ResourceLocked(ModelError):
     """The queue belongs to another connection."""
 

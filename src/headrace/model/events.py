@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from headrace.model.errors import ResourceError
+from headrace.model.errors import NotRecorded, ResourceError
 
 if TYPE_CHECKING:
     from headrace.model.binding import Binding
@@ -60,6 +60,8 @@ class Events:
         """``tally`` is whose clock they are dated by."""
         self.heard = False  # Somebody listens.
         self.actor: Actor | None = None  # Who asked for what happens now.
+        #: Says why no change may be made that is told; empty: any may.
+        self.refusal: Callable[[], str] | None = None
         self._tally = tally
         self._listeners: list[Listener] = []
 
@@ -81,6 +83,16 @@ class Events:
         if listener in self._listeners:
             self._listeners.remove(listener)
         self.heard = bool(self._listeners)
+
+    def require(self) -> None:
+        """Make sure that what somebody is about to change can be told to those who must hear it.
+
+        Raises:
+            NotRecorded: it cannot, and must not happen.
+        """
+        reason = "" if self.refusal is None else self.refusal()
+        if reason:
+            raise NotRecorded(reason)
 
     def tell(self, kind: str, /, **facts: Any) -> None:
         """Tell the listeners what happened.

@@ -169,6 +169,7 @@ class Queues(Topology):
         holder, arguments = plan.owner(owner, session, arguments)
         auto_delete = plan.auto_delete
         if not is_own(name):
+            self.events.require()
             octets = queue_octets(name, arguments)
             if spare:
                 octets += queue_octets(spare, NO_ARGUMENTS)
@@ -223,6 +224,7 @@ class Queues(Topology):
             raise PreconditionFailed(f"{self._queue(name)} in use")
         if if_empty and queue.message_count():
             raise PreconditionFailed(f"{self._queue(name)} not empty")
+        self.events.require()
         return self._remove_queue(queue)
 
     def queue_count(self) -> int:

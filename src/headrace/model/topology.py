@@ -149,6 +149,7 @@ class Topology(ABC):
         if existing is None:
             self._check_name("exchange", name)
             exchange_type(kind).check_arguments(arguments, what)
+            self.events.require()
             exchange = new_exchange(
                 kind,
                 name,
@@ -204,6 +205,7 @@ class Topology(ABC):
             return
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"{self._exchange(name)} in use")
+        self.events.require()
         self._remove_exchange(exchange)
 
     def _add_exchange(self, exchange: Exchange) -> None:
@@ -284,6 +286,7 @@ class Topology(ABC):
             self._judge_binding(binding.source, arguments, strict)
         if binding in binding.source.bindings:
             return
+        self.events.require()
         octets = binding.source.weigh(binding)
         self.check_definition(octets, "a binding of exchange '{}'", source)
         if self._tie(binding, octets):
@@ -309,6 +312,7 @@ class Topology(ABC):
         binding = self._binding(source, destination, routing_key, arguments, owner)
         if binding not in binding.source.bindings:
             return False
+        self.events.require()
         self._untie(binding)
         self._leave_unused((binding.source,))
         self._changed()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TEXT_CHARACTERS_MAX = 1024  # Of one fact.
 FACTS_MAX = 32  # Of one line.
+REFUSAL = "refused: the audit log cannot be written"
 HIDDEN = "…"  # In the place of a secret.
 # Names of facts that hold secrets, wherever they are, and passwords and tokens within texts.
 _SECRET = re.compile(r"pass(word|phrase)?($|_)|secret|token$|credential|private", re.IGNORECASE)
@@ -46,11 +47,16 @@ class AuditLog(Audit):
         """Write to a file from now on, or to none; who is called closes the one before."""
         before, self.file = self.file, file
         self.active = file is not None
+        if self._events is not None:
+            self._events.refusal = None if file is None else self.refusal
         if self._events is not None and (before is None) != (file is None):
             if file is not None:
                 self._events.listen(self.heard)
             else:
                 self._events.ignore(self.heard)
+
+    def refusal(self) -> str:
+        return REFUSAL if self.file is not None and self.file.holds_up else ""
 
     def tell(
         self,

@@ -3,7 +3,9 @@
 
 So many lines may wait for the thread; when it does not keep up, further ones are lost. So are those
 that the disk does not take. The policy is *lose and say so*: a slow or full disk must not stop the
-broker. When lines can be written again, the first says how many are missing before it::
+broker. Where that is worse than being stopped, the setting ``audit_log_strict`` has the policy
+*keep and refuse*: lines wait for the disk, and logins and changes are refused meanwhile. When
+lines can be written again, the first says how many are missing before it::
 
     {"time": "2026-11-21T14:00:00.123Z", "what": "lines.lost", "allowed": true, "lines": 17}
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import errno
 import json
 import logging
 import os
@@ -38,8 +41,20 @@ CLOSE_S = 1.0  # How long the end waits for the disk.
 class AuditFile:
     """Lines of JSON in a file that only the broker's system user may read."""
 
-    def __init__(self, path: Path, *, size_max: int = SIZE_MAX, keep: int = KEPT) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        size_max: int = SIZE_MAX,
+        keep: int = KEPT,
+        strict: bool = False,
+        sync: bool = False,
+    ) -> None:
         """Open the file. It is renamed when it has ``size_max`` octets; 0: never.
+
+        With ``strict`` lines that the disk does not take are kept until it does, and nothing that
+        is audited is to happen meanwhile. With ``sync`` lines are on the disk, not only on their
+        way, soon after they were written.
 
         Raises:
             OSError: it cannot be written.
@@ -47,10 +62,13 @@ class AuditFile:
         self.path = path
         self.size_max = size_max
         self.keep = keep
+        self.strict = strict
+        self.sync = sync
         self.failing = ""  # Why the last lines could not be written; empty: they could.
         self._rotates = 0  # How many renamed ones an operator wants kept, while that is to be done.
         self._reopens = False
         self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
+        self._kept: list[bytes] = []  # That were not written yet, where none may be lost.
         # Each is counted up by one thread alone.
         self._unheard = 0  # Lines for which there was no room: by those who tell.
         self._unwritten = 0  # Lines that the disk did not take: by the thread that writes.
@@ -73,6 +91,11 @@ class AuditFile:
     def lost(self) -> int:
         """Lines that are missing, since the file was opened first."""
         return self._unheard + self._unwritten
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether nothing is to happen that is audited, for it would not be in the file."""
+        return self.strict and (bool(self.failing) or self._lines.full())
 
     def put(self, what: str, allowed: bool, facts: dict[str, Any]) -> None:
         """Have a line written, or lose it."""
@@ -120,6 +143,8 @@ class AuditFile:
                 self._rotate(self.keep)
             self._append(lines)
         os.close(self._file)
+        if self._kept:
+            log.error("%d lines of the audit log were not written", len(self._kept))
 
     def _next(self) -> list[bytes | None]:
         """What waits; nothing at all when it is time to try again."""
@@ -153,6 +178,7 @@ class AuditFile:
         self._torn = False
 
     def _append(self, lines: list[bytes]) -> None:
+        lines, self._kept = self._kept + lines, []
         missing = self.lost - self._said
         head = [b"\n"] if self._torn else []  # What is there of the last line has one to itself.
         if missing:
@@ -169,9 +195,13 @@ class AuditFile:
             self._torn = done > 0
         if missing and whole >= len(head):
             self._said += missing
-        self._unwritten += min(len(lines), len(pieces) - whole)
+        left = lines[max(0, whole - len(head)) :]
+        if self.strict:
+            self._kept = left[:LINES_MAX]
+        self._unwritten += len(left) - len(self._kept)
         if reason and not self.failing:
-            log.error("the audit log cannot be written: %s; its lines are lost", reason)
+            fate = "logins and changes are refused" if self.strict else "its lines are lost"
+            log.error("the audit log cannot be written: %s; %s", reason, fate)
         elif self.failing and not reason:
             log.warning("the audit log can be written again")
         self.failing = reason
@@ -182,11 +212,20 @@ class AuditFile:
         try:
             while done < len(octets):
                 done += os.write(self._file, octets[done:])
+            if self.sync and (octets or self.failing):
+                self._flush()
         except OSError as error:
             return error.strerror or str(error), done
         finally:
             self._size += done
         return "", done
+
+    def _flush(self) -> None:
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):  # A pipe, or so.
+                raise
 
 
 def line_of(what: str, allowed: bool, facts: dict[str, Any]) -> bytes:

@@ -77,3 +77,6 @@ LEFT_OUT = {
 # Commands that are audited only when they are refused: they change nothing, and programs give them
 # every few seconds.
 QUIET_COMMANDS = frozenset(("health", "status"))
+
+# Commands that are taken although the audit log cannot be written, and has to be: they mend it.
+MENDING = frozenset(("reload", "rotate logs", "reopen logs"))

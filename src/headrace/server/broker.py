@@ -207,7 +207,11 @@ class Broker:
             return None
         try:
             return AuditFile(
-                path, size_max=settings.audit_log_size_max, keep=settings.audit_log_keep
+                path,
+                size_max=settings.audit_log_size_max,
+                keep=settings.audit_log_keep,
+                strict=settings.audit_log_strict,
+                sync=settings.audit_log_sync,
             )
         except OSError as error:
             raise StartError(f"audit_log {path}: {error.strerror}") from error

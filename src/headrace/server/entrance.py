@@ -163,6 +163,12 @@ class Entrance:
         assert self.context is not None
         number = connection.number
         peer = self.context.peer(number)
+        if not connection.ended and (reason := self._audit.refusal()):
+            log.warning("connection %d: login %s", number, reason)
+            self.logins.forget(number)
+            connection.force_close(f"login {reason}")
+            self._turn()
+            return
         try:
             found = await self.logins.step(number, peer, mechanism, response)
         except LoginRefused as error:

@@ -119,10 +119,12 @@ def set_stamps(broker: Broker, settings: Settings) -> None:
 
 
 def set_audit_file(broker: Broker, settings: Settings) -> None:
-    """When the audit log is renamed."""
+    """When the audit log is renamed, and what happens when it cannot be written."""
     if broker.audit.file is not None:
         broker.audit.file.size_max = settings.audit_log_size_max
         broker.audit.file.keep = settings.audit_log_keep
+        broker.audit.file.strict = settings.audit_log_strict
+        broker.audit.file.sync = settings.audit_log_sync
 
 
 def set_nothing(broker: Broker, settings: Settings) -> None:
@@ -142,7 +144,10 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_0_10: ("session_timeout_s", "sessions_detached_max", "specification_arguments"),
     set_ack_timeout: ("ack_timeout_s", "ack_timeout_closes"),
     set_stamps: ("stamp_timestamp", "stamp_node", "stamp_sent_time"),
-    set_audit_file: ("audit_log_size_max", "audit_log_keep"),
+    set_audit_file: (
+        *("audit_log_size_max", "audit_log_keep"),
+        *("audit_log_strict", "audit_log_sync"),
+    ),
     set_nothing: (
         "certificate_expiry_closes",
         *("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names"),

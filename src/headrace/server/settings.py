@@ -377,6 +377,12 @@ class Settings:
     audit_log_keep: int = setting(
         16, "Renamed files of the audit log that are kept; the oldest is removed.", low=1, high=1000
     )
+    audit_log_strict: bool = setting(
+        False, "Refuse logins and changes while the audit log cannot be written."
+    )
+    audit_log_sync: bool = setting(
+        False, "Sync the audit log to the disk whenever lines were written to it."
+    )
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)
     default_vhost: str = setting("/", "Virtual host made in a new data directory.")

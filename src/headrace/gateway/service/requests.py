@@ -253,6 +253,10 @@ class Service(Consumer):
         if handler is None:
             answer.give(failure("bad-request", f"there is no request {what!r}"))
             return
+        reason = self.context.access.audit.refusal() if what in AUDITED else ""
+        if reason:
+            answer.give(failure("refused", f"request {reason}"))
+            return
         call = Call(self.context, self.vhost, connection, request)
         outcome = self.attempt(partial(handler, call))
         if isinstance(outcome, dict):

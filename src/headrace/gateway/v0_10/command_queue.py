@@ -176,6 +176,10 @@ def purge(session: Any, command: QueuePurge, header: bytes, parts: object) -> bo
             command,
             "queue",
         )
+    try:
+        session.vhost.events.require()
+    except ModelError as error:
+        raise translate(error, command, "queue") from None
     tell_purged(session.vhost, queue, queue.purge())
     later: bool = session.later()
     return later

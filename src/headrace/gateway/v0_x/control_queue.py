@@ -136,6 +136,7 @@ def purge(connection: Any, channel: Any, method: QueuePurge) -> MethodBase | Non
             ReplyCode.NOT_IMPLEMENTED,
             f"purge of stream '{queue.name}' in vhost '{connection.vhost.name}' is not served",
         )
+    connection.vhost.events.require()
     count = queue.purge()
     tell_purged(connection.vhost, queue, count)
     return None if method.no_wait else QueuePurgeOk(message_count=min(count, COUNT_MAX))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.model.errors import ModelError, ResourceError
+from headrace.model.errors import ModelError, NotRecorded, ResourceError
 from headrace.server.definitions.plan import DIFFERENT, MADE, Finding, Plan
 
 
@@ -18,6 +18,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
     Raises:
         AccountError: users, permissions or parameters cannot be written; nothing was changed.
         ResourceError: the disk takes no more; what was made stays.
+        NotRecorded: the audit log cannot be written, and must be; likewise.
     """
     target = plan.target
     if plan.changes:
@@ -33,7 +34,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
                 internal=exchange.internal,
                 arguments=exchange.arguments,
             )
-        except ResourceError:
+        except (NotRecorded, ResourceError):
             raise
         except ModelError as error:
             yield Finding("exchanges", exchange.path, exchange.name, DIFFERENT, error.text)
@@ -50,7 +51,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
                 auto_delete=queue.auto_delete,
                 arguments=queue.declared(vhost.rules.default_queue_type),
             )
-        except ResourceError:
+        except (NotRecorded, ResourceError):
             raise
         except ModelError as error:
             yield Finding("queues", queue.path, queue.name, DIFFERENT, error.text)
@@ -64,7 +65,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
                 binding.routing_key,
                 binding.arguments,
             )
-        except ResourceError:
+        except (NotRecorded, ResourceError):
             raise
         except ModelError as error:
             name = f"{binding.source} -> {binding.destination} ({binding.routing_key})"

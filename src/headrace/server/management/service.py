@@ -77,7 +77,8 @@ def store_ok(broker: Broker) -> str:
     if isinstance(definitions, SqliteDefinitions) and definitions.failing:
         troubled.append("definitions")
     if broker.audit.file is not None and broker.audit.file.failing:
-        troubled.append(f"audit log: {broker.audit.file.failing}")
+        held = "; logins and changes are refused" if broker.audit.file.strict else ""
+        troubled.append(f"audit log: {broker.audit.file.failing}{held}")
     return f"cannot be written: {', '.join(troubled)}" if troubled else ""
 
 

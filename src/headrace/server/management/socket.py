@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.service.requests import code_of
 from headrace.model.errors import ModelError
 from headrace.model.users import AccountError
-from headrace.server.audited import QUIET_COMMANDS
+from headrace.server.audited import MENDING, QUIET_COMMANDS
 from headrace.server.management.call import Answered, Call, Operation, Refused
 from headrace.server.transport import clock_ms
 from headrace.server.user_events import Operator
@@ -214,6 +214,9 @@ class Client:
             await self.fail("bad-request", f"there is no operation {what!r}")
             return
         broker = self.owner.broker
+        if what not in QUIET_COMMANDS | MENDING and (reason := broker.audit.refusal()):
+            await self.fail("precondition", f"command {reason}")
+            return
         broker.tally.now_ms = clock_ms()
         call = Call(
             broker,
