@@ -4,7 +4,8 @@
 # (into build/interop), Wireshark's tshark, the clients of AMQP 0-8 that Debian has, for Python and
 # for Perl (into build/interop/debian), and Qpid's client of 0-10 for Python 2 with the Jython that
 # runs it (into build/interop/qpid-python and build/interop/jython), RabbitMQ's client for Java with
-# Eclipse's compiler, for there may be no other (into build/interop/java).
+# Eclipse's compiler, for there may be no other (into build/interop/java), and PHP with two clients
+# (into build/interop/php).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -125,5 +126,32 @@ if [ ! -e "$java/ecj.jar" ]; then
     for jar in amqp-client slf4j-api ecj; do
         cp -L "$packages/root/usr/share/java/$jar.jar" "$java"
     done
+    rm -r "$packages"
+fi
+
+php=$folder/php
+if [ ! -e "$php/usr/share/php/PhpAmqpLib/autoload.php" ]; then
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        echo "headrace: tests/interop takes PHP and its clients from Debian's packages; it needs apt-get and dpkg-deb." >&2
+        exit 1
+    fi
+    echo "== unpacking PHP and its clients into $php"
+    packages=$(mktemp -d)
+    version=$(apt-cache depends php-cli | sed -n 's/.*Depends: \(php[0-9.]*\)-cli/\1/p')
+    wanted=("$version-cli" "$version-common" "$version-mbstring" "$version-amqp"
+        php-amqplib php-phpseclib3 php-constant-time php-random-compat)
+    # And the libraries that this machine lacks.
+    libraries=$(apt-get -qq -s --no-install-recommends install "${wanted[@]}" 2>/dev/null \
+        | awk '$1 == "Inst" && $2 ~ /^lib/ { print $2 }')
+    (
+        cd "$packages"
+        # shellcheck disable=SC2086  # One word each.
+        apt-get -qq download "${wanted[@]}" $libraries 2>/dev/null
+    )
+    for package in "$packages"/*.deb; do
+        dpkg-deb -x "$package" "$packages/root"
+    done
+    rm -rf "$packages/root/usr/share/doc" "$php"
+    mv "$packages/root" "$php"
     rm -r "$packages"
 fi

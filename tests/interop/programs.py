@@ -9,25 +9,36 @@ restarted, any other words are a `headrace` command on its data directory.
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+import pika
 from click.testing import CliRunner
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
+from pika.exceptions import AMQPConnectionError
 
 from headrace.cli import main
+from patience import PATIENCE_S
 from security_desk import Certificates
-from serving import Served
+from serving import Served, until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cryptography import x509
 
-ROOT = Path(__file__).parent.parent.parent
+    from serving import Remote
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 BROUGHT = ROOT / "build" / "interop"
-PATIENCE_S = 300  # On a machine that does much else.
+PHP = BROUGHT / "php"
 
 
 def bring(path: Path) -> None:
@@ -45,11 +56,21 @@ class Kept:
         cert, key, _ = self.authority.issue("localhost", "localhost")
         tls = ("--tls-port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
         self.served = Served(home / "kept", *tls, "--tls-ca", str(self.authority.ca)).start()
+        self.run("vhost", "add", "held")
+        self.run("permission", "set", "guest", ".*", ".*", ".*", "--vhost", "held")
         self.certificate, self.key, signed = self.authority.issue("guest")
         self.bundle = self._bundle(signed)
         self.tls = self.served.ready["amqps"].rpartition(":")[2]
-        self.run("vhost", "add", "held")
-        self.run("permission", "set", "guest", ".*", ".*", ".*", "--vhost", "held")
+        until(self._lets_in, "the broker learns of the place")
+
+    def _lets_in(self) -> bool:
+        """Whether guest may enter the place where publishers are held up."""
+        where = self.served.url.replace("%2F", "held")
+        try:
+            pika.BlockingConnection(pika.URLParameters(where)).close()
+        except AMQPConnectionError:
+            return False
+        return True
 
     def _bundle(self, certificate: x509.Certificate) -> Path:
         """Certificate and key in one file, as Java has them."""
@@ -73,18 +94,28 @@ class Kept:
         else:
             self.run(*words)
 
-    def stop(self) -> None:
-        """It ended well, and nothing was thrown."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
         status = self.served.stop()
-        assert (status, "Traceback" in self.served.log()) == (0, False), self.served.log()
+        if kind is None:
+            assert (status, "Traceback" in self.served.log()) == (0, False), self.served.log()
 
 
-def scenarios_of(program: list[str], kept: Kept, said: Path) -> dict[str, str | None]:
-    """Run a program to its end; what went wrong in each of its scenarios."""
+def scenarios_of(
+    program: list[str], kept: Kept, said: Path, **environment: str
+) -> dict[str, str | None]:
+    """Run a program to its end; what went wrong in each scenario that it came to the end of."""
     found: dict[str, str | None] = {}
     with said.open("w+") as errors:
         child = subprocess.Popen(
-            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **environment},
         )
         patience = threading.Timer(PATIENCE_S, child.kill)
         patience.start()
@@ -94,8 +125,43 @@ def scenarios_of(program: list[str], kept: Kept, said: Path) -> dict[str, str | 
             patience.cancel()
             child.kill()
             child.communicate()
-    assert child.returncode == 0, said.read_text()
+    assert child.returncode in (0, -signal.SIGKILL), said.read_text()
     return found
+
+
+def php_scenarios(*programs: str) -> list[str]:
+    """The names of the scenarios of programs of PHP."""
+    source = "".join([(HERE / "php" / program).read_text() for program in programs])
+    found = re.findall(r"^    public function (\w+)\(\): void", source, re.MULTILINE)
+    return [name for name in found if name not in ("begin", "end")]
+
+
+def run_php(
+    programs: tuple[str, ...], broker: Served | Remote, home: Path
+) -> Iterator[dict[str, str | None]]:
+    """Run programs of PHP, once, and yield what went wrong in each of their scenarios."""
+    bring(PHP / "usr" / "share" / "php" / "PhpAmqpLib" / "autoload.php")
+    (interpreter,) = (PHP / "usr" / "bin").glob("php[0-9]*")
+    (extensions,) = (PHP / "usr" / "lib" / "php").glob("20*")
+    libraries = [str(path) for path in (PHP / "usr" / "lib").glob("*-linux-*")]
+    path = ":".join([*libraries, os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")
+    command = [str(interpreter), "-n", "-d", f"extension_dir={extensions}"]
+    command += ["-d", f"include_path={PHP}/usr/share/php"]
+    for extension in "mbstring", "sockets", "amqp":
+        command += ["-d", f"extension={extension}"]
+    found: dict[str, str | None] = {}
+    with Kept(home) as kept:
+        told = {
+            "shared": {"host": broker.host, "port": broker.port},
+            "kept": {"host": kept.served.host, "port": kept.served.port, "tls": int(kept.tls)},
+            "authority": str(kept.authority.ca),
+            "certificate": str(kept.certificate),
+            "key": str(kept.key),
+        }
+        for program in programs:
+            words = [*command, str(HERE / "php" / program), json.dumps(told)]
+            found |= scenarios_of(words, kept, home / "stderr", LD_LIBRARY_PATH=path)
+        yield found
 
 
 def hear(child: subprocess.Popen[str], kept: Kept, found: dict[str, str | None]) -> None:

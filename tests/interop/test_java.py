@@ -53,19 +53,18 @@ def ran(
     """What went wrong in each scenario."""
     bring(JARS / "ecj.jar")
     home = tmp_path_factory.mktemp("java")
-    kept = Kept(home)
-    told = {
-        "url": broker.url,
-        "kept": kept.served.url,
-        "tls": kept.tls,
-        "authority": kept.authority.ca,
-        "certificate": kept.bundle,
-    }
     path = f"{compiled()}:{JARS}/amqp-client.jar:{JARS}/slf4j-api.jar"
-    command = ["java", *QUICK, *(f"-D{name}={value}" for name, value in told.items())]
-    command += ["-cp", path, "Main", "Basics", "Extensions", "Logins", "Operators", "Recovery"]
-    yield scenarios_of(command, kept, home / "stderr")
-    kept.stop()
+    with Kept(home) as kept:
+        told = {
+            "url": broker.url,
+            "kept": kept.served.url,
+            "tls": kept.tls,
+            "authority": kept.authority.ca,
+            "certificate": kept.bundle,
+        }
+        command = ["java", *QUICK, *(f"-D{name}={value}" for name, value in told.items())]
+        command += ["-cp", path, "Main", "Basics", "Extensions", "Logins", "Operators", "Recovery"]
+        yield scenarios_of(command, kept, home / "stderr")
 
 
 @pytest.mark.parametrize("scenario", names("Basics"))

@@ -26,7 +26,7 @@ import java.util.concurrent.TimeUnit;
 
 /** What every scenario has: a connection, a channel, a name of its own, and ways to wait and to look. */
 abstract class Scenarios {
-    static final int PATIENCE_S = 30;
+    static final int PATIENCE_S = 60;
     static final Map<String, Object> NONE = Map.of();
 
     /** Its name; queues and exchanges that it makes begin with it. */
