@@ -18,8 +18,9 @@ from click.testing import CliRunner, Result
 
 from headrace.cli import main, output
 from headrace.cli.management import ask, listed
-from headrace.client import ConnectionClosed
+from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
+from headrace.server import broker as server
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
@@ -226,6 +227,29 @@ def test_long_lists_are_made_in_slices(
     assert len(taken) >= 100_000 // management.STEPS_PER_SLICE
 
 
+def test_who_was_deleted_is_closed_however_many_they_are(
+    broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections are looked at in slices when rights change; each comes to its turn."""
+    monkeypatch.setattr(server, "STRANGERS_SLICE", 2)
+    works("user", "add", "ada", "--password", "x", "--data", data)
+    works("permission", "set", "ada", ".*", ".*", ".*", "--data", data)
+    with contextlib.ExitStack() as stack:
+        url = broker.url.replace("guest:guest", "ada:x")
+        until(lambda: can_connect(url), "the broker knows the user")
+        theirs = [stack.enter_context(connect(url, reconnect=None)) for _ in range(5)]
+        ours = [stack.enter_context(connect(broker.url)) for _ in range(4)]
+        works("user", "delete", "ada", "--data", data)
+        until(lambda: all(one.is_closed for one in theirs), "all of theirs are closed")
+        assert not any(one.is_closed for one in ours)
+
+
+def can_connect(url: str) -> bool:
+    with contextlib.suppress(AuthenticationFailed), connect(url, reconnect=None):
+        return True
+    return False
+
+
 def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
     broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,7 +376,10 @@ def test_policies_are_listed_as_they_count(broker: LocalBroker, data: Path) -> N
     until(lambda: len(as_json("list", "policies", *where)) == 2, "both count")
     listed = {row["kind"]: row for row in as_json("list", "policies", *where)}
     assert listed["policy"]["pattern"] == "^orders"
-    assert listed["operator"]["arguments"] == {"x-message-ttl": 5000}
+    assert listed["operator"]["definition"] == {"message-ttl": 5000}
+    for row, kind in ((listed["policy"], "policy"), (listed["operator"], "operator-policy")):
+        (given,) = as_json(kind, "list", *where)
+        assert given == {name: value for name, value in row.items() if name != "kind"}
     (queue,) = as_json("list", "queues", *where)
     assert (queue["policy"], queue["operator_policy"]) == ("short", "old")
     shown = json.loads(works("show", "queue", "orders", *where, "--format", "json"))

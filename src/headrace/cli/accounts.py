@@ -228,7 +228,7 @@ def permission() -> None:
 def set_permission(
     data: Path, vhost: str, name: str, configure: str, write: str, read: str
 ) -> None:
-    """Give USER permissions in a virtual host, e.g. `set ada "" "^orders" ".*"`.
+    """Give USER permissions in a virtual host, such as `set ada "" "^orders" ".*"`.
 
     An expression matches anywhere in a name; an empty one matches nothing.
     """
@@ -275,7 +275,7 @@ def topic() -> None:
 def set_topic_permission(
     data: Path, vhost: str, name: str, exchange: str, write: str, read: str
 ) -> None:
-    """Restrict USER at EXCHANGE, e.g. `topic set ada amq.topic "^{username}[.]" ".*"`.
+    """Restrict USER at EXCHANGE, such as `topic set ada amq.topic "^{username}[.]" ".*"`.
 
     In an expression, {username} and {vhost} stand for those names.
     """

@@ -38,7 +38,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "vhosts": ("name", "queues", "exchanges", "connections", "ready", "unsettled", "octets"),
     "users": ("name", "tags", "connections"),
     "permissions": ("user", "vhost", "configure", "write", "read"),
-    "policies": ("vhost", "kind", "name", "pattern", "priority", "apply_to", "arguments"),
+    "policies": ("vhost", "kind", "name", "pattern", "apply-to", "priority", "definition"),
 }
 EVERYWHERE = ("users",)  # Kinds that no virtual host has.
 QUEUE, STREAM = "queue", "stream"

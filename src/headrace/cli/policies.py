@@ -59,7 +59,7 @@ def group_for(component: str, title: str, words: str) -> click.Group:
     def group() -> None:
         """See ``words``."""
 
-    @group.command("set", help=f"Set the {title} NAME, e.g. `{EXAMPLES[component]}`.")
+    @group.command("set", help=f"Set the {title} NAME.\n\nFor example: `{EXAMPLES[component]}`.")
     @data_option
     @vhost_option
     @click.option("--priority", type=int, default=0, show_default=True, help="The highest counts.")
@@ -160,7 +160,7 @@ def limits_key(vhost: str | None, user: str | None) -> Key:
 @click.argument("limit", type=click.Choice(list(LIMIT_NAMES)))
 @click.argument("number", type=int)
 def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, number: int) -> None:
-    """Set a limit of a virtual host or a user, e.g. `set --user ada max-connections 10`.
+    """Set a limit of a virtual host or a user, such as `set --user ada max-connections 10`.
 
     Rates are messages a second, sizes octets. A negative number is no limit. What is there already
     stays, even if it is more.

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace super-stream``: streams behind one exchange."""
 
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from headrace.cli.broker import NAMED, OFFSET_MAX, broker_option, open_channel, open_requests
+from headrace.cli.output import format_option, print_rows
 from headrace.client.blocking_pipeline import add_partition, list_super_streams
 from headrace.client.blocking_pipeline import super_stream as ask_for
 from headrace.client.super_streams import SuperStream
 
 TYPE = "x-super-stream"
+PARTITION = ("number", "stream", "key", "first", "next", "octets")
 
 
 @click.group("super-stream")
@@ -46,33 +49,37 @@ def create(
 
 @super_stream.command("list")
 @broker_option
-def list_all(url: str) -> None:
+@format_option
+def list_all(url: str, form: str | None) -> None:
     """Print the super streams and how many partitions each has."""
     with open_requests(url) as requests:
-        for name, count in list_super_streams(requests).items():
-            click.echo(f"{name}\t{count}")
+        found = list_super_streams(requests)
+    rows = ({"name": name, "partitions": count} for name, count in found.items())
+    print_rows(rows, ("name", "partitions"), form)
 
 
 @super_stream.command()
 @broker_option
+@format_option
 @click.argument("name", type=NAMED)
-def show(url: str, name: str) -> None:
+def show(url: str, form: str | None, name: str) -> None:
     """Print number, stream, binding key, first and next offset, and octets of each partition."""
     with open_requests(url) as requests:
-        tell(ask_for(requests, name))
+        tell(ask_for(requests, name), form)
 
 
 @super_stream.command()
 @broker_option
+@format_option
 @click.argument("name", type=NAMED)
 @click.argument("stream", default="")
-def add(url: str, name: str, stream: str) -> None:
+def add(url: str, form: str | None, name: str, stream: str) -> None:
     """Add a partition to the super stream NAME, called STREAM or NAME-number.
 
     Where a hash picks the partition, many keys have another one from then on.
     """
     with open_requests(url) as requests:
-        tell(add_partition(requests, name, stream))
+        tell(add_partition(requests, name, stream), form)
 
 
 @super_stream.command()
@@ -89,8 +96,6 @@ def delete(url: str, name: str) -> None:
             channel.delete_queue(partition.stream)
 
 
-def tell(found: SuperStream) -> None:
-    """Print a super stream."""
-    for one in found.partitions:
-        fields = (one.number, one.stream, one.key, one.first, one.next, one.octets)
-        click.echo("\t".join(map(str, fields)))
+def tell(found: SuperStream, form: str | None) -> None:
+    """Print the partitions of a super stream."""
+    print_rows(map(asdict, found.partitions), PARTITION, form, wide=form == "json")

@@ -232,7 +232,8 @@ class Policies:
         self, policies: Mapping[str, Any] | None = None, operator: Mapping[str, Any] | None = None
     ) -> None:
         """Read both, as values of JSON by name; what cannot be read is logged and left out."""
-        self._values = (dict(policies or {}), dict(operator or {}))
+        #: Policies and operator policies as they were given.
+        self.values = (dict(policies or {}), dict(operator or {}))
         self.policies = _ordered(policies or {}, "policy")
         self.operator = _ordered(operator or {}, "operator policy")
 
@@ -241,7 +242,7 @@ class Policies:
 
     def same(self, other: Policies) -> bool:
         """Tell whether both say the same."""
-        return self._values == other._values
+        return self.values == other.values
 
     def of(self, kind: str, name: str) -> tuple[Policy | None, Policy | None]:
         """Return the policy and the operator policy that count for an object."""

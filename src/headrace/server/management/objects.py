@@ -313,22 +313,29 @@ def list_permissions(call: Call) -> Steps:
 def list_policies(call: Call) -> Steps:
     """Each policy and operator policy, as it counts now, the one that counts first before others.
 
-    What they set is said in terms of arguments.
+    They are told as `headrace policy list` tells what the data directory has.
     """
     count = 0
     for vhost in call.vhosts():
         policies = vhost.rules.policies
-        for kind, some in (("policy", policies.policies), ("operator", policies.operator)):
+        told = zip(
+            ("policy", "operator"),
+            (policies.policies, policies.operator),
+            policies.values,
+            strict=True,
+        )
+        for kind, some, values in told:
             for policy in some:
                 count += 1
+                value = values[policy.name]
                 yield {
                     "vhost": vhost.name,
                     "kind": kind,
                     "name": policy.name,
                     "pattern": policy.pattern.text,
+                    "apply-to": value.get("apply-to", "all"),
                     "priority": policy.priority,
-                    "apply_to": sorted(policy.kinds),
-                    "arguments": described(policy.arguments),
+                    "definition": value["definition"],
                 }
     return {"items": count}
 
