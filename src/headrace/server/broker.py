@@ -9,8 +9,9 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
+STRANGERS_SLICE = 256  # Connections that are looked at in a row when rights have changed.
 STOP_S = 1.0  # How long clients with an open connection have to answer our close at the end.
 
 
@@ -607,13 +609,18 @@ class Broker:
         self.drop_strangers()
 
     def drop_strangers(self) -> None:
-        """End the connections of users who may not be here any more."""
+        """End the connections of users who may not be here any more, a slice at a time."""
+        self.drop_some_strangers(iter(list(self.transports)))
+
+    def drop_some_strangers(self, left: Iterator[Transport]) -> None:
+        """Look at some connections, and at those that are left when others had their turn."""
         assert self.access is not None
         assert self.reactor is not None
-        for transport in list(self.transports):
+        some = list(islice(left, STRANGERS_SLICE))
+        for transport in some:
             connection: Any = transport.connection
             user, vhost = connection.user, connection.vhost
-            if user is None or vhost is None or transport.closing:
+            if user is None or vhost is None or transport.closing or transport.closed:
                 continue
             if not user.is_known():
                 reason = f"user '{user.name}' was deleted"
@@ -624,6 +631,8 @@ class Broker:
                 continue
             connection.force_close(reason)
         self.reactor.turn()
+        if len(some) == STRANGERS_SLICE:
+            self.reactor.loop.call_soon(self.drop_some_strangers, left)
 
     # --- Stop -----------------------------------------------------------------------------------
 
