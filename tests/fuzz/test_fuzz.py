@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CORPUS = sorted((HERE / "corpus").glob("*.bin"))
-BUILD_S_MAX = 1800  # The first of these tests may have to compile everything.
+BUILD_S_MAX = 3600  # The first of these tests may have to compile everything.
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
 
 

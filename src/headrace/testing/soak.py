@@ -56,7 +56,7 @@ QUEUES = (*FAN, DIRECT, *PAIR, *STEP, *BRANCH, FENCE)
 FORMAT = 1  # Of the branches that are decided one by one.
 WINDOW = 200  # Unconfirmed messages of a publisher.
 FENCE_EVERY = 64  # Acks between two fences.
-DRAIN_S = 1.5  # Without a delivery for this long, a queue counts as empty.
+MOVES_S = 300.0  # How long clients may get nothing done before that is a failure.
 
 Key = tuple[str, str, int]  # Queue, publisher, number.
 
@@ -159,6 +159,7 @@ class Soak:
         self.numbers: dict[str, int] = defaultdict(int)
         self.stopping = False
         self.restart_s_max = 0.0
+        self.seen = 0  # Deeds before the last kill.
         self.left: set[Key | None] = set()  # What the queues still held at the end.
 
     # --- Clients ----------------------------------------------------------------------------
@@ -399,15 +400,15 @@ class Soak:
         tasks = [asyncio.create_task(work) for work in workers]
         try:
             for _ in range(kills):
+                self.seen = self.deeds()
+                await self.until(tasks, lambda: self.deeds() > self.seen)
                 await asyncio.sleep(self.random.uniform(0.05, 0.8))
-                for task in tasks:
-                    if task.done():
-                        task.result()
                 await asyncio.to_thread(self.broker.kill)
                 started = time.monotonic()
                 await asyncio.to_thread(self.broker.start)
                 self.restart_s_max = max(self.restart_s_max, time.monotonic() - started)
                 progress()
+            await self.until(tasks, self.did_all)
         finally:
             self.stopping = self.batches.stopping = True
             for task in tasks:
@@ -428,19 +429,29 @@ class Soak:
         self.judge()
         await asyncio.to_thread(self.broker.stop)
 
+    def deeds(self) -> int:
+        """How much was done: it grows while the broker serves its clients."""
+        return len(self.history.confirmed) + self.history.deliveries
+
+    def did_all(self) -> bool:
+        """Whether there is something of each kind to judge, however slow the machine is."""
+        return bool(self.history.settled and self.history.commits) and self.batches.last >= 0
+
+    async def until(self, tasks: list[asyncio.Task[None]], happened: Callable[[], bool]) -> None:
+        """Let the clients work until something has happened; an error of theirs ends the run."""
+        async with asyncio.timeout(MOVES_S):
+            while not happened():
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.01)
+
     async def drain(self, queue: str) -> None:
         """Take all that a queue still holds."""
         async with connect(self.broker.url, reconnect=None) as connection:
             session = Session(self.history, queue)
-            async with (
-                connection.channel() as channel,
-                channel.consume(queue, prefetch=1000) as consumer,
-            ):
-                while True:
-                    try:
-                        delivery = await asyncio.wait_for(consumer.receive(), DRAIN_S)
-                    except TimeoutError:
-                        return
+            async with connection.channel() as channel:
+                while (delivery := await channel.get(queue)) is not None:
                     if queue != FENCE:
                         self.left.add(session.take(delivery))
                     await delivery.ack()
