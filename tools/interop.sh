@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Brings what tests/interop drives and is no Python package: rabbitmq-c's tools, Node and amqplib
 # (into build/interop), Wireshark's tshark, the clients of AMQP 0-8 that Debian has, for Python and
-# for Perl (into build/interop/debian), and Qpid's client of 0-10 for Python 2 with the Jython that
-# runs it (into build/interop/qpid-python and build/interop/jython), RabbitMQ's client for Java with
-# Eclipse's compiler, for there may be no other (into build/interop/java), and PHP with two clients
-# (into build/interop/php).
+# for Perl (into build/interop/debian), Qpid's client of 0-10 and its tools for Python 2 with the
+# Jython that runs them (into build/interop/qpid-python, qpid-tools and jython), RabbitMQ's client for
+# Java with Eclipse's compiler, for there may be no other (into build/interop/java), and PHP with two
+# clients (into build/interop/php).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -58,14 +58,13 @@ if [ ! -e "$debian/usr/share/perl5/Net/AMQP.pm" ] || [ ! -d "$debian/usr/lib/pyt
     rm -r "$packages"
 fi
 
-# Nothing else of ours speaks 0-10; it is as it was published, and no Python 3 could run it.
-qpid=1.36.0-1
-qpid_url=https://files.pythonhosted.org/packages/2a/33/026ac50a29a85d5d54dd7784a98d624f6142cb07ce185ed268ef9bd3b6dc/qpid-python-$qpid.tar.gz
-qpid_sha256=1a341981723a7980163e6d33530f29133433742f6f9b5b12b46d5d239548afee
-if [ ! -e "$folder/qpid-python/qpid/messaging/driver.py" ]; then
-    echo "== unpacking qpid-python $qpid into $folder/qpid-python"
+# from_pypi NAME VERSION SHA256 URL FILE: unpacks an old package into $folder/NAME unless FILE is there.
+from_pypi() {
+    [ ! -e "$folder/$1/$5" ] || return 0
+    echo "== unpacking $1 $2 into $folder/$1"
+    local unpacked
     unpacked=$(mktemp -d)
-    python3 - "$qpid_url" "$qpid_sha256" "$unpacked/qpid-python.tar.gz" <<'END'
+    python3 - "https://files.pythonhosted.org/packages/$4/$1-$2.tar.gz" "$3" "$unpacked/$1.tar.gz" <<'END'
 import hashlib, sys, urllib.request
 
 url, sha256, path = sys.argv[1:]
@@ -76,12 +75,22 @@ if hashlib.sha256(octets).hexdigest() != sha256:
 with open(path, "wb") as file:
     file.write(octets)
 END
-    tar -xzf "$unpacked/qpid-python.tar.gz" -C "$unpacked"
+    tar -xzf "$unpacked/$1.tar.gz" -C "$unpacked"
     mkdir -p "$folder"
-    rm -rf "$folder/qpid-python"
-    mv "$unpacked/qpid-python-$qpid" "$folder/qpid-python"
+    rm -rf "${folder:?}/$1"
+    mv "$unpacked/$1-$2" "$folder/$1"
     rm -r "$unpacked"
-fi
+}
+
+# Nothing else of ours speaks 0-10; they are as they were published, and no Python 3 could run them.
+from_pypi qpid-python 1.36.0-1 \
+    1a341981723a7980163e6d33530f29133433742f6f9b5b12b46d5d239548afee \
+    2a/33/026ac50a29a85d5d54dd7784a98d624f6142cb07ce185ed268ef9bd3b6dc \
+    qpid/messaging/driver.py
+from_pypi qpid-tools 1.36.0-1 \
+    14af55c6e47bcc24b2199110d57242e014f05708fba1d8d224254c917131505b \
+    c1/2d/faf3a1956c5b28432fb96ef922089979a65e89b073e1bbfec6e012c7871a \
+    bin/qpid-config
 
 jython=$folder/jython
 if [ ! -e "$jython/usr/share/java/jython.jar" ]; then

@@ -81,6 +81,7 @@ class Exchange:
     selects = False  # Bindings may have selectors.
     own_octets = EXCHANGE  # Of memory, without name, arguments and bindings.
     index_octets_max = 1 << 62  # For all bindings together.
+    fixed = False  # Clients do not delete it.
 
     def __init__(
         self,

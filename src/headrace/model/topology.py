@@ -198,9 +198,9 @@ class Topology(ABC):
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange; it is no error when there is none."""
         self._not_default(name)
-        if name.startswith(RESERVED_PREFIX):
-            raise AccessRefused(f"deletion of system {self._exchange(name)} not allowed")
         exchange = self.exchanges.get(name)
+        if name.startswith(RESERVED_PREFIX) or (exchange is not None and exchange.fixed):
+            raise AccessRefused(f"deletion of system {self._exchange(name)} not allowed")
         if exchange is None:
             return
         if if_unused and exchange.bindings:

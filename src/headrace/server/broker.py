@@ -44,6 +44,7 @@ from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.ports import CLEAR, ENCRYPTED, PortError, Ports
 from headrace.server.process import memory_available
+from headrace.server.qmf.agent import Agent
 from headrace.server.reload import reload
 from headrace.server.revocation import CHECK_S, Revocation
 from headrace.server.settings import SettingError, Settings
@@ -93,6 +94,7 @@ class Broker:
         self.agenda = Agenda(self.wake_at)
         self.events = Events(self.tally)
         self.event_publisher: EventPublisher | None = None
+        self.agents: dict[str, Agent] = {}  # Of QMF, by virtual host.
         self.storage: Storage | None = None
         self.access: Access | None = None
         self.vhosts: dict[str, VirtualHost] = {}
@@ -323,6 +325,8 @@ class Broker:
         self.vhosts[name] = vhost
         Coordinator(self.context, vhost)
         Pipeline(self.context, vhost)
+        if self.settings.qmf:
+            self.agents[name] = Agent(self, vhost)
         self.reactor.stores.append(store)
         store.notify = partial(self.stored, name)
         if store.wake_fd >= 0:
@@ -372,6 +376,9 @@ class Broker:
         if self.event_publisher is not None and self.event_publisher.vhost is vhost:
             self.event_publisher.close()
             self.event_publisher = None
+        agent = self.agents.pop(name, None)
+        if agent is not None:
+            agent.close()
         for transport in list(self.transports):
             if transport.connection.vhost is vhost:
                 transport.connection.force_close(f"vhost '{name}' was deleted")

@@ -57,16 +57,21 @@ class EventExchange(TopicExchange):
         return gone
 
 
-class EventPublisher:
-    """Publishes the events of a broker in one virtual host."""
+class EventTeller:
+    """Hears events of a broker, and publishes them in one virtual host as the turn ends."""
 
     def __init__(self, vhost: VirtualHost, events: Events) -> None:
-        """Make the exchange; before the virtual host takes up its bindings."""
         self.vhost = vhost
         self.events = events
         self.dropped = 0  # Events that nobody got.
         self._waiting: deque[Event] = deque()
-        vhost.exchanges[NAME] = EventExchange(self._bindings_changed)
+
+    def listen(self, some: bool) -> None:
+        """Hear events from now on, or no longer."""
+        if some:
+            self.events.listen(self.hear)
+        else:
+            self.events.ignore(self.hear)
 
     def close(self) -> None:
         """The virtual host is no more."""
@@ -86,9 +91,22 @@ class EventPublisher:
     def drain(self) -> None:
         """Publish what was noted: the end of the turn."""
         while self._waiting:
-            self._publish(self._waiting.popleft())
+            self.publish(self._waiting.popleft())
 
-    def _publish(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
+        """Publish an event, if anybody gets it."""
+        raise NotImplementedError
+
+
+class EventPublisher(EventTeller):
+    """Publishes events with the names and headers of RabbitMQ's."""
+
+    def __init__(self, vhost: VirtualHost, events: Events) -> None:
+        """Make the exchange; before the virtual host takes up its bindings."""
+        super().__init__(vhost, events)
+        vhost.exchanges[NAME] = EventExchange(self.listen)
+
+    def publish(self, event: Event) -> None:
         vhost = self.vhost
         queues = vhost.route(NAME, event.kind, lambda: event.facts).queues
         if not queues:
@@ -107,9 +125,3 @@ class EventPublisher:
         address = shortstr(NAME) + shortstr(event.kind)
         data = b"".join((address, b"\x00\x00", framed(2, 0, header)))
         vhost.deliver(new_message(data, len(address), 0), queues, not vhost.store.full)
-
-    def _bindings_changed(self, some: bool) -> None:
-        if some:
-            self.events.listen(self.hear)
-        else:
-            self.events.ignore(self.hear)

@@ -213,6 +213,11 @@ class Settings:
         low=1 << 20,
         high=1 << 50,
     )
+    qmf: bool = setting(
+        False,
+        "Answer in every virtual host what Qpid's tools ask a broker (QMF version 2: qpid-config, "
+        "qpid-stat).",
+    )
     session_timeout_s: int = setting(
         3600,
         "Longest time that a 0-10 session without a connection is kept.",
@@ -428,6 +433,7 @@ NEEDS_RESTART = {
     "default_user": "a new data directory alone has it",
     "default_pass": "a new data directory alone has it",
     "default_vhost": "a new data directory alone has it",
+    "qmf": "the exchanges come with their virtual host",
     "event_vhost": "the exchange takes its bindings up at the start",
     "management_socket": "the answer comes through it",
 }

@@ -28,6 +28,7 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from headrace.gateway.conversion.headers import shortstr
 from headrace.model import errors
 from headrace.model.deadletter import UnreadableError
 from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, new_message
@@ -231,7 +232,9 @@ class Service(Consumer):
         _, body_size, properties = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])
         if not isinstance(properties, BasicProperties) or not properties.reply_to:
             return
-        answer = Answer(self, properties.reply_to, properties.correlation_id)
+        answer = self.answer_to(connection, properties)
+        if answer is None:
+            return
         name, user = self.queue.name, connection.user
         permission = self.permission
         if permission and not self.context.access.allowed(user, self.vhost.name, permission, name):
@@ -240,6 +243,11 @@ class Service(Consumer):
             answer.give(failure("limit", f"a request has {self.octets_max} octets at most"))
         else:
             self.do(connection, body_of(data, at + size + 8), answer)
+
+    def answer_to(self, connection: Any, properties: BasicProperties) -> Answer | None:
+        """Return what answers a request; None for one that is not to be served at all."""
+        assert properties.reply_to is not None
+        return Answer(self, properties.reply_to, properties.correlation_id)
 
     def do(self, connection: Any, body: bytes, answer: Answer) -> None:
         """Do what a request says, and answer it."""
@@ -258,7 +266,11 @@ class Service(Consumer):
             answer.give(failure("refused", f"request {reason}"))
             return
         call = Call(self.context, self.vhost, connection, request)
-        outcome = self.attempt(partial(handler, call))
+        self.begin(call, partial(handler, call), answer)
+
+    def begin(self, call: Call, work: Callable[[], Any], answer: Answer) -> None:
+        """Do some work, at once or in slices, and answer."""
+        outcome = self.attempt(work)
         if isinstance(outcome, dict):
             self.audit(call, outcome)
             answer.give(outcome)
@@ -295,9 +307,13 @@ class Service(Consumer):
 
     def audit(self, call: Call, outcome: Answered) -> None:
         """Have the audit log note a request that changes things, and how it ended."""
-        what = call.request["do"]
+        if call.request["do"] in AUDITED:
+            self.note(call, {**call.request}, outcome)
+
+    def note(self, call: Call, request: dict[str, Any], outcome: Answered) -> None:
+        """Write a request into the audit log, if there is one."""
         audit = self.context.access.audit
-        if audit.active and what in AUDITED:
+        if audit.active:
             audit.tell(
                 "request",
                 user=call.user,
@@ -305,7 +321,7 @@ class Service(Consumer):
                 allowed="error" not in outcome,
                 reason=str(outcome.get("error", "")),
                 vhost=self.vhost.name,
-                request={**call.request},
+                request=request,
             )
 
     def attempt(self, work: Callable[[], Any]) -> Any:
@@ -338,16 +354,20 @@ class Answer:
     def released(self, token: int) -> None:
         """Send it."""
         vhost = self.service.vhost
-        raw = self.reply_to.encode()
-        address = b"\x00" + bytes((len(raw),)) + raw
         properties = BasicProperties(
             content_type="application/json", correlation_id=self.correlation_id
         )
-        header = encode_content_header(V0_9_1, 60, len(self.body), properties)
-        data = address + b"\x00\x00" + framed(_HEADER, 0, header) + framed(_BODY, 0, self.body)
         queues = vhost.route("", self.reply_to, dict).queues
         if queues:
-            vhost.deliver(new_message(data, len(address), len(self.body)), queues, False)
+            vhost.deliver(made("", self.reply_to, properties, self.body), queues, False)
+
+
+def made(exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> Message:
+    """Return a new message of the broker's own."""
+    address = shortstr(exchange) + shortstr(routing_key)
+    header = encode_content_header(V0_9_1, 60, len(body), properties)
+    data = address + b"\x00\x00" + framed(_HEADER, 0, header) + framed(_BODY, 0, body)
+    return new_message(data, len(address), len(body))
 
 
 def in_memory(message: Message, store: Store) -> Message:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent of one virtual host: takes requests of QMF version 2, and answers them.
+
+A request is a message to the exchange ``qmf.default.direct`` with the key ``broker``. Its header
+``qmf.opcode`` says what it is, its body is a map of AMQP 0-10::
+
+    _query_request    {"_what": "OBJECT", "_schema_id": {"_class_name": "queue"}}
+                      {"_what": "OBJECT", "_object_id": {"_object_name": "<package>:queue:<name>"}}
+    _method_request   {"_object_id": {...}, "_method_name": "create", "_arguments": {...}}
+
+The answer goes where its reply-to says, if its user may publish there: ``_query_response``, a list
+of objects, in several messages when they are many; ``_method_response``, a map of what came of it;
+``_exception``, a map with ``error_code`` and ``error_text``. Both exchanges are there while the
+agent is, and no client deletes them. Others may use them among themselves as they like, but nobody
+else gets what is for the agent, and nobody listens to answers by a pattern.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.neutral import reply_to_of_text
+from headrace.gateway.service.requests import Call, Service, Steps, failure
+from headrace.model.binding import QUEUE, Binding
+from headrace.model.errors import AccessRefused, ModelError
+from headrace.model.exchange import DirectExchange
+from headrace.server.qmf.asking import BAD_REQUEST, Asking, with_texts
+from headrace.server.qmf.events import EventTopic
+from headrace.server.qmf.methods import CHANGING, METHODS, UNKNOWN_METHOD, UNKNOWN_OBJECT
+from headrace.server.qmf.objects import CLASSES, PACKAGE, View, chunks, class_and_key, find
+from headrace.server.qmf.reply import DIRECT, TOPIC, Reply
+from headrace.wire.errors import MalformedError
+from headrace.wire.types_0_10 import decode_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.service.requests import Answer, Answered
+    from headrace.model.tally import Tally
+    from headrace.model.vhost import VirtualHost
+    from headrace.protocol.codec_0_x import BasicProperties
+    from headrace.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+SERVICE = "amq.headrace.qmf"  # The queue that requests come to.
+KEY = "broker"  # Under which it is bound.
+REQUEST_OCTETS_MAX = 1 << 16
+NAME_OCTETS_MAX = 1024  # Of the name of an object.
+OPCODES_SHOWN_MAX = 40
+
+
+class AgentDirect(DirectExchange):
+    """The exchange for requests: what is for the agent, it alone gets."""
+
+    fixed = True
+
+    def __init__(self) -> None:
+        super().__init__(DIRECT)
+        self.agent: Agent | None = None
+
+    def bind(self, binding: Binding) -> bool:
+        agent = self.agent
+        ours = agent is None or binding.destination is agent.queue
+        if binding.routing_key == KEY and not ours:
+            raise AccessRefused(f"the key '{KEY}' of exchange '{DIRECT}' is the broker's own")
+        return super().bind(binding)
+
+
+class Agent(Service):
+    """Serves the requests of one virtual host."""
+
+    def __init__(self, broker: Broker, vhost: VirtualHost) -> None:
+        """Make it, with its exchanges, once the virtual host has taken up what was kept."""
+        Service.__init__(self, broker.context, vhost, SERVICE, {}, octets_max=REQUEST_OCTETS_MAX)
+        self.broker = broker
+        self.name = f"apache.org:qpidd:{vhost.name}"
+        for name in (DIRECT, TOPIC):
+            if name in vhost.exchanges:
+                log.warning("vhost %r: exchange %r is now the one of QMF's agent", vhost.name, name)
+                vhost.delete_exchange(name)
+        direct = AgentDirect()
+        self.topic = EventTopic(vhost, broker.events, self.name)
+        vhost.exchanges[DIRECT], vhost.exchanges[TOPIC] = direct, self.topic
+        vhost.bind(DIRECT, (QUEUE, SERVICE), KEY, owner=self)
+        direct.agent = self
+
+    def close(self) -> None:
+        """The virtual host is no more."""
+        self.topic.close()
+
+    # --- Requests -------------------------------------------------------------------------------
+
+    def answer_to(self, connection: Any, properties: BasicProperties) -> Reply | None:
+        exchange, key = reply_to_of_text((properties.reply_to or "").encode())
+        reply = Reply(self, connection, exchange.decode(), key.decode(), properties)
+        try:
+            reply.check()
+        except (ModelError, UnicodeDecodeError) as error:
+            log.warning("connection %d: no answer by QMF: %s", connection.number, error)
+            return None
+        return reply
+
+    def do(self, connection: Any, body: bytes, answer: Answer) -> None:
+        assert isinstance(answer, Reply)
+        opcode = (answer.asked.headers or {}).get("qmf.opcode")
+        try:
+            request, end = decode_map(body)
+            if end != len(body):
+                raise MalformedError("there is more behind it")
+        except MalformedError as error:
+            answer.give(failure(BAD_REQUEST, f"the body is no map of AMQP 0-10: {error}"))
+            return
+        call = Asking(self, connection, with_texts(request))
+        handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
+        if handler is None:
+            shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
+            answer.give(failure(BAD_REQUEST, f"there is no qmf.opcode {shown}"))
+            return
+        self.begin(call, partial(self.acting, handler, call, answer), answer)
+
+    def acting(
+        self, handler: Callable[[Asking, Reply], Answered | Steps], call: Asking, answer: Reply
+    ) -> Answered | Steps:
+        """Do what a request says; what happens is the user's doing."""
+        events = self.context.events
+        events.actor = call.user
+        try:
+            return handler(call, answer)
+        finally:
+            events.actor = None
+
+    def audit(self, call: Call, outcome: Answered) -> None:
+        assert isinstance(call, Asking)
+        if call.what in CHANGING:
+            do = f"qmf {'.'.join(call.what)}"
+            self.note(call, {"do": do, "object": call.key, "arguments": call.request}, outcome)
+
+
+# --- What is asked for --------------------------------------------------------------------------
+
+
+def query(call: Asking, reply: Reply) -> Steps:
+    """Tell of all objects of a class, or of one by its name."""
+    agent = call.agent
+    if call.request.get("_what", "OBJECT") != "OBJECT":
+        call.refuse(BAD_REQUEST, "'_what' is to be OBJECT")
+    view = View(agent.broker, agent.vhost, call.user, agent.name)
+    named = call.inner("_object_id").get("_object_name")
+    if named is not None:
+        kind, key = class_and_key(call.checked("_object_name", named, NAME_OCTETS_MAX))
+        found = yield from find(view, kind, key)
+        return {"objects": [] if found is None else [found]}
+    schema = call.inner("_schema_id")
+    kind = call.checked("_class_name", schema.get("_class_name"), NAME_OCTETS_MAX)
+    if schema.get("_package_name", PACKAGE) != PACKAGE or kind not in CLASSES:
+        return {"objects": []}
+    before: list[dict[str, Any]] | None = None
+    for some in chunks(view, kind):
+        if crowded(agent.vhost.tally):
+            call.refuse("limit", "memory is short: lists are not told")
+        if some is not None:
+            if before is not None:
+                reply.part(before)
+            before = some
+        yield
+    return {"objects": before or []}
+
+
+def method(call: Asking, _: Reply) -> Answered | Steps:
+    """Call a method of an object."""
+    name = call.checked("_method_name", call.request.get("_method_name"), NAME_OCTETS_MAX)
+    target = call.inner("_object_id").get("_object_name")
+    kind, key = class_and_key(call.checked("_object_name", target, NAME_OCTETS_MAX))
+    handler = METHODS.get((kind, name))
+    if handler is None:
+        if kind not in CLASSES:
+            call.refuse(UNKNOWN_OBJECT, f"No object found: '{target}'")
+        call.refuse(UNKNOWN_METHOD, f"objects of class '{kind}' have no method '{name}' here")
+    reason = call.context.access.audit.refusal() if (kind, name) in CHANGING else ""
+    if reason:
+        call.refuse("refused", f"request {reason}")
+    call.request = call.inner("_arguments")
+    call.what, call.key = (kind, name), key
+    outcome = handler(call)
+    if isinstance(outcome, dict):
+        return {"arguments": outcome}
+    return in_steps(outcome)
+
+
+def in_steps(steps: Steps) -> Steps:
+    """Go on with a method that takes long."""
+    return {"arguments": (yield from steps)}
+
+
+def crowded(tally: Tally) -> bool:
+    """Tell whether memory is short, so that answers of any size must not be made."""
+    return bool(tally.crowded())
+
+
+OPCODES: dict[str, Callable[[Asking, Reply], Answered | Steps]] = {
+    "_query_request": query,
+    "_method_request": method,
+}

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exchange ``qmf.default.topic``, with the broker's events as QMF has them.
+
+An event of the virtual host is a message with a list of one map. Its routing key is
+``agent.ind.event.<package>.<event>.<severity>.<agent>``, with ``_`` for the dots of a part. While
+nobody is bound who might get one, nobody listens to the broker's events.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.service.requests import made
+from headrace.model.exchange import TopicExchange
+from headrace.protocol.codec_0_x import BasicProperties
+from headrace.server.event_exchange import EventTeller
+from headrace.server.management.socket import described
+from headrace.server.qmf.objects import NS_PER_MS, PACKAGE
+from headrace.server.qmf.reply import LIST, TOPIC
+from headrace.wire.errors import MalformedError
+from headrace.wire.types_0_10 import encode_list
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.binding import Binding
+    from headrace.model.events import Event, Events
+    from headrace.model.vhost import VirtualHost
+
+log = logging.getLogger(__name__)
+
+WANTED = ("agent", "*", "#")  # What keys begin with under which events may come.
+INFORM = 6  # The severity of all of them,
+SEVERITY = "info"  # and in keys.
+
+# Each kind of event: its name in QMF, and its facts there by their names here.
+KINDS: dict[str, tuple[str, Mapping[str, str]]] = {
+    "queue.created": (
+        "queueDeclare",
+        {
+            "qName": "name",
+            "durable": "durable",
+            "excl": "exclusive",
+            "autoDel": "auto_delete",
+            "args": "arguments",
+        },
+    ),
+    "queue.deleted": ("queueDelete", {"qName": "name"}),
+    "exchange.created": (
+        "exchangeDeclare",
+        {
+            "exName": "name",
+            "exType": "type",
+            "durable": "durable",
+            "autoDel": "auto_delete",
+            "args": "arguments",
+        },
+    ),
+    "exchange.deleted": ("exchangeDelete", {"exName": "name"}),
+    "binding.created": (
+        "bind",
+        {
+            "exName": "source_name",
+            "qName": "destination_name",
+            "key": "routing_key",
+            "args": "arguments",
+        },
+    ),
+    "binding.deleted": (
+        "unbind",
+        {"exName": "source_name", "qName": "destination_name", "key": "routing_key"},
+    ),
+    "consumer.created": (
+        "subscribe",
+        {"qName": "queue", "dest": "consumer_tag", "excl": "exclusive", "args": "arguments"},
+    ),
+    "consumer.deleted": ("unsubscribe", {"qName": "queue", "dest": "consumer_tag"}),
+    "queue.alert": (
+        "queueThresholdExceeded",
+        {"qName": "name", "msgDepth": "messages", "byteDepth": "message_bytes"},
+    ),
+    "connection.created": ("clientConnect", {"rhost": "name"}),
+    "connection.closed": ("clientDisconnect", {"rhost": "name"}),
+}
+CREATED = {"queueDeclare", "exchangeDeclare"}
+
+
+class EventTopic(TopicExchange):
+    """A topic exchange that hears the broker's events while somebody may want them."""
+
+    fixed = True
+
+    def __init__(self, vhost: VirtualHost, events: Events, agent: str) -> None:
+        super().__init__(TOPIC)
+        self._teller = QmfEvents(vhost, events, agent)
+        self._wanted = 0  # Bindings under which events may come.
+
+    def bind(self, binding: Binding) -> bool:
+        wants, new = may_want(binding), False
+        if wants:
+            self._teller.listen(True)  # First: it may be refused.
+        try:
+            new = super().bind(binding)
+        finally:
+            self._wanted += wants and new
+            self._teller.listen(self._wanted > 0)
+        return new
+
+    def unbind(self, binding: Binding) -> bool:
+        gone = super().unbind(binding)
+        if gone and may_want(binding):
+            self._wanted -= 1
+            self._teller.listen(self._wanted > 0)
+        return gone
+
+    def close(self) -> None:
+        """The virtual host is no more."""
+        self._teller.close()
+
+
+def may_want(binding: Binding) -> bool:
+    """Tell whether events may come under a binding."""
+    return binding.routing_key.partition(".")[0] in WANTED
+
+
+class QmfEvents(EventTeller):
+    """Publishes the events of one virtual host as QMF has them."""
+
+    def __init__(self, vhost: VirtualHost, events: Events, agent: str) -> None:
+        super().__init__(vhost, events)
+        self.agent = agent
+        self._key = ".".join(part.replace(".", "_") for part in agent.split(":"))
+
+    def hear(self, event: Event) -> None:
+        if event.kind in KINDS and event.facts.get("vhost") == self.vhost.name:
+            super().hear(event)
+
+    def publish(self, event: Event) -> None:
+        name, facts = KINDS[event.kind]
+        package = PACKAGE.replace(".", "_")
+        key = f"agent.ind.event.{package}.{name}.{SEVERITY}.{self._key}"
+        queues = self.vhost.route(TOPIC, key, dict).queues
+        if not queues:
+            return
+        known = event.facts
+        values: dict[str, Any] = {"user": known["user_who_performed_action"]}
+        values |= {named: described(known[fact]) for named, fact in facts.items() if fact in known}
+        if name in CREATED:
+            values["disp"] = "created"
+        told: dict[str, Any] = {
+            "_schema_id": {"_package_name": PACKAGE, "_class_name": name, "_type": "_event"},
+            "_values": values,
+            "_timestamp": event.at_ms * NS_PER_MS,
+            "_severity": INFORM,
+        }
+        try:
+            body = encode_list([told])
+        except (MalformedError, ValueError):
+            values.pop("args", None)
+            body = encode_list([told])
+        headers: dict[str, Any] = {
+            "method": "indication",
+            "qmf.opcode": "_data_indication",
+            "qmf.content": "_event",
+            "qmf.agent": self.agent,
+        }
+        properties = BasicProperties(content_type=LIST, headers=headers, app_id="qmf2")
+        self.vhost.deliver(made(TOPIC, key, properties, body), queues, False)

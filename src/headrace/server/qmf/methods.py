@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of objects: what Qpid's tools and scripts call, done as AMQP's methods would be.
+
+A name of a method stands with the class of its object. Whatever the tables do not have is answered
+with an exception that says so: redirecting queues, links and bridges to other brokers, the log's
+level and the broker's end (which are an operator's matters, at the machine).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.service import messages
+from headrace.gateway.v0_10 import command_exchange, command_queue
+from headrace.model.lifetime import Plan
+from headrace.model.moving import Errand
+from headrace.protocol.codec_0_10 import (
+    ExchangeBind,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+)
+from headrace.server.management import clients
+from headrace.server.qmf.asking import BAD_REQUEST
+from headrace.server.qmf.objects import OPERATORS, View, address_of, find, in_view
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.gateway.service.requests import Answered, Steps
+    from headrace.model.deadletter import Content
+    from headrace.model.queue import Queue
+    from headrace.server.qmf.asking import Asking
+
+UNKNOWN_OBJECT, UNKNOWN_METHOD = "unknown-object", "unknown-method"
+NOT_IMPLEMENTED = "not-implemented"
+ADMINISTRATOR = "administrator"
+CLOSED = "closed by an operator"
+NAME_OCTETS_MAX = 255  # Of a queue, an exchange, or a binding's key.
+LEVELS = {logging.DEBUG: "debug+", logging.INFO: "info+", logging.WARNING: "warning+"}
+
+Method = Callable[["Asking"], "Answered | Steps"]
+
+
+# --- Queues, exchanges, bindings ------------------------------------------------------------------
+
+
+def create(call: Asking) -> Answered:
+    """Make a queue, an exchange or a binding."""
+    return one_of(call, CREATIONS, "made")
+
+
+def delete(call: Asking) -> Answered:
+    """Delete a queue, an exchange or a binding."""
+    return one_of(call, DELETIONS, "deleted")
+
+
+def one_of(call: Asking, kinds: Mapping[str, Callable[[Asking], None]], verb: str) -> Answered:
+    """Do what there is to do for the type of object that a request names."""
+    kind = call.checked("type", call.request.get("type"))
+    handler = kinds.get(kind)
+    if handler is None:
+        call.refuse(NOT_IMPLEMENTED, f"objects of type '{kind}' are not {verb} here")
+    handler(call)
+    return {}
+
+
+def name_of(call: Asking) -> str:
+    """Return the name of what is to be made or deleted."""
+    name = call.checked("name", call.request.get("name"), NAME_OCTETS_MAX)
+    if not name:
+        call.refuse(BAD_REQUEST, "'name' is empty")
+    return name
+
+
+def text_in(call: Asking, values: dict[str, Any], field: str) -> str | None:
+    """Take a field out that is a name; None when it is not there."""
+    value = values.pop(field, None)
+    return call.checked(field, value, NAME_OCTETS_MAX) if value is not None else None
+
+
+def create_queue(call: Asking) -> None:
+    """Make a queue; what is no flag is an argument."""
+    name, said = name_of(call), dict(call.inner("properties"))
+    if name in call.vhost.queues:
+        call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
+    if call.yes(said, "exclusive"):
+        call.refuse(BAD_REQUEST, "an exclusive queue would be nobody's")
+    declare = QueueDeclare(
+        queue=name,
+        durable=call.yes(said, "durable"),
+        auto_delete=call.yes(said, "auto-delete") or call.yes(said, "autodelete"),
+        alternate_exchange=text_in(call, said, "alternate-exchange"),
+        arguments=said,
+    )
+    plan = Plan(said, False, declare.auto_delete, f"queue '{name}'")
+    if plan.limited or plan.life.scope:
+        call.refuse(BAD_REQUEST, "what goes with its session or connection would be nobody's")
+    call.run(command_queue.declare, declare)
+
+
+def create_exchange(call: Asking) -> None:
+    """Make an exchange."""
+    name, said = name_of(call), dict(call.inner("properties"))
+    if name in call.vhost.exchanges:
+        call.refuse("conflict", f"exchange '{name}' in vhost '{call.vhost.name}' exists already")
+    declare = ExchangeDeclare(
+        exchange=name,
+        type=text_in(call, said, "exchange-type") or "topic",
+        durable=call.yes(said, "durable"),
+        auto_delete=call.yes(said, "auto-delete") or call.yes(said, "autodelete"),
+        alternate_exchange=text_in(call, said, "alternate-exchange"),
+        arguments=said,
+    )
+    call.run(command_exchange.declare, declare)
+
+
+def create_binding(call: Asking) -> None:
+    """Bind a queue."""
+    exchange, queue, key = binding_of(call)
+    arguments = dict(call.inner("properties"))
+    bind = ExchangeBind(exchange=exchange, queue=queue, binding_key=key, arguments=arguments)
+    call.run(command_exchange.bind, bind)
+
+
+def delete_queue(call: Asking) -> None:
+    """Delete a queue, unless it is not to be in use or not empty, and is."""
+    said = dict(call.inner("options"))
+    command = QueueDelete(
+        queue=name_of(call),
+        if_unused=call.yes(said, "if_unused"),
+        if_empty=call.yes(said, "if_empty"),
+    )
+    call.run(command_queue.delete, command)
+
+
+def delete_exchange(call: Asking) -> None:
+    """Delete an exchange."""
+    said = dict(call.inner("options"))
+    command = ExchangeDelete(exchange=name_of(call), if_unused=call.yes(said, "if_unused"))
+    call.run(command_exchange.delete, command)
+
+
+def delete_binding(call: Asking) -> None:
+    """Undo a binding."""
+    exchange, queue, key = binding_of(call)
+    command = ExchangeUnbind(exchange=exchange, queue=queue, binding_key=key)
+    call.run(command_exchange.unbind, command)
+
+
+def binding_of(call: Asking) -> tuple[str, str, str]:
+    """Return exchange, queue and key of a binding, whose name has slashes between them.
+
+    A queue alone is with the default exchange; more slashes are part of the key.
+    """
+    name = call.checked("name", call.request.get("name"))
+    if "/" not in name:
+        return "", name, name
+    exchange, queue, key = (*name.split("/", 2), "")[:3]
+    for part in (exchange, queue, key):
+        call.checked("name", part, NAME_OCTETS_MAX)
+    return exchange, queue, key
+
+
+CREATIONS = {"queue": create_queue, "exchange": create_exchange, "binding": create_binding}
+DELETIONS = {"queue": delete_queue, "exchange": delete_exchange, "binding": delete_binding}
+
+
+# --- Messages -------------------------------------------------------------------------------------
+
+
+def move(call: Asking) -> Steps:
+    """Messages go from one queue to another, the oldest first."""
+    call.request = {
+        "from": call.request.get("srcQueue"),
+        "to": call.request.get("destQueue"),
+        **chosen(call, "qty"),
+    }
+    answer = yield from in_slices(messages.move(call))
+    return {"qty": answer["done"]}
+
+
+def purge(call: Asking) -> Answered | Steps:
+    """Messages of a queue go, so many or all."""
+    call.request = {"from": call.key, **chosen(call, "request")}
+    if call.request["count"] is None and not call.request["selector"]:
+        call.run(command_queue.purge, QueuePurge(queue=call.key))
+        return {}
+    return emptied(messages.delete(call))
+
+
+def emptied(outcome: Answered | Steps) -> Steps:
+    """Wait for an errand of which nothing is told."""
+    yield from in_slices(outcome)
+    return {}
+
+
+def reroute(call: Asking) -> Steps:
+    """Messages of a queue go through an exchange to the one queue that it leads each of them to."""
+    said = dict(call.request)
+    call.request = {"from": call.key, **chosen(call, "request")}
+    call.allow("read", call.key)
+    source = call.queue("from")
+    exchange = source.alternate_exchange or ""
+    if not call.yes(said, "useAltExchange"):
+        exchange = call.checked("exchange", said.get("exchange"), NAME_OCTETS_MAX)
+    elif not exchange:
+        call.refuse("precondition", f"queue '{source.name}' has no alternate exchange")
+    call.vhost.check_publishable(exchange)
+    call.allow("write", exchange or "amq.default")
+    count = call.request["count"]
+    errand = Errand(
+        call.vhost,
+        source,
+        target=through(call, exchange, source),
+        selector=messages.selector_of(call),
+        count=count,
+        most=call.vhost.errands.messages_max,
+    )
+    what = {"do": "move", "from": source.name, "to": "", "through": exchange}
+    running = call.vhost.errands.begin("", what, errand, call.connection.number)
+    answer = yield from messages.follow(running)
+    if answer["skipped"]:
+        why = "; ".join(f"{number} {reason}" for reason, number in answer["skipped"].items())
+        call.refuse("precondition", f"{answer['done']} messages went, others stay: {why:.500}")
+    return {}
+
+
+def through(call: Asking, exchange: str, source: Queue) -> Callable[[Content], Queue | str]:
+    """Return what finds out where an exchange leads a message to."""
+
+    def target(content: Content) -> Queue | str:
+        access, key = call.context.access, content.routing_key
+        found = call.vhost.route(exchange, key, lambda: content.headers).queues
+        if len(found) != 1 or found[0] is source:
+            return "lead to no other queue" if len(found) < 2 else "lead to several queues"
+        if access.topic_allowed(call.user, call.vhost.name, "write", exchange, key):
+            to: Queue = found[0]
+            return to
+        return "have topics that are refused"
+
+    return target
+
+
+def chosen(call: Asking, field: str) -> dict[str, Any]:
+    """Return which messages a request is about: how many, 0 for all, and with which header."""
+    count = call.number(field, 0)
+    said = call.inner("filter")
+    selector = ""
+    if said:
+        params = said.get("filter_params")
+        if said.get("filter_type") != "header_match_str" or not isinstance(params, dict):
+            call.refuse(BAD_REQUEST, "'filter' is no header_match_str")
+        key = call.checked("header_key", params.get("header_key"))
+        value = call.checked("header_value", params.get("header_value"))
+        if '"' in key or not key:
+            call.refuse(BAD_REQUEST, "'header_key' is empty, or has quotes")
+        selector = "\"{}\" = '{}'".format(key, value.replace("'", "''"))
+    return {"count": count or None, "selector": selector}
+
+
+def in_slices(outcome: Answered | Steps) -> Steps:
+    """Return what an errand did, whether it takes long or not."""
+    return outcome if isinstance(outcome, dict) else (yield from outcome)
+
+
+# --- The broker and its connections ---------------------------------------------------------------
+
+
+def echo(call: Asking) -> Answered:
+    """Say the same."""
+    return {name: call.request[name] for name in ("sequence", "body") if name in call.request}
+
+
+def ask(call: Asking) -> Steps:
+    """Tell of one object of a type."""
+    view = View(call.agent.broker, call.vhost, call.user, call.agent.name)
+    kind = call.checked("type", call.request.get("type"))
+    name = call.checked("name", call.request.get("name"))
+    if kind == "binding":
+        name = ",".join(binding_of(call))
+    found = yield from find(view, kind, name)
+    if found is None:
+        call.refuse("not-found", f"there is no {kind} '{name}'")
+    return {"results": found["_values"]}
+
+
+def log_level(call: Asking) -> Answered:
+    """Tell what is logged."""
+    operators_only(call)
+    level = logging.getLogger().getEffectiveLevel()
+    return {"level": LEVELS.get(level, "error+")}
+
+
+def timestamps(call: Asking) -> Answered:
+    """Tell whether messages are stamped with the time when they come."""
+    return {"receive": call.agent.broker.settings.stamp_timestamp != "off"}
+
+
+def close(call: Asking) -> Answered:
+    """End a connection; others' are an administrator's matter."""
+    agent = call.agent
+    view = View(agent.broker, call.vhost, call.user, agent.name)
+    for connection in in_view(view):
+        if connection is not None and address_of(view, connection) == call.key:
+            break
+    else:
+        call.refuse(UNKNOWN_OBJECT, f"No object found: '{call.key}'")
+    if not call.user.same_as(connection.user) and ADMINISTRATOR not in call.user.tags:
+        call.refuse("refused", f"user '{call.user.name}' is no {ADMINISTRATOR}")
+    clients.close(view.call, connection.transport, CLOSED)
+    return {}
+
+
+def operators_only(call: Asking) -> None:
+    """Refuse others."""
+    if not OPERATORS & set(call.user.tags):
+        call.refuse("refused", f"user '{call.user.name}' has none of the tags of operators")
+
+
+def refuse(call: Asking) -> Answered:
+    """There is such a method, and it does nothing here."""
+    call.refuse(NOT_IMPLEMENTED, f"{'.'.join(call.what)} is not served")
+
+
+METHODS: dict[tuple[str, str], Method] = {
+    ("broker", "create"): create,
+    ("broker", "delete"): delete,
+    ("broker", "query"): ask,
+    ("broker", "echo"): echo,
+    ("broker", "queueMoveMessages"): move,
+    ("broker", "getLogLevel"): log_level,
+    ("broker", "getTimestampConfig"): timestamps,
+    **{
+        ("broker", name): refuse
+        for name in (
+            *("connect", "queueRedirect", "setLogLevel", "setTimestampConfig", "shutdown"),
+            *("getLogHiresTimestamp", "setLogHiresTimestamp"),
+        )
+    },
+    ("queue", "purge"): purge,
+    ("queue", "reroute"): reroute,
+    ("connection", "close"): close,
+}
+
+#: Those that the audit log has.
+CHANGING = frozenset(
+    (
+        *(("broker", name) for name in ("create", "delete", "queueMoveMessages")),
+        *(("queue", name) for name in ("purge", "reroute")),
+        ("connection", "close"),
+    )
+)

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is in a virtual host, as objects of the classes that Qpid's C++ broker has.
+
+What is known of each thing comes from the functions that tell operators of it
+(:mod:`headrace.server.management`); here it is given the names of Qpid's schema
+``org.apache.qpid.broker``. What is not counted here is left out: Qpid's tools show nothing for it.
+
+An operator (tag ``administrator`` or ``monitoring``) sees everything of the virtual host. Others
+see what they have any permission on, and their own connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace import __version__
+from headrace.gateway.service.requests import Service
+from headrace.model.binding import QUEUE
+from headrace.server.management.call import Call
+from headrace.server.management.clients import (
+    consumers_of,
+    describe_channel,
+    describe_connection,
+    describe_consumer,
+    describe_session,
+)
+from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
+from headrace.server.management.socket import described
+
+if TYPE_CHECKING:
+    from headrace.model.binding import Binding
+    from headrace.model.queue import Queue
+    from headrace.model.vhost import VirtualHost
+    from headrace.server.broker import Broker
+
+PACKAGE = "org.apache.qpid.broker"
+BROKER = "amqp-broker"  # The name of the only object of its class.
+OPERATORS = frozenset(("administrator", "monitoring"))
+OBJECTS_MAX = 50  # In one message; as many are looked at before others are served.
+NS_PER_MS = 1_000_000
+CREDIT, WINDOW = "CREDIT", "WINDOW"
+
+
+class Thing(NamedTuple):
+    """An object before it is given its frame."""
+
+    key: str  # Its name within its class.
+    values: dict[str, Any]
+    created_ms: int = 0  # 0: when the broker started, as far as is known.
+
+
+Things = Iterator[Thing | None]  # None is a step of work that brings nothing.
+
+
+class View:
+    """A virtual host, as one user sees it."""
+
+    def __init__(self, broker: Broker, vhost: VirtualHost, user: Any, agent: str) -> None:
+        self.broker = broker
+        self.vhost = vhost
+        self.user = user
+        self.agent = agent
+        self.operates = bool(OPERATORS & set(user.tags))
+        self.call = Call(broker, {}, operator=f"user {user.name!r} by QMF")
+
+    def sees(self, name: str) -> bool:
+        """Tell whether the user may know of a queue or an exchange."""
+        access = self.broker.access
+        assert access is not None
+        return self.operates or any(
+            access.allowed(self.user, self.vhost.name, permission, name or "amq.default")
+            for permission in ("configure", "write", "read")
+        )
+
+    def is_own(self, user: Any) -> bool:
+        """Tell whether the user may know of what is another's, or their own."""
+        return self.operates or (user is not None and bool(self.user.same_as(user)))
+
+    def framed(self, kind: str, thing: Thing) -> dict[str, Any]:
+        """Return an object as answers have it. Times are nanoseconds since 1970."""
+        created_ms = thing.created_ms or self.broker.started_ms
+        return {
+            "_schema_id": {"_package_name": PACKAGE, "_class_name": kind, "_type": "_data"},
+            "_object_id": {"_agent_name": self.agent, **reference(kind, thing.key)},
+            "_values": thing.values,
+            "_create_ts": created_ms * NS_PER_MS,
+            "_update_ts": self.vhost.tally.now_ms * NS_PER_MS,
+            "_delete_ts": 0,
+        }
+
+
+def reference(kind: str, key: str) -> dict[str, str]:
+    """Return what one object calls another."""
+    return {"_object_name": f"{PACKAGE}:{kind}:{key}"}
+
+
+def class_and_key(name: str) -> tuple[str, str]:
+    """Return what the name of an object says; an unknown class for what is none of ours."""
+    package, _, rest = name.partition(":")
+    kind, _, key = rest.partition(":")
+    return (kind, key) if package == PACKAGE else (name, "")
+
+
+def chunks(view: View, kind: str) -> Generator[list[dict[str, Any]] | None]:
+    """Give all objects of a class, some at a time; None after as much work without any."""
+    some: list[dict[str, Any]] = []
+    for number, thing in enumerate(CLASSES[kind](view), 1):
+        if thing is not None:
+            some.append(view.framed(kind, thing))
+        if number % OBJECTS_MAX == 0:
+            yield some or None
+            some = []
+    if some:
+        yield some
+
+
+def find(view: View, kind: str, key: str) -> Generator[None, None, dict[str, Any] | None]:
+    """Return the object of a name; None when there is none that the user sees."""
+    found: Thing | None = None
+    if kind == "queue":
+        queue = view.vhost.queues.get(key)
+        found = None if queue is None else queue_of(view, queue)
+    elif kind == "exchange":
+        exchange = view.vhost.exchanges.get(key)
+        found = None if exchange is None else exchange_of(view, exchange)
+    elif kind in CLASSES:
+        for number, thing in enumerate(CLASSES[kind](view), 1):
+            if thing is not None and thing.key == key:
+                found = thing
+                break
+            if number % OBJECTS_MAX == 0:
+                yield
+    return None if found is None else view.framed(kind, found)
+
+
+# --- Each class ---------------------------------------------------------------------------------
+
+
+def brokers(view: View) -> Things:
+    """The broker itself; its counts are for operators."""
+    broker, tally = view.broker, view.vhost.tally
+    values: dict[str, Any] = {
+        "name": BROKER,
+        "version": __version__,
+        "port": broker.settings.port,
+        "maxConns": broker.settings.connections_max,
+        "uptime": (tally.now_ms - broker.started_ms) * NS_PER_MS,
+    }
+    if view.operates:
+        queues = list(view.vhost.queues.values())
+        depth = octets = 0
+        for number, queue in enumerate(queues, 1):
+            depth += queue.message_count() + queue.unacked_count
+            octets += queue.ready_bytes
+            if number % OBJECTS_MAX == 0:
+                yield None
+        values |= {"queueCount": len(queues), "msgDepth": depth, "byteDepth": octets}
+        values["msgTotalEnqueues"] = tally.published
+    yield Thing(BROKER, values)
+
+
+def vhosts(view: View) -> Things:
+    """The virtual host that the agent is of."""
+    name = view.vhost.name
+    yield Thing(vhost_key(view), {"name": name, "brokerRef": reference("broker", BROKER)})
+
+
+def memories(view: View) -> Things:
+    """What queued messages take, and may take."""
+    tally = view.vhost.tally
+    if view.operates:
+        used, most = tally.memory_used, tally.memory_max
+        yield Thing(BROKER, {"name": BROKER, "memory_used": used, "memory_max": most})
+
+
+def queues(view: View) -> Things:
+    """Each queue but the broker's own."""
+    for queue in list(view.vhost.queues.values()):
+        yield queue_of(view, queue)
+
+
+def queue_of(view: View, queue: Queue) -> Thing | None:
+    """A queue, if the user sees it."""
+    told = describe_queue(view.vhost, queue) if view.sees(queue.access_name) else None
+    if told is None:
+        return None
+    depth = told["ready"] + told["unsettled"]
+    enqueued = max(told["published"], depth)  # Those of before a restart are not counted.
+    values: dict[str, Any] = {
+        "vhostRef": reference("vhost", vhost_key(view)),
+        "name": queue.name,
+        "durable": told["durable"],
+        "autoDelete": told["auto_delete"],
+        "exclusive": told["exclusive"],
+        "arguments": told["arguments"],
+        "creator": view.vhost.declared_by.get(queue, ""),
+        "consumerCount": told["consumers"],
+        "bindingCount": 1 + len(tuple(view.vhost.bindings_to(queue))),
+        "msgDepth": depth,
+        "byteDepth": told["octets"],
+        "msgTotalEnqueues": enqueued,
+        "msgTotalDequeues": enqueued - depth,
+        "unackedMessages": told["unsettled"],
+    }
+    if queue.alternate_exchange:
+        values["altExchange"] = reference("exchange", queue.alternate_exchange)
+    return Thing(queue.name, values)
+
+
+def exchanges(view: View) -> Things:
+    """Each exchange."""
+    for exchange in list(view.vhost.exchanges.values()):
+        yield exchange_of(view, exchange)
+
+
+def exchange_of(view: View, exchange: Any) -> Thing | None:
+    """An exchange, if the user sees it."""
+    if not view.sees(exchange.name):
+        return None
+    told = describe_exchange(view.vhost, exchange)
+    values: dict[str, Any] = {
+        "vhostRef": reference("vhost", vhost_key(view)),
+        "name": exchange.name,
+        "type": told["type"],
+        "durable": told["durable"],
+        "autoDelete": told["auto_delete"],
+        "arguments": told["arguments"],
+        "bindingCount": told["bindings"] if exchange.name else len(view.vhost.queues),
+    }
+    if exchange.alternate:
+        values["altExchange"] = reference("exchange", exchange.alternate)
+    return Thing(exchange.name, values)
+
+
+def bindings(view: View) -> Things:
+    """Each binding of a queue, also that with the default exchange, which every queue has."""
+    for queue in list(view.vhost.queues.values()):
+        if is_ours(queue) or not view.sees(queue.access_name):
+            yield None
+            continue
+        if view.sees(""):
+            yield binding_of("", queue, queue.name, {})
+        for binding in view.vhost.bindings_to(queue):
+            exchange = binding.source.name
+            yield binding_between(binding, queue) if view.sees(exchange) else None
+
+
+def binding_between(binding: Binding, queue: Queue) -> Thing:
+    """A binding that a client made."""
+    arguments = described(binding.arguments or {})
+    return binding_of(binding.source.name, queue, binding.routing_key, arguments)
+
+
+def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Any]) -> Thing:
+    """A binding."""
+    values = {
+        "exchangeRef": reference("exchange", exchange),
+        "queueRef": reference(QUEUE, queue.name),
+        "bindingKey": key,
+        "arguments": arguments,
+    }
+    return Thing(f"{exchange},{queue.name},{key}", values)
+
+
+def connections(view: View) -> Things:
+    """Each connection to the virtual host that the user may know of."""
+    for connection in in_view(view):
+        if connection is None:
+            yield None
+            continue
+        told = describe_connection(connection.transport)
+        properties = getattr(connection, "client_properties", None) or {}
+        values = {
+            "vhostRef": reference("vhost", vhost_key(view)),
+            "address": address_of(view, connection),
+            "incoming": True,
+            "SystemConnection": False,
+            "authIdentity": told["user"],
+            "saslMechanism": told["mechanism"],
+            "protocol": f"AMQP {told['protocol']}",
+            "bytesFromClient": told["octets_received"],
+            "bytesToClient": told["octets_sent"],
+        }
+        for name, field in PROCESS.items():
+            value = properties.get(field)
+            if isinstance(value, str | int):
+                values[name] = value
+        yield Thing(values["address"], values, connection.transport.since_ms)
+
+
+#: What clients of Qpid's say of themselves.
+PROCESS = {
+    "remoteProcessName": "qpid.client_process",
+    "remotePid": "qpid.client_pid",
+    "remoteParentPid": "qpid.client_ppid",
+}
+
+
+def sessions(view: View) -> Things:
+    """Each session of 0-10, attached or waiting, and each channel of the other versions."""
+    for connection in in_view(view):
+        if connection is None:
+            yield None
+            continue
+        where = reference("connection", address_of(view, connection))
+        if hasattr(connection, "attached"):
+            for number, one in list(connection.attached.items()):
+                yield session_of(view, describe_session(connection, number, one), where)
+        else:
+            for channel in list(connection.channels.values()):
+                yield session_of(view, describe_channel(connection, channel), where)
+    shared = view.broker.shared_0_10
+    waiting: list[Any] = [] if shared is None else list(shared.sessions.waiting)
+    for session in waiting:
+        seen = session.vhost is view.vhost and view.is_own(session.user)
+        yield session_of(view, describe_session(None, 0, session), None) if seen else None
+
+
+def session_of(view: View, told: dict[str, Any], where: dict[str, str] | None) -> Thing:
+    """A session."""
+    name = told["name"] or channel_name(told["connection"], told["number"])
+    values: dict[str, Any] = {
+        "vhostRef": reference("vhost", vhost_key(view)),
+        "name": name,
+        "channelId": told["number"],
+        "attached": where is not None,
+        "unackedMessages": told["unsettled"],
+    }
+    if where is not None:
+        values["connectionRef"] = where
+    return Thing(name, values)
+
+
+def subscriptions(view: View) -> Things:
+    """Each consumer of a connection that the user may know of."""
+    assert view.broker.context is not None
+    connections = view.broker.context.connections
+    for queue in list(view.vhost.queues.values()):
+        for consumer in consumers_of(queue):
+            owner = connections.get(consumer.publisher)
+            if isinstance(consumer, Service) or not view.is_own(getattr(owner, "user", None)):
+                yield None
+                continue
+            told = describe_consumer(view.call, view.vhost.name, queue, consumer)
+            session = told["session"] or channel_name(told["connection"], told["channel"])
+            values = {
+                "sessionRef": reference("session", session),
+                "queueRef": reference(QUEUE, queue.access_name),
+                "name": told["tag"],
+                "exclusive": told["exclusive"],
+                "browsing": told["browses"],
+                "acknowledged": told["ack"],
+                "creditMode": WINDOW if getattr(consumer, "window", True) else CREDIT,
+                "arguments": told["arguments"],
+            }
+            yield Thing(f"{session},{queue.name},{told['tag']}", values)
+        yield None
+
+
+# --- Names --------------------------------------------------------------------------------------
+
+
+def in_view(view: View) -> Iterator[Any]:
+    """The connections to the virtual host that the user may know of; None for each other."""
+    assert view.broker.context is not None
+    for connection in list(view.broker.context.connections.values()):
+        known = connection.transport is not None and not connection.transport.closed
+        seen = known and connection.vhost is view.vhost and view.is_own(connection.user)
+        yield connection if seen else None
+
+
+def address_of(view: View, connection: Any) -> str:
+    """Return the name of a connection: our end and the client's."""
+    assert view.broker.context is not None
+    name = view.broker.context.telling.names.get(connection.number, "")
+    peer, _, own = name.partition(" -> ")
+    return f"{own}-{peer}"
+
+
+def channel_name(connection: int, number: int) -> str:
+    """Return what a channel is called, which has no name of its own."""
+    return f"{connection}/{number}"
+
+
+def vhost_key(view: View) -> str:
+    """Return the name of the virtual host among objects."""
+    return f"{PACKAGE}:broker:{BROKER},{view.vhost.name}"
+
+
+CLASSES: dict[str, Callable[[View], Things]] = {
+    "binding": bindings,
+    "broker": brokers,
+    "connection": connections,
+    "exchange": exchanges,
+    "memory": memories,
+    "queue": queues,
+    "session": sessions,
+    "subscription": subscriptions,
+    "vhost": vhosts,
+}

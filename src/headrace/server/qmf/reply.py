@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer to a request by QMF: one message, or several, where the reply-to says."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.service.requests import Answer, Answered, made
+from headrace.model.errors import ModelError
+from headrace.protocol.codec_0_x import BasicProperties
+from headrace.wire.errors import MalformedError
+from headrace.wire.types_0_10 import encode_list, encode_map
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
+    from headrace.model.queue import Queue
+    from headrace.server.qmf.agent import Agent
+
+log = logging.getLogger(__name__)
+
+DIRECT, TOPIC = "qmf.default.direct", "qmf.default.topic"
+MAP, LIST = "amqp/map", "amqp/list"
+
+# How QMF numbers what goes wrong; everything else is EXCEPTION.
+EXCEPTION = 7
+ERRORS = {
+    "unknown-object": 1,
+    "unknown-method": 2,
+    "not-implemented": 3,
+    "bad-request": 4,
+    "refused": 6,
+}
+
+
+class Reply(Answer):
+    """An answer to come."""
+
+    service: Agent
+
+    def __init__(
+        self, agent: Agent, connection: Any, exchange: str, key: str, asked: BasicProperties
+    ) -> None:
+        Answer.__init__(self, agent, key, asked.correlation_id)
+        self.user = connection.user
+        self.exchange = exchange
+        self.asked = asked  # What the request said of itself.
+        self._waiting: deque[Message] = deque()  # For the disk.
+
+    def check(self) -> None:
+        """Refuse a reply-to where the user could not publish.
+
+        Raises:
+            AccessRefused: the user may not.
+            NotFound: there is no such exchange.
+        """
+        agent, access = self.service, self.service.context.access
+        vhost = agent.vhost
+        vhost.check_publishable(self.exchange)
+        access.check(self.user, vhost.name, "write", "exchange", self.exchange or "amq.default")
+        access.check_topic(self.user, vhost, "write", self.exchange, self.reply_to)
+
+    def give(self, answer: Answered) -> None:
+        """This is the answer, or the end of it."""
+        if "error" in answer:
+            code = ERRORS.get(answer["code"], EXCEPTION)
+            values = {"error_code": code, "error_text": answer["error"]}
+            self._say("_exception", MAP, encode_map({"_values": values}), "_values")
+        elif "objects" in answer:
+            self._say_objects(answer["objects"], False)
+        else:
+            try:
+                body = encode_map({"_arguments": answer["arguments"]})
+            except (MalformedError, ValueError):
+                body = encode_map({"_arguments": {}})
+            self._say("_method_response", MAP, body, "_arguments")
+
+    def part(self, objects: list[dict[str, Any]]) -> None:
+        """These are a part of the answer; more will come."""
+        self._say_objects(objects, True)
+
+    def released(self, token: int) -> None:
+        """Send what was waiting longest."""
+        vhost, message = self.service.vhost, self._waiting.popleft()
+        try:
+            self.check()
+            queues = vhost.route(self.exchange, self.reply_to, dict).queues
+        except ModelError as error:
+            log.warning("vhost %r: an answer by QMF goes nowhere: %s", vhost.name, error)
+            return
+        if self.exchange == TOPIC:
+            queues = tuple(queue for queue in queues if self._is_meant(queue))
+        if queues:
+            vhost.deliver(message, queues, False)
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _is_meant(self, queue: Queue) -> bool:
+        """Tell whether a queue is bound to the answer's very key, not to a pattern."""
+        vhost = self.service.vhost
+        topic = vhost.exchanges.get(TOPIC)
+        return any(
+            binding.source is topic and binding.routing_key == self.reply_to
+            for binding in vhost.bindings_to(queue)
+        )
+
+    def _say_objects(self, objects: list[dict[str, Any]], partial: bool) -> None:
+        """Say objects in as many messages as it takes."""
+        try:
+            body = encode_list(objects)
+        except (MalformedError, ValueError):
+            half = len(objects) // 2
+            if half:
+                self._say_objects(objects[:half], True)
+                self._say_objects(objects[half:], partial)
+                return
+            objects[0]["_values"].pop("arguments", None)  # Of which there are too many.
+            body = encode_list(objects)
+        self._say("_query_response", LIST, body, "_data", partial)
+
+    def _say(
+        self, opcode: str, kind: str, body: bytes, content: str, partial: bool = False
+    ) -> None:
+        agent = self.service
+        headers: dict[str, Any] = {
+            "method": "response",
+            "qmf.opcode": opcode,
+            "qmf.agent": agent.name,
+            "qmf.content": content,
+        }
+        if partial:
+            headers["partial"] = True
+        properties = BasicProperties(
+            content_type=kind, headers=headers, correlation_id=self.correlation_id, app_id="qmf2"
+        )
+        self._waiting.append(made(self.exchange, self.reply_to, properties, body))
+        agent.context.line(agent.vhost.name).join(self, 0)
