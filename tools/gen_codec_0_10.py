@@ -85,6 +85,7 @@ CHECKED = {
     "message.credit-unit",
 }
 SECRETS = {
+    ("connection.update-secret", "new-secret"),
     ("connection.start-ok", "response"),
     ("connection.secure", "challenge"),
     ("connection.secure-ok", "response"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
 import ssl
 import time
@@ -310,10 +311,35 @@ def test_an_expired_token_ends_the_connection(served: Served, issuer: Issuer) ->
         assert "the credentials of user 'tess' have expired" in str(lost[version][0])
 
 
-def test_without_new_secrets_the_next_connection_has_another_token(
-    served: Served, issuer: Issuer
+def test_new_secrets_in_every_version(
+    served: Served, issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of all versions but 0-9-1. In 0-10 the session goes on there, in the others the channel."""
+    """Expiry is enforced on live connections: whoever did not renew is cut off."""
+    caplog.set_level(logging.DEBUG)
+    lost: list[Any] = []
+    with contextlib.ExitStack() as stack:
+        secret = token(issuer, *EVERYTHING, lives_s=4)
+        desks, fresh = {}, token(issuer, *EVERYTHING)
+        for version in VERSIONS:
+            given = url(served, version, user="x", password=secret)
+            connection = stack.enter_context(connect(given, reconnect=None))
+            desks[version] = Desk(connection)
+            connection.update_secret(fresh, "it would expire")
+        given = url(served, user="x", password=secret)
+        stack.enter_context(connect(given, reconnect=None, on_event=lost.append))
+        until(lambda: lost, "the one with the old token is cut off")
+        for version, desk in desks.items():
+            desk.publish("", desk.queue)
+            until(lambda desk=desk: desk.count() == 1, f"the message of {version}")
+    assert fresh not in caplog.text
+    assert fresh.split(".")[1] not in (served.home / "audit.log").read_text()
+
+
+def test_without_new_secrets_the_next_connection_has_another_token(
+    served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of brokers that take none. In 0-10 the session goes on there, in the others the channel."""
+    monkeypatch.setattr("headrace.client.link.renews_secrets", lambda properties: False)
     others = ("0-8", "0-9", "0-10")
     told: dict[str, list[Any]] = {version: [] for version in others}
     with contextlib.ExitStack() as stack:
@@ -345,22 +371,30 @@ def test_without_new_secrets_the_next_connection_has_another_token(
             desk.delete()
 
 
-def test_a_new_secret_must_be_ones_own_and_good(served: Served, issuer: Issuer) -> None:
+@versions
+def test_a_new_secret_must_be_ones_own_and_good(
+    served: Served, issuer: Issuer, version: str
+) -> None:
     for bad in (
         token(issuer, *EVERYTHING, name="somebody"),
         token(issuer, *EVERYTHING, lives_s=-1),
         Issuer().token(*EVERYTHING, iss="https://issuer.example"),
         "rubbish",
     ):
-        given = url(served, user="x", password=token(issuer, *EVERYTHING))
+        given = url(served, version, user="x", password=token(issuer, *EVERYTHING))
         with connect(given, reconnect=None) as connection:
-            with pytest.raises(ConnectionClosed, match="New secret was refused"):
+            with pytest.raises(ConnectionClosed, match="New secret was refused") as refused:
                 connection.update_secret(bad)
+            assert ("320" if version == "0-10" else "530") in str(refused.value)
+            assert bad not in str(refused.value)
 
 
-def test_rights_of_the_old_secret_end_with_the_new(served: Served, issuer: Issuer) -> None:
+@versions
+def test_rights_of_the_old_secret_end_with_the_new(
+    served: Served, issuer: Issuer, version: str
+) -> None:
     """CVE-2026-57218, CVE-2026-67420: nothing is remembered that the new token does not grant."""
-    given = url(served, user="x", password=token(issuer, *EVERYTHING))
+    given = url(served, version, user="x", password=token(issuer, *EVERYTHING))
     with connect(given, reconnect=None) as connection:
         desk = Desk(connection)
         desk.publish("amq.fanout", "a")
@@ -370,15 +404,25 @@ def test_rights_of_the_old_secret_end_with_the_new(served: Served, issuer: Issue
 
 
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-10"])
-def test_a_new_secret_is_a_matter_of_0_9_1(served: Served, version: str) -> None:
+def test_a_new_secret_goes_to_brokers_that_say_they_take_it(
+    served: Served, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = url(served, version, user="ada", password="sécret")
-    with connect(given, reconnect=None) as connection, pytest.raises(UsageError):
+    with connect(given, reconnect=None) as connection:
+        said = connection.server_properties["headrace_extensions"]
+        assert "connection.update-secret" in str(said).split()
         connection.update_secret("x")
+        monkeypatch.setattr("headrace.client.link.renews_secrets", lambda properties: False)
+        with pytest.raises(UsageError, match=f"takes no new secrets in AMQP {version}"):
+            connection.update_secret("x")
 
 
-def test_a_password_needs_no_new_secret(served: Served) -> None:
-    with connect(url(served, user="ada", password="sécret"), reconnect=None) as connection:
+@versions
+def test_a_password_needs_no_new_secret(served: Served, version: str) -> None:
+    given = url(served, version, user="ada", password="sécret")
+    with connect(given, reconnect=None) as connection:
         connection.update_secret("whatever")
+        works(connection)
 
 
 def test_the_audit_log_says_who_did_what_from_where(served: Served, issuer: Issuer) -> None:

@@ -137,10 +137,10 @@ class Connection(Closing):
         LOOP.run(self._source.ready(), self._timeout_s)
 
     def update_secret(self, secret: str, reason: str = "") -> None:
-        """Give the broker new credentials before the old expire, in 0-9-1.
+        """Give the broker new credentials before the old expire; reconnecting uses them as well.
 
-        From now on reconnecting uses them as well. Raises ConnectionClosed, with 530, when the
-        broker refuses them; UsageError in other versions of AMQP, where a new connection is due.
+        Raises ConnectionClosed, with 530 (320 in 0-10), when the broker refuses them; UsageError
+        when it takes none in this version, and there is no reconnection.
         """
         LOOP.run(self._source.update_secret(secret, reason), self._timeout_s)
 

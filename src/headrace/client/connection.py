@@ -36,7 +36,7 @@ from headrace.client.session import Session
 from headrace.client.stream import Stream
 from headrace.client.url import Secret, Settings, parse_url
 from headrace.spec.reply import ReplyCode
-from headrace.spec.tables import V0_9, V0_9_1, V0_10
+from headrace.spec.tables import V0_9, V0_10
 
 if TYPE_CHECKING:
     from headrace.client.link import Link
@@ -235,12 +235,13 @@ class Connection:
     async def update_secret(self, secret: str, reason: str = "") -> None:
         """Give the broker new credentials before the old expire; reconnecting uses them as well.
 
-        The broker is told at once in 0-9-1. Other versions cannot say it: the next connection has
-        them, when the broker closes this one as the old expire. Raises ConnectionClosed, with 530,
-        when the broker refuses them; UsageError in the other versions without reconnection.
+        The broker is told at once, if it takes them: in 0-9-1 any does that knows tokens, in the
+        other versions those that say so. With others the next connection has them, when the broker
+        closes this one as the old expire. Raises ConnectionClosed, with 530 (320 in 0-10), when the
+        broker refuses them; UsageError when it does not take them and there is no reconnection.
         """
         link = await self._ready_link()
-        if self.version is V0_9_1 or self._reconnect is None:
+        if link.renews_secrets or self._reconnect is None:
             await link.update_secret(secret, reason)
         self._settings = [replace(one, password=Secret(secret)) for one in self._settings]
         self._recent = replace(self._recent, password=Secret(secret))

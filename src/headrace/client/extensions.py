@@ -59,6 +59,12 @@ def announces(properties: Mapping[str, Value], capability: str) -> bool:
     return is_headrace(properties)
 
 
+def renews_secrets(properties: Mapping[str, Value]) -> bool:
+    """Whether a broker takes new credentials on open connections of any version."""
+    said = properties.get("headrace_extensions")
+    return isinstance(said, str) and "connection.update-secret" in said.split()
+
+
 def is_qpid(properties: Mapping[str, Value]) -> bool:
     """Whether these are the server properties of a Qpid broker."""
     product = properties.get("product")

@@ -25,7 +25,7 @@ from headrace.client.errors import (
     UsageError,
     fresh,
 )
-from headrace.client.extensions import EXTENSIONS, check
+from headrace.client.extensions import EXTENSIONS, check, renews_secrets
 from headrace.client.login import Login
 from headrace.client.url import FRAME_MIN_SIZE, Settings
 from headrace.protocol.codec_0_x import (
@@ -248,19 +248,37 @@ class Link(asyncio.Protocol):
         """Give the broker new credentials.
 
         Raises:
-            UsageError: this version of AMQP cannot, or it goes on already.
+            UsageError: the broker does not say that it can, or it goes on already.
         """
-        if self.settings.version is not V0_9_1:
+        if not self.renews_secrets:
             label = self.settings.version.label
-            raise UsageError(f"AMQP {label} has no new secrets; connect anew")
+            raise UsageError(
+                f"{self.settings.address} takes no new secrets in AMQP {label}; connect anew"
+            )
         if self._renewal is not None:
             raise UsageError("the secret is being updated already")
         self._renewal = self._loop.create_future()
         try:
-            self.send(0, ConnectionUpdateSecret(new_secret=secret.encode(), reason=reason))
+            self._send_secret(secret.encode(), reason)
             await self._renewal
         finally:
             self._renewal = None
+
+    @property
+    def renews_secrets(self) -> bool:
+        """Whether the broker takes new credentials on an open connection.
+
+        Those that know it only in 0-9-1 do not say it there.
+        """
+        version = self.settings.version
+        return version is V0_9_1 or renews_secrets(self.server_properties)
+
+    def _send_secret(self, secret: bytes, reason: str) -> None:
+        self.send(0, ConnectionUpdateSecret(new_secret=secret, reason=reason))
+
+    def _secret_taken(self) -> None:
+        if self._renewal is not None and not self._renewal.done():
+            self._renewal.set_result(None)
 
     def _say_goodbye(self) -> None:
         self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
@@ -448,8 +466,7 @@ class Link(asyncio.Protocol):
                 if self.heartbeat_s:
                     self._beat()
             case ConnectionUpdateSecretOk():
-                if self._renewal is not None and not self._renewal.done():
-                    self._renewal.set_result(None)
+                self._secret_taken()
             case ConnectionBlocked():
                 self._owner.link_blocked(method.reason)
             case ConnectionUnblocked():

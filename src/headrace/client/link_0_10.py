@@ -35,6 +35,8 @@ from headrace.protocol.codec_0_10 import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
     Control,
     Struct,
     decode_command,
@@ -211,6 +213,11 @@ class Link010(Link):
                 return number
         raise UsageError(f"all {self.channel_max} channels of the connection are in use")
 
+    def _send_secret(self, secret: bytes, reason: str) -> None:
+        self._check()
+        self.machine.send_control(ConnectionUpdateSecret(new_secret=secret, reason=reason))
+        self.schedule_flush()
+
     def send(self, channel: int, method: MethodBase) -> None:
         self._check()
         bridge = self.bridges.get(channel)
@@ -287,6 +294,8 @@ class Link010(Link):
                     self._opened.set_result(None)
                 if self.heartbeat_s:
                     self._beat()
+            case ConnectionUpdateSecretOk():
+                self._secret_taken()
             case ConnectionRedirect():
                 self.redirect([control.host or "", *(control.known_hosts or ())])
             case ConnectionClose():

@@ -749,6 +749,35 @@ class ConnectionCloseOk(Control):
     __slots__ = ()
 
 
+class ConnectionUpdateSecret(Control):
+    """connection.update-secret"""
+
+    NAME: ClassVar[str] = "connection.update-secret"
+    CODE: ClassVar[tuple[int, int]] = (1, 70)
+    __slots__ = (
+        "new_secret",
+        "reason",
+    )
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(("new_secret",))
+
+    def __init__(
+        self,
+        *,
+        new_secret: bytes | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.new_secret = new_secret
+        self.reason = reason
+
+
+class ConnectionUpdateSecretOk(Control):
+    """connection.update-secret-ok"""
+
+    NAME: ClassVar[str] = "connection.update-secret-ok"
+    CODE: ClassVar[tuple[int, int]] = (1, 71)
+    __slots__ = ()
+
+
 class SessionAttach(Control):
     """session.attach"""
 
@@ -3237,6 +3266,46 @@ def _encode_connection_close_ok(_: ConnectionCloseOk) -> bytes:
     return b"\x00\x00"
 
 
+def _decode_connection_update_secret(d: bytes) -> ConnectionUpdateSecret:
+    flags = _FLAGS_16.unpack_from(d, 2)[0]
+    if flags & 0xFFFC:
+        raise MalformedError(_FLAG)
+    m = ConnectionUpdateSecret()
+    at = 4
+    if flags & 0x0001:
+        m.new_secret, at = _read_vbin32(d, at)
+    if flags & 0x0002:
+        m.reason, at = _read_str8(d, at)
+    if at != len(d):
+        raise MalformedError(_TRAILING)
+    return m
+
+
+def _encode_connection_update_secret(m: ConnectionUpdateSecret) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.new_secret is not None:
+        flags |= 0x0001
+        parts.append(_pack_vbin32(m.new_secret))
+    if m.reason is not None:
+        flags |= 0x0002
+        parts.append(_pack_str8(m.reason))
+    return _FLAGS_16.pack(flags) + b"".join(parts)
+
+
+def _decode_connection_update_secret_ok(d: bytes) -> ConnectionUpdateSecretOk:
+    flags = _FLAGS_16.unpack_from(d, 2)[0]
+    if flags & 0xFFFF:
+        raise MalformedError(_FLAG)
+    if len(d) != 4:
+        raise MalformedError(_TRAILING)
+    return ConnectionUpdateSecretOk()
+
+
+def _encode_connection_update_secret_ok(_: ConnectionUpdateSecretOk) -> bytes:
+    return b"\x00\x00"
+
+
 def _decode_session_attach(d: bytes) -> SessionAttach:
     flags = _FLAGS_16.unpack_from(d, 2)[0]
     if flags & 0xFFFC:
@@ -5223,6 +5292,8 @@ _CONTROLS: dict[int, Callable[[bytes], Control]] = {
     0x010A: _decode_connection_heartbeat,
     0x010B: _decode_connection_close,
     0x010C: _decode_connection_close_ok,
+    0x0146: _decode_connection_update_secret,
+    0x0147: _decode_connection_update_secret_ok,
     0x0201: _decode_session_attach,
     0x0202: _decode_session_attached,
     0x0203: _decode_session_detach,
@@ -5315,6 +5386,8 @@ _ENCODERS: dict[type[Assembly], Callable[[Any], bytes]] = {
     ConnectionHeartbeat: _encode_connection_heartbeat,
     ConnectionClose: _encode_connection_close,
     ConnectionCloseOk: _encode_connection_close_ok,
+    ConnectionUpdateSecret: _encode_connection_update_secret,
+    ConnectionUpdateSecretOk: _encode_connection_update_secret_ok,
     SessionAttach: _encode_session_attach,
     SessionAttached: _encode_session_attached,
     SessionDetach: _encode_session_detach,
@@ -5436,6 +5509,8 @@ _NAMES: dict[bytes, str] = {
     bytes((1, 10)): "connection.heartbeat",
     bytes((1, 11)): "connection.close",
     bytes((1, 12)): "connection.close-ok",
+    bytes((1, 70)): "connection.update-secret",
+    bytes((1, 71)): "connection.update-secret-ok",
     bytes((2, 1)): "session.attach",
     bytes((2, 2)): "session.attached",
     bytes((2, 3)): "session.detach",

@@ -345,7 +345,7 @@ class ConnectionUpdateSecret(MethodBase):
 
     NAME: ClassVar[str] = "connection.update-secret"
     CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (10, 70)}
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 70), V0_9: (10, 70), V0_9_1: (10, 70)}
     REPLIES: ClassVar[frozenset[str]] = frozenset(["connection.update-secret-ok"])
     __slots__ = (
         "new_secret",
@@ -368,7 +368,7 @@ class ConnectionUpdateSecretOk(MethodBase):
 
     NAME: ClassVar[str] = "connection.update-secret-ok"
     CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {V0_9_1: (10, 71)}
+    INDEX: ClassVar[dict[Version, MethodId]] = {V0_8: (10, 71), V0_9: (10, 71), V0_9_1: (10, 71)}
     REPLIES: ClassVar[frozenset[str]] = frozenset()
     __slots__ = ()
 
@@ -3215,7 +3215,7 @@ def _encode_connection_unblocked_091(_: ConnectionUnblocked) -> bytes:
     return _S_I.pack(0x000A003D)
 
 
-def _decode_connection_update_secret_091(d: bytes) -> ConnectionUpdateSecret:
+def _decode_connection_update_secret_08_09_091(d: bytes) -> ConnectionUpdateSecret:
     new_secret, at = read_longstr(d, 4)
     reason, at = read_shortstr(d, at)
     if at != len(d):
@@ -3226,17 +3226,17 @@ def _decode_connection_update_secret_091(d: bytes) -> ConnectionUpdateSecret:
     )
 
 
-def _encode_connection_update_secret_091(m: ConnectionUpdateSecret) -> bytes:
+def _encode_connection_update_secret_08_09_091(m: ConnectionUpdateSecret) -> bytes:
     return _S_I.pack(0x000A0046) + pack_longstr(m.new_secret) + pack_shortstr(m.reason)
 
 
-def _decode_connection_update_secret_ok_091(d: bytes) -> ConnectionUpdateSecretOk:
+def _decode_connection_update_secret_ok_08_09_091(d: bytes) -> ConnectionUpdateSecretOk:
     if len(d) != 4:
         raise MalformedError(_TRAILING)
     return ConnectionUpdateSecretOk()
 
 
-def _encode_connection_update_secret_ok_091(_: ConnectionUpdateSecretOk) -> bytes:
+def _encode_connection_update_secret_ok_08_09_091(_: ConnectionUpdateSecretOk) -> bytes:
     return _S_I.pack(0x000A0047)
 
 
@@ -5721,6 +5721,8 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x000A0032: _decode_connection_redirect_08,
         0x000A003C: _decode_connection_close_08,
         0x000A003D: _decode_connection_close_ok_08,
+        0x000A0046: _decode_connection_update_secret_08_09_091,
+        0x000A0047: _decode_connection_update_secret_ok_08_09_091,
         0x0014000A: _decode_channel_open_08_09_091,
         0x0014000B: _decode_channel_open_ok_08,
         0x00140014: _decode_channel_flow_08_09_091,
@@ -5817,6 +5819,8 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x000A002A: _decode_connection_redirect_09,
         0x000A0032: _decode_connection_close_09_091,
         0x000A0033: _decode_connection_close_ok_09_091,
+        0x000A0046: _decode_connection_update_secret_08_09_091,
+        0x000A0047: _decode_connection_update_secret_ok_08_09_091,
         0x0014000A: _decode_channel_open_08_09_091,
         0x0014000B: _decode_channel_open_ok_09_091,
         0x00140014: _decode_channel_flow_08_09_091,
@@ -5925,8 +5929,8 @@ _DECODERS: dict[Version, dict[int, Callable[[bytes], MethodBase]]] = {
         0x000A0033: _decode_connection_close_ok_09_091,
         0x000A003C: _decode_connection_blocked_091,
         0x000A003D: _decode_connection_unblocked_091,
-        0x000A0046: _decode_connection_update_secret_091,
-        0x000A0047: _decode_connection_update_secret_ok_091,
+        0x000A0046: _decode_connection_update_secret_08_09_091,
+        0x000A0047: _decode_connection_update_secret_ok_08_09_091,
         0x0014000A: _decode_channel_open_08_09_091,
         0x0014000B: _decode_channel_open_ok_09_091,
         0x00140014: _decode_channel_flow_08_09_091,
@@ -5999,6 +6003,8 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         ConnectionRedirect: _encode_connection_redirect_08,
         ConnectionClose: _encode_connection_close_08,
         ConnectionCloseOk: _encode_connection_close_ok_08,
+        ConnectionUpdateSecret: _encode_connection_update_secret_08_09_091,
+        ConnectionUpdateSecretOk: _encode_connection_update_secret_ok_08_09_091,
         ChannelOpen: _encode_channel_open_08_09_091,
         ChannelOpenOk: _encode_channel_open_ok_08,
         ChannelFlow: _encode_channel_flow_08_09_091,
@@ -6095,6 +6101,8 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         ConnectionRedirect: _encode_connection_redirect_09,
         ConnectionClose: _encode_connection_close_09_091,
         ConnectionCloseOk: _encode_connection_close_ok_09_091,
+        ConnectionUpdateSecret: _encode_connection_update_secret_08_09_091,
+        ConnectionUpdateSecretOk: _encode_connection_update_secret_ok_08_09_091,
         ChannelOpen: _encode_channel_open_08_09_091,
         ChannelOpenOk: _encode_channel_open_ok_09_091,
         ChannelFlow: _encode_channel_flow_08_09_091,
@@ -6203,8 +6211,8 @@ _ENCODERS: dict[Version, dict[type[MethodBase], Callable[[Any], bytes]]] = {
         ConnectionCloseOk: _encode_connection_close_ok_09_091,
         ConnectionBlocked: _encode_connection_blocked_091,
         ConnectionUnblocked: _encode_connection_unblocked_091,
-        ConnectionUpdateSecret: _encode_connection_update_secret_091,
-        ConnectionUpdateSecretOk: _encode_connection_update_secret_ok_091,
+        ConnectionUpdateSecret: _encode_connection_update_secret_08_09_091,
+        ConnectionUpdateSecretOk: _encode_connection_update_secret_ok_08_09_091,
         ChannelOpen: _encode_channel_open_08_09_091,
         ChannelOpenOk: _encode_channel_open_ok_09_091,
         ChannelFlow: _encode_channel_flow_08_09_091,

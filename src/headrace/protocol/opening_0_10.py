@@ -25,6 +25,8 @@ HANDSHAKE: dict[tuple[int, Role, str], int] = {
     (6, CLIENT, "connection.open"): 7,
     (7, SERVER, "connection.open-ok"): 8,
     (7, SERVER, "connection.redirect"): 10,
+    (8, CLIENT, "connection.update-secret"): 8,  # An extension, as in 0-9-1: at any time.
+    (8, SERVER, "connection.update-secret-ok"): 8,
 }
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from headrace import __version__
 
+# What every version says in one text that we know beside the standards.
+EXTENSIONS = "connection.update-secret"
 # What a client may rely on; the names are those that clients of 0-9-1 look for.
 CAPABILITIES = {
     "publisher_confirms": True,
@@ -17,6 +19,7 @@ CAPABILITIES = {
     "authentication_failure_close": True,
     "per_consumer_qos": True,
     "direct_reply_to": True,
+    "connection.update_secret": True,
     "stream_offset_query": True,  # Ours: the argument x-stream-offset-query of queue.declare,
     "stream_ranges": True,  # and x-stream-last, x-stream-filter and the like of basic.consume.
 }
@@ -40,5 +43,6 @@ def server_properties(
         "information": "Licensed under the Apache License 2.0",
         "cluster_name": f"headrace@{platform.node()}",
         "headrace_id": identity,  # Ours: no other data directory has this one.
+        "headrace_extensions": EXTENSIONS,
         "capabilities": {**CAPABILITIES, "per_consumer_qos": per_consumer_qos},
     }

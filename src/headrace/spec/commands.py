@@ -131,6 +131,7 @@ class Command:
     replies: str = ""
     result: str = ""  # The struct that execution.result carries.
     segments: str = ""  # The structs of its header segment; a body follows it.
+    extension: bool = False  # It is none of the standard's.
     fields: tuple[Field10, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -223,6 +224,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("connection.close-ok", (1, 12),
             "",
             EITHER, control=True),
+    Command("connection.update-secret", (1, 70),
+            "new-secret:vbin32! reason:str8",
+            SERVER, control=True, replies="update-secret-ok", extension=True),
+    Command("connection.update-secret-ok", (1, 71),
+            "",
+            CLIENT, control=True, extension=True),
     # session
     Command("session.attach", (2, 1),
             "name:vbin16! force:bit",

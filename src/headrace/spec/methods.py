@@ -71,8 +71,8 @@ METHODS: tuple[Method, ...] = (
     Method("connection.unblocked", (10, 61), "", only(V0_9_1), CLIENT, extension=True),
     Method("connection.update-secret", (10, 70),
            "new-secret:longstr reason:shortstr",
-           only(V0_9_1), SERVER, replies="update-secret-ok", extension=True),
-    Method("connection.update-secret-ok", (10, 71), "", only(V0_9_1), CLIENT, extension=True),
+           since(V0_8), SERVER, replies="update-secret-ok", extension=True),
+    Method("connection.update-secret-ok", (10, 71), "", since(V0_8), CLIENT, extension=True),
     # channel
     Method("channel.open", (20, 10),
            "out-of-band:shortstr",

@@ -33,6 +33,8 @@ from headrace.protocol.codec_0_10 import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
     Control,
 )
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
@@ -107,6 +109,8 @@ class GatewayConnection(Connection):
                 self.transport.set_heartbeat(control.heartbeat or 0)
         elif isinstance(control, ConnectionOpen):
             self.open_vhost(control)
+        elif isinstance(control, ConnectionUpdateSecret):
+            self.update_secret(control)
 
     def start_ok(self, control: ConnectionStartOk) -> None:
         """The client chose a mechanism and says who it is."""
@@ -135,6 +139,35 @@ class GatewayConnection(Connection):
                 heartbeat_max=min(2 * heartbeat, 0xFFFF) if heartbeat else None,
             )
         )
+
+    def update_secret(self, control: ConnectionUpdateSecret) -> None:
+        """The client renews its credentials: of those that expire, the new ones are checked."""
+        renew = self.context.renew
+        if renew is None or self.user.expires_s is None:
+            self.send_control(ConnectionUpdateSecretOk())
+        else:
+            renew(self, control.new_secret or b"")
+
+    def renewed(self, user: Any) -> None:
+        """The new credentials are right; what they no longer allow ends."""
+        if self.ended or self.state_number != 8:
+            return
+        self.user = user
+        sessions: list[Any] = list(self.attached.values())
+        for session in sessions:
+            session.user = user
+        self.tally.generation += 1  # Routes were made with the rights of the old ones.
+        self.send_control(ConnectionUpdateSecretOk())
+        self.recheck()
+
+    def not_renewed(self) -> None:
+        """The new credentials are wrong; why exactly stays in our log."""
+        if not self.ended:
+            self.fail(
+                CloseError(
+                    CloseCode.CONNECTION_FORCED, "New secret was refused by one of the backends"
+                )
+            )
 
     def challenge(self, octets: bytes) -> None:
         """The login has another step."""

@@ -232,7 +232,7 @@ def not_renewed(connection: Any) -> None:
     """The new credentials are wrong; why exactly stays in our log."""
     if connection.ended:
         return
-    index = ConnectionUpdateSecret.INDEX[V0_9_1]
+    index = ConnectionUpdateSecret.INDEX[connection.version]
     connection.fail(
         AmqpError(ReplyCode.NOT_ALLOWED, "New secret was refused by one of the backends", index)
     )
