@@ -103,7 +103,9 @@ def test_a_killed_brokers_socket_is_replaced(tmp_path: Path) -> None:
     served = Served(tmp_path).start()
     data = tmp_path / "data"
     served.kill()
-    assert "nobody listens" in refused("list", "queues", "--data", data)
+    said = refused("list", "queues", "--data", data)
+    assert "nobody listens" in said
+    assert said.endswith("; --data or --socket says where one does")
     served.start()
     try:
         assert works("list", "users", "--data", data) == "guest\tadministrator\t0\n"

@@ -453,7 +453,8 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
         (("policy", "set", "p", "(a{999}){999}", '{"expires": 1}'), "is no regular expression"),
         (("policy", "set", "p", "a" * 2000, '{"expires": 1}'), "longer than 1024 characters"),
         (("policy", "set", "p", "(?=a)", '{"expires": 1}'), "is no regular expression"),
-        (("policy", "set", "p", "x", '{"max-length": -1}'), "'max-length'"),
+        (("policy", "set", "p", "x", '{"max-length": -1}'), "of 'max-length': -1 is negative"),
+        (("policy", "set", "p", "x", '{"max-age": "{0}"}', "--apply-to", "streams"), "'max-age'"),
         (("policy", "set", "p", "x", '{"colour": "red"}'), "colour"),
         (
             ("policy", "set", "p", "x", AT_LEAST_ONCE),

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from headrace.cli.output import printable
-from headrace.client import ClientError
+from headrace.client import ClientError, ConnectFailed
 from headrace.client.blocking import Channel, Connection, connect
 from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import PIPELINE, RequestRefused
@@ -69,7 +69,9 @@ def connected(url: str, timeout_s: float | None = None) -> Iterator[Connection]:
         with connect(url, timeout_s=timeout_s, reconnect=None, name=NAME) as connection:
             yield connection
     except (ClientError, TimeoutError, ValueError) as error:  # The last: it fits no frame.
-        raise click.ClickException(reason(error)) from None
+        usual = url == DEFAULT_URL and type(error) is ConnectFailed
+        hint = "; --url or HEADRACE_URL says where another broker is" if usual else ""
+        raise click.ClickException(reason(error) + hint) from None
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from headrace.server.settings import Settings
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ANSWER_S = 60.0  # How long the broker may be silent.
+ELSEWHERE = "--data or --socket says where one does"
 
 
 def management_option(function: Function) -> Function:
@@ -143,9 +144,9 @@ def failed(path: Path, error: OSError) -> click.ClickException:
     """Return what is said when a broker cannot be asked."""
     where = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return click.ClickException(f"no broker runs there: {where} does not exist")
+        return click.ClickException(f"no broker runs there: {where} does not exist; {ELSEWHERE}")
     if isinstance(error, ConnectionRefusedError):
-        return click.ClickException(f"no broker runs there: nobody listens on {where}")
+        return click.ClickException(f"no broker runs there: nobody listens on {where}; {ELSEWHERE}")
     if isinstance(error, TimeoutError):
         return click.ClickException(f"the broker at {where} does not answer")
     why = os.strerror(error.errno) if error.errno else str(error)

@@ -84,6 +84,13 @@ KEYS: dict[str, PolicyKey] = {
     "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
 }
 
+#: What clients are told in the words of another broker, in words for operators.
+WRONG = {
+    "{value_negative": "{} is negative",
+    "{value_zero": "0 is too small",
+    "{value_too_large": "{} is too large",
+    "{max_value_exceeded": "{} is too large",
+}
 #: Keys about things that are not here: several machines, other brokers, memory we see to ourselves.
 HARMLESS = frozenset(
     {
@@ -176,7 +183,9 @@ def _arguments(name: str, definition: Mapping[str, Any], kinds: frozenset[str]) 
         wrong = QUEUE_ARGUMENTS[argument](given, context)
         if wrong is not None:
             key = next(key for key, known in KEYS.items() if known.argument == argument)
-            raise InvalidArgument(f"policy '{name}': invalid value of '{key}': {wrong}")
+            term = WRONG.get(wrong.partition(",")[0])
+            said = wrong if term is None else term.format(given)
+            raise InvalidArgument(f"policy '{name}': invalid value of '{key}': {said}")
     flaw = contradiction(arguments)
     if flaw:
         raise InvalidArgument(f"policy '{name}': {flaw}")
