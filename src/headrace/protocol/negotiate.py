@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
-
 # A header of the web edition of the 0-8 standard, sent by some clients, follows the regular ones.
 HEADERS: dict[bytes, Version] = {
     **{version.header: version for version in Version},
