@@ -12,6 +12,7 @@ import statistics
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -47,6 +48,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
+from headrace.testing import LocalBroker
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, encode_frame
 from patience import PATIENCE_S
 from serving import Served, until
@@ -601,8 +603,6 @@ def test_sigterm_tells_the_clients_and_ends_cleanly(tmp_path: Path) -> None:
         broker.process.send_signal(signal.SIGTERM)
         for raw in silent:
             assert raw.hung_up()
-        # Their sockets are let go of at once: the broker waits only for the polite one's answer.
-        assert len(broker.process.net_connections("tcp")) == 1
         closed = polite.closed_connection()
         assert closed.code == 320
         assert closed.text.startswith("CONNECTION_FORCED - broker forced connection closure")
@@ -610,3 +610,24 @@ def test_sigterm_tells_the_clients_and_ends_cleanly(tmp_path: Path) -> None:
         for raw in silent:
             raw._socket.close()
     assert "Traceback" not in broker.log(), broker.log()
+
+
+def test_a_stop_waits_for_answers_of_open_connections_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sockets of those who never logged in are let go of at once."""
+    monkeypatch.setattr("headrace.server.broker.STOP_S", PATIENCE_S)
+    broker = LocalBroker().start()
+    with ExitStack() as stack:
+        polite = stack.enter_context(Raw(broker.host, broker.port).opened().channel(1))
+        silent = [stack.enter_context(Raw(broker.host, broker.port)) for _ in range(10)]
+        thread = threading.Thread(target=broker.stop)
+        thread.start()
+        for raw in silent:
+            assert raw.hung_up()
+
+        def left() -> list[bool]:
+            return [one.closed for one in list(broker._broker.transports) if not one.closed]
+
+        until(lambda: len(left()) == 1, "the broker waits for the polite one")
+        assert polite.closed_connection().code == 320
+        thread.join()
+    assert not left()
