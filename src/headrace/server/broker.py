@@ -51,7 +51,7 @@ from headrace.server.settings import SettingError, Settings
 from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
 from headrace.server.transport import Reactor, Transport, clock_ms
-from headrace.server.user_events import note_acts, tell_changes
+from headrace.server.user_events import Operators, tell_changes
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
@@ -108,6 +108,7 @@ class Broker:
         self.chores: list[asyncio.Task[None]] = []
         self.entrance: Entrance | None = None
         self.audit = AuditLog(self.events)
+        self.operators = Operators()
         self.management: ManagementSocket | None = None
         self.revocation = Revocation(
             lambda: self.settings,
@@ -591,13 +592,14 @@ class Broker:
         assert self.storage is not None
         before = self.access.snapshot
         changed = self.access.refresh()
-        actor = note_acts(self.storage.users.acts, self.audit)
+        self.operators.note(self.storage.users.acts, self.audit, clock_ms())
         if not changed:
             return
+        actor = self.operators.changed(self.events.actor)
         self.tally.generation += 1
         if self.events.heard:
             previous = self.events.actor
-            self.events.actor = actor or previous
+            self.events.actor = actor
             try:
                 tell_changes(self.events, before, self.access.snapshot)
             finally:

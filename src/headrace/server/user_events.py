@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+AT_WORK_MS_MAX = 60_000  # How long a command may take from its note to its change.
+
 
 class Operator(NamedTuple):
     """An actor of `headrace.model.events`: who changes things by a command of this machine."""
@@ -30,26 +32,55 @@ class Operator(NamedTuple):
     peer: str  # The process.
 
 
-def note_acts(acts: Acts, audit: Audit) -> Operator | None:
-    """Have the audit log note what commands changed; return who did, if it was one alone."""
-    try:
-        found = acts.take()
-    except sqlite3.Error as error:
-        log.error("who changed users cannot be read: %s", error)
-        return None
-    if audit.active:
+class Operators:
+    """Whose commands change things. A command notes itself before its first change, so the note may
+    be found at one look and the change at the next.
+    """
+
+    def __init__(self) -> None:
+        self._noted: set[Operator] = set()  # At the last look;
+        self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
+
+    def note(self, acts: Acts, audit: Audit, now_ms: int) -> None:
+        """Have the audit log note what commands change, and keep in mind who does."""
+        self._at_work = {
+            one: at_ms for one, at_ms in self._at_work.items() if now_ms - at_ms < AT_WORK_MS_MAX
+        }
+        self._noted = set()
+        try:
+            found = acts.take()
+        except sqlite3.Error as error:
+            log.error("who changed users cannot be read: %s", error)
+            return
         for act in found:
-            audit.tell(
-                "command",
-                user=act.who,
-                peer=act.place,
-                allowed=not act.reason,
-                reason=act.reason,
-                command=act.what,
-                at=datetime.fromtimestamp(act.at_ms / 1000, UTC).isoformat(timespec="seconds"),
-            )
-    who = {Operator(act.who, act.place) for act in found}
-    return who.pop() if len(who) == 1 else None
+            who = Operator(act.who, act.place)
+            self._noted.add(who)
+            self._at_work[who] = act.at_ms
+            if act.reason:
+                del self._at_work[who]  # It will change no more.
+            if audit.active:
+                audit.tell(
+                    "command",
+                    user=act.who,
+                    peer=act.place,
+                    allowed=not act.reason,
+                    reason=act.reason,
+                    command=act.what,
+                    at=datetime.fromtimestamp(act.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+                )
+
+    def changed(self, otherwise: Any) -> Any:
+        """Return who changed what is different now, if it was one alone.
+
+        That is who made a note since the last look, or else ``otherwise``, or else who made one
+        before and changed nothing yet.
+        """
+        who = self._noted
+        if not who and otherwise is None:
+            who = set(self._at_work)
+        for one in who:
+            self._at_work.pop(one, None)
+        return next(iter(who)) if len(who) == 1 else otherwise
 
 
 def connection_of(connection: Any, mechanism: str) -> dict[str, Any]:
