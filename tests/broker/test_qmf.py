@@ -446,12 +446,16 @@ def test_a_flood_is_answered_in_order(guest: Console) -> None:
         guest.channel.publish_soon(message, "broker", DIRECT)
     for number in range(count):
         assert guest.hear()[1]["_arguments"] == {"sequence": number}
+    for _ in range(count):
+        guest.send("_query_request", encode_map(query_of("exchange")))
+    for _ in range(count):
+        assert guest.hear()[0] == "_query_response"
 
 
 def test_a_list_is_refused_while_memory_is_short(
     guest: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.server.qmf.agent.crowded", lambda tally: True)
+    monkeypatch.setattr("headrace.server.qmf.agent.crowded", lambda vhost: True)
     code, text = failed(*guest.ask("_query_request", query_of("queue")))
     assert (code, "memory" in text) == (7, True)
     assert guest.call("echo", body=1) == {"body": 1}

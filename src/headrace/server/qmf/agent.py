@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.service.requests import Answer, Answered
-    from headrace.model.tally import Tally
     from headrace.model.vhost import VirtualHost
     from headrace.protocol.codec_0_x import BasicProperties
     from headrace.server.broker import Broker
@@ -48,6 +47,7 @@ log = logging.getLogger(__name__)
 SERVICE = "amq.headrace.qmf"  # The queue that requests come to.
 KEY = "broker"  # Under which it is bound.
 REQUEST_OCTETS_MAX = 1 << 16
+AT_ONCE_MAX = 16  # Requests that are taken in one turn, or half done.
 NAME_OCTETS_MAX = 1024  # Of the name of an object.
 OPCODES_SHOWN_MAX = 40
 
@@ -86,6 +86,9 @@ class Agent(Service):
         vhost.exchanges[DIRECT], vhost.exchanges[TOPIC] = direct, self.topic
         vhost.bind(DIRECT, (QUEUE, SERVICE), KEY, owner=self)
         direct.agent = self
+
+    def can(self) -> bool:
+        return len(self.taken) + self.sliced < AT_ONCE_MAX
 
     def close(self) -> None:
         """The virtual host is no more."""
@@ -159,8 +162,8 @@ def query(call: Asking, reply: Reply) -> Steps:
         return {"objects": []}
     before: list[dict[str, Any]] | None = None
     for some in chunks(view, kind):
-        if crowded(agent.vhost.tally):
-            call.refuse("limit", "memory is short: lists are not told")
+        if crowded(agent.vhost):
+            call.refuse("limit", "memory or disk is short: lists are not told")
         if some is not None:
             if before is not None:
                 reply.part(before)
@@ -195,9 +198,9 @@ def in_steps(steps: Steps) -> Steps:
     return {"arguments": (yield from steps)}
 
 
-def crowded(tally: Tally) -> bool:
-    """Tell whether memory is short, so that answers of any size must not be made."""
-    return bool(tally.crowded())
+def crowded(vhost: VirtualHost) -> bool:
+    """Tell whether memory or disk are short, so that answers of any size must not be made."""
+    return bool(vhost.tally.crowded() or vhost.store.full)
 
 
 OPCODES: dict[str, Callable[[Asking, Reply], Answered | Steps]] = {

@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.server.management import clients
 from headrace.server.qmf.asking import BAD_REQUEST
-from headrace.server.qmf.objects import OPERATORS, View, address_of, find, in_view
+from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of, find, in_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -302,13 +302,15 @@ def timestamps(call: Asking) -> Answered:
     return {"receive": call.agent.broker.settings.stamp_timestamp != "off"}
 
 
-def close(call: Asking) -> Answered:
+def close(call: Asking) -> Steps:
     """End a connection; others' are an administrator's matter."""
     agent = call.agent
     view = View(agent.broker, call.vhost, call.user, agent.name)
-    for connection in in_view(view):
+    for number, connection in enumerate(in_view(view), 1):
         if connection is not None and address_of(view, connection) == call.key:
             break
+        if number % OBJECTS_MAX == 0:
+            yield
     else:
         call.refuse(UNKNOWN_OBJECT, f"No object found: '{call.key}'")
     if not call.user.same_as(connection.user) and ADMINISTRATOR not in call.user.tags:

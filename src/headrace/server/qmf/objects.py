@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace import __version__
 from headrace.gateway.service.requests import Service
 from headrace.model.binding import QUEUE
+from headrace.model.holdings import table_octets
 from headrace.server.management.call import Call
 from headrace.server.management.clients import (
     consumers_of,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
 OPERATORS = frozenset(("administrator", "monitoring"))
-OBJECTS_MAX = 50  # In one message; as many are looked at before others are served.
+OBJECTS_MAX = 50  # In one message; as many are looked at before others are served,
+OCTETS_MAX = 1 << 16  # or fewer, if so much was found in their arguments.
 NS_PER_MS = 1_000_000
 CREDIT, WINDOW = "CREDIT", "WINDOW"
 
@@ -105,12 +107,16 @@ def class_and_key(name: str) -> tuple[str, str]:
 def chunks(view: View, kind: str) -> Generator[list[dict[str, Any]] | None]:
     """Give all objects of a class, some at a time; None after as much work without any."""
     some: list[dict[str, Any]] = []
-    for number, thing in enumerate(CLASSES[kind](view), 1):
+    steps = octets = 0
+    for thing in CLASSES[kind](view):
+        steps += 1
         if thing is not None:
             some.append(view.framed(kind, thing))
-        if number % OBJECTS_MAX == 0:
+            octets += table_octets(thing.values.get("arguments"))
+        if steps == OBJECTS_MAX or octets > OCTETS_MAX:
             yield some or None
             some = []
+            steps = octets = 0
     if some:
         yield some
 
@@ -201,6 +207,7 @@ def queue_of(view: View, queue: Queue) -> Thing | None:
         "byteDepth": told["octets"],
         "msgTotalEnqueues": enqueued,
         "msgTotalDequeues": enqueued - depth,
+        "acquires": told["delivered"],
         "unackedMessages": told["unsettled"],
     }
     if queue.alternate_exchange:
