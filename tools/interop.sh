@@ -4,8 +4,9 @@
 # (into build/interop), Wireshark's tshark, the clients of AMQP 0-8 that Debian has, for Python and
 # for Perl (into build/interop/debian), Qpid's client of 0-10 and its tools for Python 2 with the
 # Jython that runs them (into build/interop/qpid-python, qpid-tools and jython), RabbitMQ's client for
-# Java with Eclipse's compiler, for there may be no other (into build/interop/java), and PHP with two
-# clients (into build/interop/php).
+# Java with Eclipse's compiler, for there may be no other (into build/interop/java), PHP with two
+# clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go and rabbitmq-c as a library,
+# with what runs or compiles them (into folders of theirs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -164,3 +165,48 @@ if [ ! -e "$php/usr/share/php/PhpAmqpLib/autoload.php" ]; then
     mv "$packages/root" "$php"
     rm -r "$packages"
 fi
+
+# unpack FOLDER WHAT PACKAGE… has Debian's packages in build/interop/FOLDER; WHAT says what they are.
+# The folder is there only when it is complete. LEFT_OUT are patterns of files that are not needed.
+unpack() {
+    local into=$folder/$1 what=$2 packages package pattern exclude=()
+    shift 2
+    [ ! -d "$into" ] || return 0
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        echo "headrace: tests/interop takes $what from Debian's packages; it needs apt-get and dpkg-deb." >&2
+        exit 1
+    fi
+    echo "== unpacking $what into $into"
+    for pattern in ${LEFT_OUT:-}; do
+        exclude+=("--exclude=$pattern")
+    done
+    packages=$(mktemp -d)
+    (cd "$packages" && apt-get -qq download "$@" 2>/dev/null)
+    mkdir "$packages/root"
+    for package in "$packages"/*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$packages/root" "${exclude[@]}" --exclude=./usr/share/doc
+    done
+    if [ -n "${AFTER:-}" ]; then
+        (cd "$packages/root" && $AFTER)
+    fi
+    mv "$packages/root" "$into"
+    rm -r "$packages"
+}
+
+unpack ruby "Ruby and bunny" ruby3.1 libruby3.1 ruby-bunny ruby-amq-protocol ruby-rbtree ruby-sorted-set
+unpack rabbitmq-c "rabbitmq-c" librabbitmq4 librabbitmq-dev
+# Its tests wait as long for what comes as a quick machine needs; ours may do much else. They are
+# compiled here, and with them all that our program needs.
+compiled_go() {
+    local home=$PWD/usr
+    local client=$home/share/gocode/src/github.com/rabbitmq/amqp091-go
+    sed -i -E 's/time\.After\([0-9]+ \* time\.Millisecond\)/time.After(100 * time.Second)/' \
+        "$client/integration_test.go"
+    cd "$client"
+    GOROOT=$home/lib/go-1.19 GOPATH=$home/share/gocode GOCACHE=$home/cache GO111MODULE=off CGO_ENABLED=0 \
+        "$home/lib/go-1.19/bin/go" test -vet=off -tags=integration -c -o "$home/bin/amqp091.test" .
+}
+# Without Go's own tests, and its commands as packages.
+LEFT_OUT="./usr/share/go-1.19/test ./usr/share/go-1.19/api */testdata */pkg/linux_amd64/cmd" \
+    AFTER=compiled_go unpack go "Go and amqp091-go" golang-1.19-go golang-1.19-src \
+    golang-github-rabbitmq-amqp091-go-dev golang-uber-goleak-dev

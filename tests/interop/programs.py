@@ -3,7 +3,8 @@
 
 Such a program prints a JSON object a line: {"scenario": name, "failure": text or null}, or
 {"ask": [word, …]}, and then waits for a line: "restart" has the broker that it is asked about
-restarted, any other words are a `headrace` command on its data directory.
+restarted, any other words are a `headrace` command on its data directory. Its environment says
+which broker that is.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ BROUGHT = ROOT / "build" / "interop"
 PHP = BROUGHT / "php"
 
 
-def bring(path: Path) -> None:
+def bring(*paths: Path) -> None:
     """`make test` brings the clients; a bare pytest does so on first use."""
-    if not path.exists():
+    if not all(path.exists() for path in paths):
         subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
 
 
@@ -94,6 +95,20 @@ class Kept:
         else:
             self.run(*words)
 
+    def environment(self) -> dict[str, str]:
+        """What a program is told of the broker, and how many seconds to wait for it."""
+        told = {
+            "HOST": self.served.host,
+            "PORT": self.served.port,
+            "URL": self.served.url,
+            "TLS_PORT": self.tls,
+            "CA": self.authority.ca,
+            "CERTIFICATE": self.certificate,
+            "KEY": self.key,
+            "PATIENCE_S": int(PATIENCE_S),
+        }
+        return {f"BROKER_{name}": str(value) for name, value in told.items()}
+
     def __enter__(self) -> Self:
         return self
 
@@ -101,6 +116,13 @@ class Kept:
         status = self.served.stop()
         if kind is None:
             assert (status, "Traceback" in self.served.log()) == (0, False), self.served.log()
+
+
+def names_in(source: Path, pattern: str) -> list[str]:
+    """The scenarios that a program has, as its source names them."""
+    found = re.findall(pattern, source.read_text(), re.MULTILINE)
+    assert found, source
+    return found
 
 
 def scenarios_of(
@@ -115,7 +137,7 @@ def scenarios_of(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **environment},
+            env={**os.environ, **kept.environment(), **environment},
         )
         patience = threading.Timer(PATIENCE_S, child.kill)
         patience.start()

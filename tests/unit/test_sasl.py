@@ -249,8 +249,8 @@ def test_what_is_not_offered_is_refused(access: Access, name: str) -> None:
 def test_external_does_not_act_as_another(access: Access) -> None:
     logins = Logins(load("EXTERNAL", Desk(access)))
     peer = Peer(encrypted=True, certificate=CERTIFICATE)
-    assert asyncio.run(logins.step(1, peer, "EXTERNAL", b"")).name == "ada"  # type: ignore[union-attr]
-    assert asyncio.run(logins.step(1, peer, "EXTERNAL", b"ada")).name == "ada"  # type: ignore[union-attr]
+    for asked in (b"", b"None", b"\0*\0*", b"ada"):
+        assert asyncio.run(logins.step(1, peer, "EXTERNAL", asked)).name == "ada"  # type: ignore[union-attr]
     with pytest.raises(LoginRefused, match="another user"):
         asyncio.run(logins.step(1, peer, "EXTERNAL", b"old"))
 

@@ -24,10 +24,7 @@ KEYWORDS = {
     "userId": "UID",
 }
 SAN_TYPES = {"dns": "DNS", "email": "email", "ip": "IP Address", "uri": "URI"}
-NOBODY = (
-    b"",
-    b"None",
-)  # The latter is what Qpid's client for Python sends that has no name to say.
+NOBODY = (b"", b"None", b"\0*\0*")  # As clients have no name to say: Qpid's for Python, and Go's.
 SPECIAL = frozenset(',+"\\<>;=')
 
 
