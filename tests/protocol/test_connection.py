@@ -209,6 +209,8 @@ def test_closing_the_connection_is_answered_by_the_machine() -> None:
     assert pair.client.state is State.CLOSED
     assert pair.to_server() == [MethodReceived(0, ConnectionCloseOk())]
     assert pair.server.state is State.CLOSED
+    # Who is told close-ok ends the stream.
+    assert (pair.client.awaits_close(), pair.server.awaits_close()) == (True, False)
 
 
 @pytest.mark.rule("0-9-1/connection.close#01")

@@ -21,6 +21,7 @@ cdef class Connection(Contents):
     cdef public unsigned long long handshake_octets
     cdef public Py_ssize_t hold_above
     cdef public bint deaf
+    cdef public bint left
     cdef public long long held_octets
     cdef public object close_reason
 

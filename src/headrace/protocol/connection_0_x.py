@@ -118,6 +118,7 @@ class Connection(Contents):
         self.handshake_octets = 0
         self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
         self.deaf = False
+        self.left = False  # The peer closed, and was answered.
         self.held_octets = 0  # Octets of frames that wait on busy channels.
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
         if role is Role.CLIENT:
@@ -130,7 +131,7 @@ class Connection(Contents):
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
-        return self.state_number == 9 and not self.deaf
+        return (self.state_number == 9 or self.left) and not self.deaf
 
     # --- Octets and frames --------------------------------------------------------------------
 
@@ -416,6 +417,7 @@ class Connection(Contents):
         """A method of the connection class came."""
         if isinstance(method, ConnectionClose):
             self.state_number = 10
+            self.left = True
             self.write_frame(FRAME_METHOD, 0, encode_method(self.version, ConnectionCloseOk()))
             self.on_method(None, 0, method)
             self.on_closed()

@@ -60,7 +60,9 @@ class Endpoint(Output):
         return n
 
     def awaits_close(self) -> bool:
-        """Tell whether we closed and the peer's answer is still to come."""
+        """Tell whether it is the peer's turn: to answer our close, or to end the stream after its
+        own, which whoever is told close-ok does.
+        """
         return False
 
     def send_heartbeat(self) -> None:
