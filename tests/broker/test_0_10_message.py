@@ -474,6 +474,26 @@ def test_a_subscription_that_is_not_there_cannot_be_used(
     assert session.refused(command).error_code == 404
 
 
+def test_a_subscription_that_has_just_ended_is_not_used_by_mistake(
+    session: TalkSession, queue: str
+) -> None:
+    """The client says it before it has heard of the end; that is no fault of its."""
+    session.subscribe(queue, arguments={"x-filter-auto-close": True})  # There is nothing.
+    while not session.commands:
+        session.talk.pull()
+    assert session.commands[0].command == MessageCancel(destination="d")
+    session.call(MessageSetFlowMode(destination="d", flow_mode=1))
+    session.call(MessageFlow(destination="d", unit=0, value=1))
+    session.call(MessageFlush(destination="d"))
+    session.call(MessageStop(destination="d"))
+    session.call(MessageCancel(destination="d"))
+    session.publish(b"x", queue)
+    session.subscribe(queue)
+    assert session.bodies(1) == [b"x"]
+    session.call(MessageCancel(destination="d"))
+    assert session.refused(MessageStop(destination="d")).error_code == 404
+
+
 # --- Credit ---------------------------------------------------------------------------------------
 
 

@@ -125,6 +125,24 @@ def test_further_routing_keys(channel: blocking.Channel, name: Name) -> None:
 
 
 @every
+def test_an_alternate_gets_what_no_routing_key_leads_anywhere(
+    channel: blocking.Channel, name: Name
+) -> None:
+    channel.declare_exchange(name("rest"), "fanout")
+    channel.declare_exchange(name(), "direct", arguments={"alternate-exchange": name("rest")})
+    channel.declare_queue(name("taken"))
+    channel.declare_queue(name("left"))
+    channel.bind_queue(name("taken"), name(), "a")
+    channel.bind_queue(name("left"), name("rest"))
+    for key, other in (("a", "b"), ("b", "a"), ("b", "c")):
+        channel.publish(Message(key.encode(), headers={"CC": [other]}), key, name())
+    assert taken(channel, name("taken")) == "a b"
+    assert taken(channel, name("left")) == "b"
+    channel.delete_exchange(name())
+    channel.delete_exchange(name("rest"))
+
+
+@every
 @pytest.mark.parametrize(
     ("match", "given"),
     [

@@ -455,6 +455,31 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         get(),
         get(),
     ],
+    "further keys of an exchange with an alternate": [
+        exchange("x2", "fanout"),
+        exchange("x1", "direct", alternate_exchange="x2"),
+        declare(),
+        declare("q2"),
+        bind("q1", "x1", "a"),
+        bind("q2", "x2"),
+        publish("a", to="x1", headers={"CC": ["b"]}),
+        publish("b", to="x1", headers={"BCC": ["a"]}),
+        publish("b", to="x1", headers={"CC": ["c"]}),
+        *[get(name) for name in ("q1", "q1", "q2", "q2")],
+    ],
+    "further keys along bound exchanges": [
+        exchange("x1", "topic"),
+        exchange("x2", "direct"),
+        declare(),
+        call(ExchangeBind(destination="x2", source="x1", routing_key="#.c")),
+        bind("q1", "x2", "k"),
+        publish("a.c", to="x1", headers={"CC": ["k"]}),
+        publish("a.c", to="x1", headers={"BCC": ["k"]}),
+        publish("a.c", to="x1"),
+        get(),
+        get(),
+        get(),
+    ],
     "further keys that are none": [
         deed
         for name in ("CC", "BCC")

@@ -356,7 +356,7 @@ class Maker:
             queue=queue,
             consumer_tag=self.random.choice(("s", "t")) + f"{link}{channel}",
             no_ack=self.maybe(0.3) and self.theme != "stream",
-            exclusive=self.maybe(0.15) and self.theme != "stream",
+            exclusive=self.maybe(0.15) and self.theme not in ("quorum", "once", "stream"),
             arguments=arguments,
         )
         if self.theme == "stream":
@@ -742,6 +742,8 @@ def known(difference: Difference) -> bool:
     closed = closes(difference.other)
     if closed and any(word in closed[0][1] for word in (" invalid arg ", " invalid type ")):
         return " inequivalent arg " in closes(difference.one)[0][1]
+    if closed and " inequivalent arg " in closed[0][1]:  # Which one is told first.
+        return " inequivalent arg " in str(closes(difference.one)[:1])
     deed, one, other = difference.deed, difference.one, difference.other
     if deed.what in ("settle", "recover") and taken(one) == taken(other) != []:
         return True  # Another consumer got what came back.

@@ -47,7 +47,11 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, encode_frame
 
-NEWER = ("x-last-death-", "x-stream-arrival-ms")  # Headers that RabbitMQ 3.10 has not.
+NEWER = (
+    "x-last-death-",
+    "x-stream-arrival-ms",
+    "x-death-spread",
+)  # Headers that RabbitMQ 3.10 has not.
 ANSWER_S_MAX = 10.0
 CLOSED = ("channel.close-ok", {})
 OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))

@@ -326,8 +326,10 @@ class Context:
                 return AmqpError(code, error.text)
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
-    def make_route(self, connection: Any, key: bytes, payload: bytes) -> tuple[Route, bool]:
-        """Look an address up; tell whether the route may be remembered.
+    def make_route(
+        self, connection: Any, key: bytes, payload: bytes, copies: tuple[str, ...] = ()
+    ) -> tuple[Route, bool]:
+        """Look an address up, with further routing keys; tell whether the route may be remembered.
 
         Raises:
             AmqpError: the exchange is missing or internal.
@@ -341,12 +343,13 @@ class Context:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
         vhost = connection.vhost
         control_basic.check_access(connection, "write", "exchange", exchange or "amq.default")
-        self.access.check_topic(connection.user, vhost, "write", exchange, routing_key)
+        for each in (routing_key, *copies):
+            self.access.check_topic(connection.user, vhost, "write", exchange, each)
         headers = ContentHeaders(connection.version, payload, key)
         generation = self.tally.generation
         try:
             vhost.check_publishable(exchange)
-            routed = vhost.route(exchange, routing_key, headers)
+            routed = vhost.route(exchange, routing_key, headers, copies=copies)
         except ModelError as error:
             raise self.translate(error) from None
         route = Route(key, routed.queues, generation, routed.passage)

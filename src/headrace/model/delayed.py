@@ -369,12 +369,11 @@ class Delayed:
         if HEADER in headers:
             headers[HEADER] = waited(headers[HEADER], delay_of(headers))
         blind = deadletter.copies({"CC": headers.pop("BCC", None)})
-        keys = [content.routing_key, *deadletter.copies(headers), *blind]
+        keys = [*deadletter.copies(headers), *blind]
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
-        for key in keys:
-            said = Headed(headers, message, vhost.contents)
-            vhost.follow(exchange, key, said, found, watches=watches)
+        said = Headed(headers, message, vhost.contents)
+        vhost.follow(exchange, content.routing_key, said, found, watches=watches, copies=keys)
         if not found and not watches:
             if vhost.tracer is not None:
                 vhost.tracer.released(message, ())

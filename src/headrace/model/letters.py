@@ -198,9 +198,8 @@ class Letters:
             keys = [key]
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
-        for routing_key in keys:
-            said = Headed(headers, message, contents)
-            self.vhost.follow(exchange, routing_key, said, found, watches=watches)
+        said = Headed(headers, message, contents)
+        self.vhost.follow(exchange, keys[0], said, found, watches=watches, copies=keys[1:])
         refused = any(target.will_refuse(message.body_size) for target in found)
         if queue.insists and (refused or not (found or watches)):
             return False

@@ -174,12 +174,3 @@ class Passage:
         if number is not None:
             self.vhost.publishers.refuse(number)
         return 1
-
-
-def merged(passages: Sequence[Passage | None]) -> Passage | None:
-    """Return one passage for a message that takes several ways; None when it takes none."""
-    found = [passage for passage in passages if passage is not None]
-    if not found:
-        return None
-    watches = {watch: None for passage in found for watch in passage.watches}
-    return Passage(found[0].vhost, tuple(watches), found[0].headers)

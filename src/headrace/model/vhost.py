@@ -45,7 +45,7 @@ from headrace.model.trace import Tracer, Who
 from headrace.model.watch import KEPT, Watch, is_watched, kept_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.model.ports import Store
     from headrace.model.queue import Queue
@@ -176,11 +176,17 @@ class VirtualHost(Queues):
     # --- Routing ----------------------------------------------------------------------------------
 
     def route(
-        self, exchange: str, routing_key: str, headers: Headers, alternates: int = ALTERNATES_MAX
+        self,
+        exchange: str,
+        routing_key: str,
+        headers: Headers,
+        alternates: int = ALTERNATES_MAX,
+        copies: Sequence[str] = (),
     ) -> Routed:
         """Return the queues that a message reaches; ``headers`` is called when they matter.
 
-        ``alternates`` is how many alternate exchanges in a row may be tried.
+        ``alternates`` is how many alternate exchanges in a row may be tried. ``copies`` are further
+        routing keys: an exchange gives the message to whatever is bound for one of them.
 
         Raises:
             NotFound: there is no such exchange.
@@ -188,7 +194,7 @@ class VirtualHost(Queues):
         found: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
         watches: dict[Watch, None] = {}
-        cacheable = self.follow(first, routing_key, headers, found, alternates, watches)
+        cacheable = self.follow(first, routing_key, headers, found, alternates, watches, copies)
         if not watches and self.stamps is None and self.tracer is None:
             return Routed(tuple(found), cacheable)
         return Routed(tuple(found), False, Passage(self, tuple(watches), headers))
@@ -201,6 +207,7 @@ class VirtualHost(Queues):
         found: dict[Queue, None],
         alternates: int = ALTERNATES_MAX,
         watches: dict[Watch, None] | None = None,
+        copies: Sequence[str] = (),
     ) -> bool:
         """Collect queues over exchange-to-exchange bindings; each exchange is passed once.
 
@@ -217,9 +224,10 @@ class VirtualHost(Queues):
                 if exchange.watch.is_duplicate(headers()):
                     continue
             matched: dict[Destination, None] = {}
-            exchange.match(routing_key, headers, matched)
-            if exchange.chosen is not None and exchange.match_chosen(routing_key, headers, matched):
-                cacheable = False
+            for key in (routing_key, *copies) if copies else (routing_key,):
+                exchange.match(key, headers, matched)
+                if exchange.chosen is not None and exchange.match_chosen(key, headers, matched):
+                    cacheable = False
             following: list[Exchange] = []
             for destination in matched:
                 if isinstance(destination, Exchange):

@@ -125,6 +125,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     elif subscription.browses:
         first = beginning(queue, arguments)
     session.subscriptions[destination] = subscription
+    session.ended_tags.pop(destination, None)
     queue.used_ms = session.tally.now_ms
     queue.add_consumer(subscription)
     if first:
@@ -177,10 +178,10 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
 
 
 def subscription_of(session: Any, command: Any) -> Any:
-    """Return the subscription that a command names."""
+    """Return the subscription that a command names; None if we ended it a short while ago."""
     destination = command.destination or ""
     subscription = session.subscriptions.get(destination)
-    if subscription is None:
+    if subscription is None and destination not in session.ended_tags:
         raise fault(
             ExecutionCode.NOT_FOUND,
             f"there is no subscription to '{destination}'",
@@ -193,6 +194,8 @@ def subscription_of(session: Any, command: Any) -> Any:
 def cancel(session: Any, command: MessageCancel, header: bytes, parts: object) -> None:
     """End a subscription; what it delivered stays unsettled on the session."""
     subscription = subscription_of(session, command)
+    if subscription is None:
+        return
     del session.subscriptions[subscription.tag]
     subscription.cancelled_by_client = True
     if subscription.flushing >= 0:
@@ -206,6 +209,8 @@ def cancel(session: Any, command: MessageCancel, header: bytes, parts: object) -
 def set_flow_mode(session: Any, command: MessageSetFlowMode, header: bytes, parts: object) -> None:
     """Choose what the credit of a subscription means, while there is none."""
     subscription = subscription_of(session, command)
+    if subscription is None:
+        return
     mode = command.flow_mode or 0
     if mode > 1:
         raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such flow-mode", command, "flow_mode")
@@ -225,6 +230,8 @@ def set_flow_mode(session: Any, command: MessageSetFlowMode, header: bytes, part
 def flow(session: Any, command: MessageFlow, header: bytes, parts: object) -> None:
     """Give credit; without a value it is without limit."""
     subscription = subscription_of(session, command)
+    if subscription is None:
+        return
     unit = command.unit or 0
     if unit > 1:
         raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such unit of credit", command, "unit")
@@ -237,11 +244,15 @@ def flow(session: Any, command: MessageFlow, header: bytes, parts: object) -> No
         )
     value = UNLIMITED if command.value is None else command.value
     subscription.add_credit(unit == OCTETS, value)
+    if subscription.auto_close and not subscription.idle():
+        subscription.queue.drain()  # There may be nothing, and this is the end.
 
 
 def flush(session: Any, command: MessageFlush, header: bytes, parts: object) -> bool:
     """Send what there is and the credit allows, then take the credit away."""
     subscription = subscription_of(session, command)
+    if subscription is None:
+        return True
     if subscription.flushing >= 0:
         session.complete(subscription.flushing)
     subscription.flushing = session.command_id
@@ -251,7 +262,9 @@ def flush(session: Any, command: MessageFlush, header: bytes, parts: object) -> 
 
 def stop(session: Any, command: MessageStop, header: bytes, parts: object) -> None:
     """Take the credit away."""
-    subscription_of(session, command).stop()
+    subscription = subscription_of(session, command)
+    if subscription is not None:
+        subscription.stop()
 
 
 # --- Settlement ---------------------------------------------------------------------------------

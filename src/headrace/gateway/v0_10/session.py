@@ -35,6 +35,7 @@ REQUEUE = 1
 DISCARD = 2
 RELEASE = 3
 UNKNOWN_SUBSCRIPTION = 0x0407  # message.subscribe, as execution.exception names it.
+ENDED_MAX = 256  # Tags of subscriptions that we ended, of one session.
 
 
 class Session(Publisher):
@@ -219,10 +220,13 @@ class Session(Publisher):
         )
 
     def subscription_ended(self, subscription: Subscription) -> None:
-        """A range of a stream was read: say so with a message.cancel of ours; it was asked for."""
+        """A subscription has all it asked for: say so with a message.cancel of ours."""
         self.subscriptions.pop(subscription.tag, None)
         if self.over:
             return
+        self.ended_tags[subscription.tag] = None
+        if len(self.ended_tags) > ENDED_MAX:
+            del self.ended_tags[next(iter(self.ended_tags))]
         if subscription.flushing >= 0:
             self.complete(subscription.flushing)
             subscription.flushing = -1

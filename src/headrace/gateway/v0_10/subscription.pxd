@@ -80,6 +80,7 @@ cdef class Subscription(Consumer):
 
 cdef class Holder(ProtocolSession):
     cdef public dict subscriptions
+    cdef public dict ended_tags
     cdef public unsigned int base
     cdef public Ring ring
     cdef public dict old

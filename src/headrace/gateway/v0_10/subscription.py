@@ -294,6 +294,7 @@ class Holder(ProtocolSession):
     def __init__(self, name: bytes) -> None:
         ProtocolSession.__init__(self, name)
         self.subscriptions: dict[str, Subscription] = {}
+        self.ended_tags: dict[str, None] = {}  # Those that we ended, and the client may not know.
         self.base = 0  # The id of the ring's head.
         self.ring: Any = None  # A Ring once something was delivered.
         self.old: dict[int, Message] = {}  # Unsettled ones that are not in the ring.

@@ -25,7 +25,6 @@ from headrace.gateway.v0_10.reply_to import name_answers
 from headrace.gateway.v0_10.transfer_header import TransferHeaders
 from headrace.model.delayed import delay_of
 from headrace.model.errors import PreconditionFailed
-from headrace.model.passage import merged
 from headrace.protocol.codec_0_10 import decode_command
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
@@ -125,7 +124,7 @@ class Transfers(Batcher):
             self.deadline_ms = now_ms + delay_ms
             route = delayed(self.vhost, route)
         if copies:
-            route = self.route_copies(route, exchange, copies, read.rest)
+            route = self.route_copies(route, exchange, key, copies, read.rest)
             self.persistent = self.persistent or route.keeps
         if self.fragment is not None or delay_ms or copies:
             self.until_ms = 0
@@ -171,17 +170,16 @@ class Transfers(Batcher):
         return route
 
     def route_copies(
-        self, route: Route, exchange: bytes, copies: tuple[bytes, ...], rest: bytes
+        self, route: Route, exchange: bytes, key: bytes, copies: tuple[bytes, ...], rest: bytes
     ) -> Route:
         """Return the route of a message with further routing keys; it is not remembered."""
-        start = bytes((len(exchange),)) + exchange
-        queues = dict.fromkeys(route.queues)
-        passages = [route.passage]
-        for key in copies:
-            other = self.find_route(start + bytes((len(key),)) + key, exchange, key, rest)
-            queues.update(dict.fromkeys(other.queues))
-            passages.append(other.passage)
-        return Route(route.key, tuple(queues), route.generation, merged(passages))
+        name = exchange.decode()
+        further = [copy.decode() for copy in copies]
+        for each in further:
+            self.check_topic("write", name, each)
+        headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
+        routed = self.vhost.route(name, key.decode(), headers, alternates=1, copies=further)
+        return Route(route.key, routed.queues, route.generation, routed.passage)
 
     # --- Rights -------------------------------------------------------------------------------
 

@@ -7,15 +7,16 @@ one of its keys leads, once; BCC is taken out before anybody sees it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.headers import header_at, table_in
-from headrace.gateway.route import Route
 from headrace.model.arguments import as_list, type_name
 from headrace.model.deadletter import ROUTING_KEYS_MAX
 from headrace.model.errors import PreconditionFailed
-from headrace.model.passage import merged
 from headrace.wire.properties import without_header_entry
+
+if TYPE_CHECKING:
+    from headrace.gateway.route import Route
 
 
 def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
@@ -49,14 +50,5 @@ def route_copies(connection: Any, address: bytes, copies: tuple[str, ...], paylo
     Raises:
         AmqpError: as for a single key.
     """
-    exchange = address[: 1 + address[0]]
-    queues: dict[Any, None] = {}
-    generation = 0
-    passages = []
-    for key in (address[len(exchange) + 1 :], *(copy.encode() for copy in copies)):
-        single = exchange + bytes((len(key),)) + key
-        route, _ = connection.context.make_route(connection, single, payload)
-        generation = route.generation
-        queues.update(dict.fromkeys(route.queues))
-        passages.append(route.passage)
-    return Route(address, tuple(queues), generation, merged(passages))
+    route: Route = connection.context.make_route(connection, address, payload, copies)[0]
+    return route
