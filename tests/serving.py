@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -35,6 +35,12 @@ def until(asked: Callable[[], T], wanted: str, timeout_s: float = PATIENCE_S) ->
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {wanted} (last answer {answer!r})")
         time.sleep(POLL_S)
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log of JSON that are written to their end: the last may be half there."""
+    text = path.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 class Served:

@@ -26,7 +26,7 @@ from headrace.store.acts import ACTS_MAX, Acts
 from headrace.store.users import UserDirectory
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
-from serving import until
+from serving import json_lines, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +44,7 @@ class Log:
         self.path = path
 
     def find(self, **wanted: Any) -> list[Line]:
-        text = self.path.read_text()
-        lines = map(json.loads, text[: text.rfind("\n") + 1].splitlines())  # One may be half there.
-        return [line for line in lines if wanted.items() <= line.items()]
+        return [line for line in json_lines(self.path) if wanted.items() <= line.items()]
 
     def one(self, **wanted: Any) -> Line:
         """The only line with these facts; it is waited for."""

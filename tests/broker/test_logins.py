@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import socket
 import ssl
@@ -34,7 +33,7 @@ from headrace.protocol.codec_0_10 import ExchangeBind, QueueDeclare, QueueDelete
 from headrace.spec.tables import V0_10
 from patience import PATIENCE_S
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer, administer
-from serving import Served, until
+from serving import Served, json_lines, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -318,13 +317,14 @@ def test_new_secrets_in_every_version(
     caplog.set_level(logging.DEBUG)
     lost: list[Any] = []
     with contextlib.ExitStack() as stack:
-        secret = token(issuer, *EVERYTHING, lives_s=4)
         desks, fresh = {}, token(issuer, *EVERYTHING)
         for version in VERSIONS:
+            secret = token(issuer, *EVERYTHING, lives_s=4)
             given = url(served, version, user="x", password=secret)
             connection = stack.enter_context(connect(given, reconnect=None))
             desks[version] = Desk(connection)
             connection.update_secret(fresh, "it would expire")
+        secret = token(issuer, *EVERYTHING, lives_s=4)  # It expires last.
         given = url(served, user="x", password=secret)
         stack.enter_context(connect(given, reconnect=None, on_event=lost.append))
         until(lambda: lost, "the one with the old token is cut off")
@@ -343,19 +343,16 @@ def test_without_new_secrets_the_next_connection_has_another_token(
     others = ("0-8", "0-9", "0-10")
     told: dict[str, list[Any]] = {version: [] for version in others}
     with contextlib.ExitStack() as stack:
-        secret = token(issuer, *EVERYTHING, lives_s=4)
-        connections = {
-            version: stack.enter_context(
+        connections, desks = {}, {}
+        for version in others:
+            secret = token(issuer, *EVERYTHING, lives_s=4)
+            connections[version] = connection = stack.enter_context(
                 connect(
                     url(served, version, user="x", password=secret),
                     reconnect=Reconnect(delay_s=0.01),
                     on_event=told[version].append,
                 )
             )
-            for version in others
-        }
-        desks = {}
-        for version, connection in connections.items():
             connection.update_secret(token(issuer, *EVERYTHING))
             desks[version] = desk = Desk(connection, exclusive=False)
             desk.publish("", desk.queue)
@@ -435,11 +432,8 @@ def test_the_audit_log_says_who_did_what_from_where(served: Served, issuer: Issu
     with pytest.raises(AuthenticationFailed):
         connect(url(served, user="ada", password="a-wrong-secret"), reconnect=None)
 
-    def lines() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-
     def find(**wanted: Any) -> dict[str, Any] | None:
-        for line in lines():
+        for line in json_lines(path):
             if all(line.get(key) == value for key, value in wanted.items()):
                 return line
         return None

@@ -27,7 +27,7 @@ from headrace.server.settings import NEEDS_RESTART, SETTINGS
 from headrace.server.supervision import Supervisor
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
-from serving import Served, until
+from serving import Served, json_lines, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def data_of(served: Served) -> Path:
 
 
 def lines_of(log_file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log_file.read_text().splitlines()]
+    return json_lines(log_file)
 
 
 # --- Health and status ---------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_a_reload_by_signal_is_audited_without_secrets(served: Served, config: P
     config.write_text(f'log_format = "json"\naudit_log = "{path}"\ndefault_pass = "very-secret"\n')
     served.process.send_signal(signal.SIGHUP)
     (line,) = until(
-        lambda: path.exists() and [json.loads(one) for one in path.read_text().splitlines()],
+        lambda: path.exists() and json_lines(path),
         "SIGHUP",
     )
     assert line["what"] == "settings.reloaded"

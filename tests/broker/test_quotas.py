@@ -20,6 +20,7 @@ from headrace.server.storage import EVERYTHING
 from headrace.spec.tables import Version
 from headrace.store.users import UserDirectory
 from headrace.testing.broker import LocalBroker
+from patience import PATIENCE_S
 from serving import until
 
 every = pytest.mark.parametrize("version", [version.label for version in Version])
@@ -222,7 +223,7 @@ def test_what_consumers_hold(broker: LocalBroker, version: str) -> None:
             connection.channel().delete_queue("taken")
             assert vhost.definition_octets < before
             with pytest.raises(ClientError):
-                consumer.receive(5)
+                consumer.receive(PATIENCE_S)
 
 
 def test_a_start_refuses_nothing(tmp_path: Path) -> None:

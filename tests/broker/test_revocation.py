@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import ssl
 from concurrent.futures import Future
 from pathlib import Path
@@ -25,7 +24,7 @@ from headrace.store.users import UserDirectory
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from security_desk import Certificates
-from serving import until
+from serving import json_lines, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,9 +72,7 @@ def broker(
 
 
 def audited(home: Path, what: str) -> list[dict[str, Any]]:
-    text = (home / "audit.log").read_text()
-    lines = map(json.loads, text[: text.rfind("\n") + 1].splitlines())  # One may be half there.
-    return [line for line in lines if line["what"] == what]
+    return [line for line in json_lines(home / "audit.log") if line["what"] == what]
 
 
 class Caller:

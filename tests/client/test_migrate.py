@@ -15,7 +15,7 @@ from headrace.client import ClientError, Message
 from headrace.client.blocking import Connection, connect
 from headrace.spec.tables import V0_10
 from headrace.testing import LocalBroker
-from serving import until
+from serving import json_lines, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,9 +253,13 @@ def test_names_of_other_users_need_the_tag_impersonator(tmp_path: Path) -> None:
                 with connect(url.format("ada", version)) as connection:
                     with pytest.raises(ClientError, match=r"user_id property set|the user-id of"):
                         publish(connection, message)
-    lines = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
-    refused = [line for line in lines if line["what"] == "permission"]
-    assert [(line["who"], line["allowed"]) for line in refused] == [("ada", False)] * 4
+
+    def refused() -> list[dict[str, Any]]:
+        lines = json_lines(tmp_path / "audit.log")
+        return [line for line in lines if line["what"] == "permission"]
+
+    until(lambda: len(refused()) >= 4, "the audit log says so")
+    assert [(line["who"], line["allowed"]) for line in refused()] == [("ada", False)] * 4
 
 
 def publish(connection: Connection, message: Message) -> None:

@@ -40,6 +40,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 BROUGHT = ROOT / "build" / "interop"
 PHP = BROUGHT / "php"
+RUN_S = 500.0  # Of all scenarios of a program; some seconds are needed.
 
 
 def bring(*paths: Path) -> None:
@@ -139,7 +140,7 @@ def scenarios_of(
             text=True,
             env={**os.environ, **kept.environment(), **environment},
         )
-        patience = threading.Timer(PATIENCE_S, child.kill)
+        patience = threading.Timer(RUN_S, child.kill)
         patience.start()
         try:
             hear(child, kept, found)
