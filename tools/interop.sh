@@ -5,8 +5,8 @@
 # for Perl (into build/interop/debian), Qpid's client of 0-10 and its tools for Python 2 with the
 # Jython that runs them (into build/interop/qpid-python, qpid-tools and jython), RabbitMQ's client for
 # Java with Eclipse's compiler, for there may be no other (into build/interop/java), PHP with two
-# clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go and rabbitmq-c as a library,
-# with what runs or compiles them (into folders of theirs).
+# clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go, rabbitmq-c as a library and
+# RabbitMQ's client for .NET, with what runs or compiles them (into folders of theirs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -195,6 +195,10 @@ unpack() {
 
 unpack ruby "Ruby and bunny" ruby3.1 libruby3.1 ruby-bunny ruby-amq-protocol ruby-rbtree ruby-sorted-set
 unpack rabbitmq-c "rabbitmq-c" librabbitmq4 librabbitmq-dev
+unpack mono "Mono and RabbitMQ's .NET client" mono-runtime-common mono-runtime-sgen mono-mcs libmono-rabbitmq4.0-cil \
+    libmono-corlib4.5-dll libmono-corlib4.5-cil libmono-system4.0-cil libmono-system-core4.0-cil libmono-system-xml4.0-cil \
+    libmono-system-security4.0-cil libmono-system-configuration4.0-cil libmono-system-numerics4.0-cil \
+    libmono-security4.0-cil libmono-microsoft-csharp4.0-cil
 # Its tests wait as long for what comes as a quick machine needs; ours may do much else. They are
 # compiled here, and with them all that our program needs.
 compiled_go() {
