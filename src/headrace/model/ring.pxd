@@ -3,6 +3,9 @@ import cython
 
 from headrace.model.message cimport Message
 
+cdef Py_ssize_t FIRST_CAPACITY
+cdef Py_ssize_t SHRINK_ABOVE
+
 @cython.final
 cdef class Ring:
     cdef list slots

@@ -7,6 +7,8 @@ from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport copy, cut
 
+cdef int SENDS_PER_TURN
+
 cdef class Reactor:
     cdef public object loop
     cdef public BufferPool pool
@@ -80,7 +82,8 @@ cdef class Transport:
     cpdef sip(self)
     cpdef unblock(self)
     cpdef flush(self)
-    @cython.locals(connection=Endpoint, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)
+    @cython.locals(connection=Endpoint, _=cython.int, lo=Py_ssize_t, hi=Py_ssize_t,
+                   sent=Py_ssize_t)
     cpdef bint send(self) except -1
     cpdef wait_for_store(self)
     cpdef start_writing(self)

@@ -372,9 +372,12 @@ class Transport:
             if not connection.pending():
                 break
             source, lo, hi = connection.front()
+            piece = memoryview(source)[lo:hi]
             try:
-                with memoryview(source) as view, view[lo:hi] as piece:
+                try:
                     sent = self.sock.send(piece)
+                finally:
+                    piece.release()  # Else the buffer could not grow.
             except (BlockingIOError, InterruptedError):
                 self.start_writing()
                 return False

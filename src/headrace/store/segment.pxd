@@ -9,6 +9,8 @@ ctypedef unsigned long long u64
 cdef enum:
     C_SEVERAL = 0x80000000
 
+cdef int MASK_BITS
+
 @cython.final
 cdef class Segment:
     cdef public u32 number

@@ -8,6 +8,9 @@ from headrace.protocol.content cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport cut, get16, get32, same
 from headrace.wire.properties cimport BasicScan, scan_basic
 
+cdef bytes REPLY_TO
+cdef Py_ssize_t REPLY_TO_LEN
+
 cdef class Publisher(SpecialPublisher):
     cdef BasicScan scan
     cdef bint asks
