@@ -75,8 +75,7 @@ class Message:
 
         A message that was counted somewhere must not be measured but when it is brought there.
         """
-        size = len(self.data) - self.body_size
-        self.header_units = 0 if size < 256 else min(size >> 8, 65535)
+        self.header_units = units(self.data, self.body_size)
         return 0
 
     def copy(self) -> "Message":
@@ -108,5 +107,11 @@ def new_message(data: bytes | None, address_len: int, body_size: int) -> Message
     message.address_len = address_len
     message.body_size = body_size
     if data is not None:
-        message.measure()
+        message.header_units = units(data, body_size)
     return message
+
+
+def units(data: bytes, body_size: int) -> int:
+    """Return the units of 256 octets that ``data`` has beside the body, 65,535 at most."""
+    size = len(data) - body_size
+    return 0 if size < 256 else min(size >> 8, 65535)
