@@ -333,7 +333,7 @@ class ServedMessages(ReadyMessages):
         while n:
             if self.turn >= n:
                 self.turn = 0
-            consumer = active[self.turn]
+            consumer = cython.cast(Consumer, active[self.turn])  # Only such are in there.
             if consumer.can():
                 self.turn += 1
                 return consumer

@@ -33,7 +33,7 @@ cdef class Output:
 
     cpdef Py_ssize_t pending(self) except -1
     @cython.locals(used=Py_ssize_t)
-    cpdef reserve(self, Py_ssize_t size)
+    cdef int reserve(self, Py_ssize_t size) except -1
     @cython.locals(size=Py_ssize_t)
     cpdef write(self, bytes octets)
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*")

@@ -301,11 +301,7 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
             break
         except CannotConvert as error:
             queue.unconvertible(message, getter, error.reason)
-    if method.no_ack:
-        channel.skip_tag()
-    else:
-        channel.remember(message)
-    channel.write_get_ok(message, queue.ready_count, converted)
+    channel.write_get_ok(message, queue.ready_count, converted, method.no_ack)
     if method.no_ack:
         queue.leave(message)
     return None

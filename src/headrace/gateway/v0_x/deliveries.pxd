@@ -21,7 +21,7 @@ cdef class Deliveries(ContentOut):
     cdef public long long prefetch_size
     cdef public set refused
 
-    cpdef int skip_tag(self) except -1
+    cdef int skip_tag(self) except -1
     @cython.locals(ring=Ring)
     cpdef int remember(self, Message message) except -1
     @cython.locals(ring=Ring, message=Message)
@@ -30,4 +30,6 @@ cdef class Deliveries(ContentOut):
     cdef int trim(self) except -1
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
                    end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)
-    cpdef write_get_ok(self, Message message, long long ready_count, bytes converted)
+    cpdef write_get_ok(
+        self, Message message, long long ready_count, bytes converted, bint no_ack
+    )

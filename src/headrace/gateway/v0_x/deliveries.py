@@ -81,11 +81,18 @@ class Deliveries(ContentOut):
             ring.pop()
             self.base += 1
 
-    def write_get_ok(self, message: Message, ready_count: int, converted: bytes | None) -> None:
-        """Write basic.get-ok with its content; the tag is the channel's latest.
+    def write_get_ok(
+        self, message: Message, ready_count: int, converted: bytes | None, no_ack: bool
+    ) -> None:
+        """Spend a delivery tag on a message and write basic.get-ok with its content.
 
-        ``converted`` is the header of a message from 0-10, else None.
+        ``converted`` is the header of a message from 0-10, else None. Unless ``no_ack``, the
+        message is held until it is settled.
         """
+        if no_ack:
+            self.skip_tag()
+        else:
+            self.remember(message)
         connection = self.connection
         data = message.data
         address_len = message.address_len
