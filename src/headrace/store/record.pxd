@@ -43,7 +43,7 @@ cdef enum:
 
 @cython.locals(
     k3=u128, k4=u128, k5=u128, k6=u128, low=u128,
-    x=u128, w0=u128, w1=u128, w2=u128, w3=u128, w4=u128, w5=u128, w6=u128, w7=u128,
+    high=u64, rest=u64, x=u128, w0=u128, w1=u128, w2=u128, w3=u128, w4=u128, w5=u128, w6=u128, w7=u128,
 )
 cpdef u64 residue(u64 start, const u8* d, Py_ssize_t lo, Py_ssize_t hi) except? 1
 

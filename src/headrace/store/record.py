@@ -97,7 +97,6 @@ def residue(start: int, d: bytes | bytearray, lo: int, hi: int) -> int:
     k6 = 2533274790396209
     low = 0xFFFFFFFFFFFFFF
     x = start
-    x = (x >> 56) * 5 + (x & low)
     while hi - lo >= 64:
         w0 = word(d, lo)
         w1 = word(d, lo + 8)
@@ -108,9 +107,11 @@ def residue(start: int, d: bytes | bytearray, lo: int, hi: int) -> int:
         w6 = word(d, lo + 48)
         w7 = word(d, lo + 56)
         x = x * 500000000 + w0 * 390625 + w1 * k6 + w2 * k5 + w3 * k4 + w4 * k3
-        x = x + w5 * 1638400 + w6 * 1280 + w7
-        x = (x >> 56) * 5 + (x & low)
-        x = (x >> 56) * 5 + (x & low)
+        x = x + w5 * 1638400 + w6 * 1280 + w7  # Below 2**117, since x was below 2**64.
+        high = x >> 56
+        rest = x & low
+        rest = rest + high * 5  # Below 2**64, and so it need not be made smaller.
+        x = rest
         lo += 64
     while hi - lo >= 8:
         w0 = word(d, lo)
