@@ -281,10 +281,7 @@ def test_a_publisher_is_not_heard_until_there_is_room(
         channel.publish_soon(message, name())
         until(lambda: other.declare_queue(name(), passive=True).message_count == 3, "its fill")
         asked = thread.submit(channel.declare_queue, name(), passive=True)
-        for left in (3, 2, 1) if "qpid.max_size" not in arguments else (3,):
-            assert not asked.done()
-            if left == 1:
-                break
+        for left in (3, 2) if "qpid.max_size" not in arguments else (3,):
             for _ in range(5):  # Time enough to answer, if it were heard.
                 assert other.declare_queue(name(), passive=True).message_count == left
             assert not asked.done()
