@@ -244,6 +244,8 @@ def test_a_consumer_that_closes_itself_has_taken_all(
     arguments = {SELECTOR: "n >= 10", "x-filter-auto-close": True}
     with channel.consume(queue, prefetch=7, arguments=arguments) as consumer:
         assert all_of(consumer) == list(range(10, 30))
+        with pytest.raises(ClientError, match="has had all there was for it"):
+            consumer.receive()
     assert left(other, queue) == list(range(10))
 
 

@@ -124,7 +124,7 @@ class Consumer:
         try:
             return self._next(timeout_s)
         except StopIteration:
-            raise UsageError(f"consumer {self.tag!r} was cancelled by this program") from None
+            raise UsageError(self._source.why_over()) from None
 
     def cancel(self) -> None:
         """Ask for no more; what was not handed out goes back to the queue. Iteration ends."""

@@ -117,6 +117,7 @@ class Consumer:
         self.started = False  # Set by the channel once the broker was asked.
         self._error: ClientError | None = None
         self._stopped = False
+        self._ended = False  # By the broker, which had no more.
         self._is_held = True  # Whether the buffer counts as held by the connection.
         self.distinct = Distinct(distinct) if distinct else None
         self._offset: int | None = None  # Of the last message handed out, if it is a stream.
@@ -154,7 +155,12 @@ class Consumer:
         try:
             return (await self.take(1))[0]
         except StopAsyncIteration:
-            raise UsageError(f"consumer {self.tag!r} was cancelled by this program") from None
+            raise UsageError(self.why_over()) from None
+
+    def why_over(self) -> str:
+        """Why there will be no more, when iteration would just end."""
+        how = "has had all there was for it" if self._ended else "was cancelled by this program"
+        return f"consumer {self.tag!r} {how}"
 
     async def take(self, most: int) -> list[Delivery]:
         """Wait for a message, return up to `most` that are there; StopAsyncIteration at the end."""
@@ -253,8 +259,8 @@ class Consumer:
         self.fail(ConsumerCancelled(self.queue, self.tag))
 
     def ended(self) -> None:
-        """The broker has sent all up to `x-stream-last`: iteration ends behind it."""
-        self._stopped = True
+        """The broker has sent all that was asked for: iteration ends behind it."""
+        self._stopped = self._ended = True
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
