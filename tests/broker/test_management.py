@@ -325,6 +325,10 @@ def test_who_is_connected_is_listed(broker: LocalBroker, data: Path, version: st
             assert {one["connection"] for one in channels} == {told["id"]}
             (queue,) = as_json("list", "queues", *where)
             assert (queue["name"], queue["consumers"]) == ("work", 1)
+            for kind, rows in (("consumers", 1), ("channels", len(channels)), ("permissions", 1)):
+                assert len(as_json("list", kind, *where, "--user", "guest")) == rows
+                assert as_json("list", kind, *where, "--user", "nobody") == []
+            assert "--user is for" in refused("list", "queues", *where, "--user", "guest")
             assert as_json("list", "connections", *where, "--user", "nobody") == []
             said = works("show", "connection", str(told["id"]), *where)
             assert "client_properties\t" in said

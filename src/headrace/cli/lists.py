@@ -40,6 +40,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "permissions": ("user", "vhost", "configure", "write", "read"),
     "policies": ("vhost", "kind", "name", "pattern", "apply-to", "priority", "definition"),
 }
+OF_USERS = ("connections", "channels", "consumers", "permissions")
 EVERYWHERE = ("users",)  # Kinds that no virtual host has.
 QUEUE, STREAM = "queue", "stream"
 WHOLE = ("connection", "exchange", QUEUE, STREAM)  # Of these more is known than a list tells.
@@ -59,7 +60,7 @@ FOUND: dict[str, tuple[str, ...]] = {
 @click.command("list")
 @management_option
 @click.option("--vhost", help="Only what is in this virtual host. [all]")
-@click.option("--user", help="Only the connections of this user.")
+@click.option("--user", help="Only this user's connections, channels, consumers or permissions.")
 @click.option("--columns", help="What to show, separated by commas; `all` for everything.")
 @format_option
 @click.argument("kind", metavar="KIND", type=click.Choice(list(COLUMNS)))
@@ -80,8 +81,8 @@ def list_kind(
     rights of the broker's system user. JSON has all columns unless some are chosen, and whole
     values; a terminal that is too narrow gets texts that end with an ellipsis.
     """
-    if user is not None and kind != "connections":
-        raise click.UsageError("--user is for connections")
+    if user is not None and kind not in OF_USERS:
+        raise click.UsageError(f"--user is for {', '.join(OF_USERS)}")
     if vhost is not None and kind in EVERYWHERE:
         raise click.UsageError(f"--vhost is not for {kind}")
     rows = listed(socket, f"list {kind}", vhost=vhost, user=user)

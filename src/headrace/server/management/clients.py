@@ -60,11 +60,16 @@ def show_connection(call: Call) -> Answered:
 
 def list_channels(call: Call) -> Steps:
     """Each channel of 0-8 to 0-9-1, and each session of 0-10, attached or waiting."""
+    user = call.text("user", "")
     wanted = None if call.request.get("vhost") is None else call.vhost()
     count = 0
     for transport in transports(call):
         connection: Any = transport.connection
-        if transport.closed or (wanted is not None and connection.vhost is not wanted):
+        if (
+            transport.closed
+            or (wanted is not None and connection.vhost is not wanted)
+            or (user and user_of(connection) != user)
+        ):
             yield None
             continue
         if hasattr(connection, "attached"):
@@ -81,21 +86,26 @@ def list_channels(call: Call) -> Steps:
     shared = call.broker.shared_0_10
     waiting: list[Any] = [] if shared is None else list(shared.sessions.waiting)
     for session in waiting:
-        if wanted is None or session.vhost is wanted:
+        line = describe_session(None, 0, session)
+        if (wanted is None or session.vhost is wanted) and user in ("", line["user"]):
             count += 1
-            yield describe_session(None, 0, session)
+            yield line
     return {"items": count}
 
 
 def list_consumers(call: Call) -> Steps:
     """Each consumer, in whatever version it subscribed."""
+    user = call.text("user", "")
     count = 0
     for vhost in call.vhosts():
         for queue in list(vhost.queues.values()):
             for consumer in consumers_of(queue):
-                if not isinstance(consumer, Service):
+                if isinstance(consumer, Service):
+                    continue
+                line = describe_consumer(call, vhost.name, queue, consumer)
+                if user in ("", line["user"]):
                     count += 1
-                    yield describe_consumer(call, vhost.name, queue, consumer)
+                    yield line
             yield None
     return {"items": count}
 

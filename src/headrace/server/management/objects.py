@@ -293,10 +293,10 @@ def list_users(call: Call) -> Steps:
 def list_permissions(call: Call) -> Steps:
     """Each permission."""
     assert call.broker.access is not None
-    vhost = call.text("vhost", "")
+    vhost, wanted = call.text("vhost", ""), call.text("user", "")
     count = 0
     for (user, where), given in list(call.broker.access.snapshot.permissions.items()):
-        if vhost and vhost != where:
+        if (vhost and vhost != where) or (wanted and wanted != user):
             yield None
             continue
         count += 1
