@@ -639,6 +639,18 @@ def test_a_body_over_the_limit_is_refused_when_its_header_arrives(raw: Raw) -> N
     raw.channel(1)
 
 
+def test_bodies_that_have_begun_on_all_channels_are_bounded(raw: Raw) -> None:
+    raw.opened()
+    most = 64  # Of one MiB each.
+    for number in range(1, most + 2):
+        raw.channel(number)
+        publish = method_frame(number, BasicPublish(routing_key="q"))
+        raw.send(publish + header_frame(number, BODY_MAX))
+    closed = raw.closed_channel(most + 1)
+    assert closed.code == 311
+    assert f"would have {(most + 1) * BODY_MAX} octets, more than {most * BODY_MAX}" in closed.text
+
+
 def test_a_body_that_was_refused_is_not_heard(raw: Raw) -> None:
     raw.opened().channel(1)
     size = BODY_MAX + 1

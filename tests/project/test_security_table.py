@@ -45,3 +45,22 @@ def test_every_abuse_has_a_test_or_a_reason() -> None:
     assert len(ROWS) > 30
     for abuse, how in ROWS:
         assert "`tests/" in how or how.startswith(REASONS), abuse
+
+
+def test_the_limits_of_what_clients_hold_are_there() -> None:
+    """The other table: each of its constants is in the code, each setting and limit in its page."""
+    begin = TEXT.index("| Held | Bounded by | Beyond it |")
+    rows = [line.split("|") for line in TEXT[begin : TEXT.index("\n\n", begin)].splitlines()[2:]]
+    assert len(rows) > 35
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    pages = "".join((ROOT / "docs" / page).read_text() for page in ("settings.md", "policies.md"))
+    for _, held, bounds, beyond, _ in rows:
+        assert held.strip(), rows
+        assert beyond.strip(), held
+        names = re.findall(r"`([\w-]+)`", bounds)
+        assert names or re.search(r"\d|part of", bounds), held
+        for name in names:
+            if name.isupper():
+                assert re.search(rf"^{name}\b", source, re.MULTILINE), name
+            elif not name.startswith("x-"):
+                assert f"`{name}`" in pages, name

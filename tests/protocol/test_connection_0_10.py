@@ -613,6 +613,20 @@ def test_segments_are_bounded(kind: int) -> None:
     assert server.state is State.OPEN
 
 
+def test_unfinished_bodies_of_all_sessions_are_bounded() -> None:
+    size, piece = (10 << 20) - 1, 65523
+    pair = Pair(body_max=10 << 20).opened()
+    for channel in range(1, 10):
+        pair.attached(b"%d" % channel, channel)
+    for channel in range(1, 10):
+        octets = transfer(bytes(size), piece=piece, channel=channel)
+        events = pair.server.receive(octets[: -(size % piece + 12)])  # The last frame is missing.
+        told = [getattr(getattr(event, "error", None), "error_code", 0) for event in events]
+        assert (506 in told) is (channel == 9)
+    assert pair.server.state is State.OPEN
+    assert pair.server.attached[8].assembly.body_size > 9 << 20
+
+
 def test_output_that_nobody_reads_stops_the_handling_of_input() -> None:
     server = raw()
     server.hold_above = 100

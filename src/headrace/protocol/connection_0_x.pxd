@@ -15,7 +15,6 @@ cdef class Connection(Contents):
     cdef public unsigned int channel_max
     cdef public unsigned int heartbeat_s
     cdef public int state_number
-    cdef public dict channels
     cdef public Channel last
     cdef public bytes rest
     cdef public unsigned long long handshake_octets

@@ -112,7 +112,6 @@ class Connection(Contents):
         self.channel_max = channel_max
         self.heartbeat_s = 0
         self.state_number = State.AWAITING_HEADER.value
-        self.channels: dict[int, Channel] = {}
         self.last: Channel | None = None
         self.rest = b""
         self.handshake_octets = 0

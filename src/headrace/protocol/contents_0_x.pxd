@@ -17,6 +17,7 @@ cdef class Contents(Upcalls):
     cdef public unsigned int frame_max
     cdef public unsigned int frame_limit
     cdef public unsigned long long body_max
+    cdef public dict channels
     cdef public Py_ssize_t after
     cdef bint replaying
 
@@ -32,6 +33,8 @@ cdef class Contents(Upcalls):
     ) except? -1
     @cython.locals(class_id=cython.uint, due=cython.uint, body_size=cython.ulonglong)
     cdef header_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(octets=cython.ulonglong, most=cython.ulonglong, other=Channel)
+    cdef check_unfinished(self, Channel channel, unsigned long long body_size)
     cdef body_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     @cython.locals(address=bytes, header=bytes, data=bytes, start=bytes, body=bytes,
                    body_size=cython.ulonglong)

@@ -27,6 +27,9 @@ from headrace.spec.tables import V0_9_1, Version
 TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
 HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
+# A connection may have begun so many bodies of the largest size, on all of its channels,
+UNFINISHED_BODIES = 8
+UNFINISHED_OCTETS_MIN = 64 << 20  # or so many octets, where the largest is small.
 INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
 
 
@@ -41,6 +44,7 @@ class Contents(Upcalls):
         self.frame_max = frame_max  # Octets of a whole frame, as negotiated in the end.
         self.frame_limit = HANDSHAKE_OCTETS_MAX - 8  # Octets of payload that we accept now.
         self.body_max = body_max
+        self.channels: dict[int, Channel] = {}
         self.after = 0  # Where to go on after the frame or content being handled.
         self.replaying = False  # What is handled now waited: its end may be in no buffer.
 
@@ -192,9 +196,27 @@ class Contents(Upcalls):
                 ReplyCode.CONTENT_TOO_LARGE if self.early else ReplyCode.PRECONDITION_FAILED,
                 f"message size {body_size} is larger than configured max size {self.body_max}",
             )
+        if body_size > INLINE_BODY_MAX and self.is_server and channel.sink is None:
+            self.check_unfinished(channel, body_size)
         channel.begin_body(cut(d, lo, hi), body_size)
         if not body_size:
             self.complete(channel)
+
+    def check_unfinished(self, channel: Channel, body_size: int) -> None:
+        """Refuse one more large body, if those that have begun on all channels are large enough."""
+        most = max(UNFINISHED_BODIES * self.body_max, UNFINISHED_OCTETS_MIN)
+        octets = body_size
+        for other in self.channels.values():
+            if other.sink is None:
+                octets += other.body_size
+        if octets > most:
+            self.current = BASIC_PUBLISH if channel.method is None else self.current
+            channel.abandon()
+            raise AmqpError(
+                ReplyCode.CONTENT_TOO_LARGE,
+                f"the unfinished bodies of this connection would have {octets} octets, more than "
+                f"{most}",
+            )
 
     def body_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A body frame came."""

@@ -32,6 +32,7 @@ from headrace.protocol.codec_0_10 import (
     SessionExpected,
     decode_command,
 )
+from headrace.protocol.contents_0_x import UNFINISHED_BODIES, UNFINISHED_OCTETS_MIN
 from headrace.protocol.errors_0_10 import CloseError, ExecutionError, unknown_ids
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 from headrace.wire.ranges import SequenceSet
@@ -172,6 +173,8 @@ class ReceivedCommands(SentCommands):
             self.find_sink()
         elif kind == 3 and assembly.body_size + hi - lo > self.connection.body_max:
             self.refuse(f"a body is larger than the maximum of {self.connection.body_max} octets")
+        elif kind == 3 and (assembly.body_size + hi - lo) >> 20 != assembly.body_size >> 20:
+            self.check_unfinished()
         if not assembly.add(flags, kind, d, lo, hi):
             return
         if not assembly.last_segment:
@@ -179,6 +182,21 @@ class ReceivedCommands(SentCommands):
                 self.check_segments(assembly.command)
             return
         self.assembled()
+
+    def check_unfinished(self) -> None:
+        """Refuse a body, if those that have begun on all sessions are large enough."""
+        carrier = self.connection
+        if not carrier.is_server:
+            return
+        most = max(UNFINISHED_BODIES * carrier.body_max, UNFINISHED_OCTETS_MIN)
+        octets = 0
+        for session in carrier.attached.values():
+            if session.assembly.sink is None:
+                octets += session.assembly.body_size
+        if octets > most:
+            self.refuse(
+                f"the unfinished bodies of this connection have {octets} octets, more than {most}"
+            )
 
     def find_sink(self) -> None:
         """The body of a file.stage comes: it does not go through memory."""
