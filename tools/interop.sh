@@ -5,8 +5,8 @@
 # for Perl (into build/interop/debian), Qpid's client of 0-10 and its tools for Python 2 with the
 # Jython that runs them (into build/interop/qpid-python, qpid-tools and jython), RabbitMQ's client for
 # Java with Eclipse's compiler, for there may be no other (into build/interop/java), PHP with two
-# clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go, rabbitmq-c as a library and
-# RabbitMQ's client for .NET, with what runs or compiles them (into folders of theirs).
+# clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go, rabbitmq-c as a library,
+# RabbitMQ's client for .NET and Perl's AnyEvent::RabbitMQ, with what runs or compiles them (into folders of theirs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -195,6 +195,13 @@ unpack() {
 
 unpack ruby "Ruby and bunny" ruby3.1 libruby3.1 ruby-bunny ruby-amq-protocol ruby-rbtree ruby-sorted-set
 unpack rabbitmq-c "rabbitmq-c" librabbitmq4 librabbitmq-dev
+unpack perl "AnyEvent::RabbitMQ" libanyevent-rabbitmq-perl libanyevent-perl amqp-specs libnet-amqp-perl libreadonly-perl \
+    libb-hooks-endofscope-perl libb-hooks-op-check-perl libclass-accessor-perl libclass-data-inheritable-perl \
+    libclass-inspector-perl libdevel-callchecker-perl libdevel-globaldestruction-perl libdynaloader-functions-perl \
+    libexporter-tiny-perl libfile-sharedir-perl liblist-moreutils-perl liblist-moreutils-xs-perl \
+    libmodule-implementation-perl libmodule-runtime-perl libnamespace-clean-perl libpackage-stash-perl \
+    libparams-classify-perl libsub-exporter-progressive-perl libsub-identify-perl libsub-name-perl libtry-tiny-perl \
+    libvariable-magic-perl libxml-libxml-perl libxml-namespacesupport-perl libxml-sax-base-perl libxml-sax-perl
 unpack mono "Mono and RabbitMQ's .NET client" mono-runtime-common mono-runtime-sgen mono-mcs libmono-rabbitmq4.0-cil \
     libmono-corlib4.5-dll libmono-corlib4.5-cil libmono-system4.0-cil libmono-system-core4.0-cil libmono-system-xml4.0-cil \
     libmono-system-security4.0-cil libmono-system-configuration4.0-cil libmono-system-numerics4.0-cil \

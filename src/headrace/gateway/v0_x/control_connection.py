@@ -68,6 +68,9 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     connection.client_properties = method.client_properties
     said = method.client_properties.get("capabilities")
     capabilities = said if isinstance(said, dict) else {}
+    if connection.version is V0_9 and early.means_0_9_1(capabilities):
+        connection.version = V0_9_1
+        connection.early = False
     if connection.early:
         capabilities = {name: capabilities.get(name) for name in EARLY_CAPABILITIES}
     connection.capabilities = capabilities

@@ -17,6 +17,7 @@ FATAL = frozenset({"queue.bind", "queue.unbind"})  # They close the connection w
 FATAL_0_9_1 = frozenset({"queue.unbind"})  # (0-9-1/queue.unbind#01)
 MILD = ReplyCode.NOT_FOUND  # but for this, which closes the channel.
 RESERVED_PREFIX = "amq."
+ONLY_0_9_1 = ("exchange_exchange_bindings", "publisher_confirms", "basic.nack")  # Capabilities.
 FIELD_PREFIX = "qpid."  # Of properties that clients send which speak more than the standard.
 
 
@@ -26,6 +27,14 @@ def speaks_more(properties: dict[str, Any]) -> bool:
     return (isinstance(product, str) and "qpid" in product.lower()) or any(
         key.startswith(FIELD_PREFIX) for key in properties
     )
+
+
+def means_0_9_1(capabilities: dict[str, Any]) -> bool:
+    """Tell whether a client that says 0-9 knows what only 0-9-1 has: its header is a mistake.
+
+    RabbitMQ takes the one header for the other, so nobody noticed.
+    """
+    return any(capabilities.get(name) is True for name in ONLY_0_9_1)
 
 
 def refusal(context: Any, error: Exception) -> Exception:
