@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
 import pika
 import pytest
+from pika.exceptions import AMQPError
 
 from headrace.testing.broker import ChildBroker
 from patience import PATIENCE_S
@@ -20,6 +22,23 @@ if TYPE_CHECKING:
 ALL_THERE_IS = 1 << 49  # No disk here has that much free.
 
 
+opened: list[pika.BlockingConnection] = []
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    """Close what a test opened, and left open."""
+    yield
+    while opened:
+        with contextlib.suppress(AMQPError):  # Its broker is gone.
+            opened.pop().close()
+
+
+def connect(broker: ChildBroker) -> pika.BlockingConnection:
+    opened.append(pika.BlockingConnection(pika.URLParameters(broker.url)))
+    return opened[-1]
+
+
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[ChildBroker]:
     with ChildBroker(tmp_path / "data", "--disk-free-min", str(ALL_THERE_IS)) as broker:
@@ -27,7 +46,7 @@ def broker(tmp_path: Path) -> Iterator[ChildBroker]:
 
 
 def test_a_publisher_is_blocked_with_the_reason(broker: ChildBroker) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    connection = connect(broker)
     reasons: list[str] = []
     connection.add_on_connection_blocked_callback(
         lambda _, frame: reasons.append(frame.method.reason)
@@ -43,9 +62,9 @@ def test_a_publisher_is_blocked_with_the_reason(broker: ChildBroker) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_what_cannot_be_kept_does_not_vanish_unsaid(broker: ChildBroker, durable: bool) -> None:
-    other = pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
+    other = connect(broker).channel()
     other.queue_declare("q", durable=durable)
-    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    connection = connect(broker)
     channel = connection.channel()
     reasons: list[str] = []
     connection.add_on_connection_blocked_callback(
@@ -70,7 +89,7 @@ def test_what_cannot_be_kept_does_not_vanish_unsaid(broker: ChildBroker, durable
 
 
 def test_who_does_not_publish_is_served(broker: ChildBroker) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    connection = connect(broker)
     channel = connection.channel()
     channel.queue_declare("q")
     for _ in range(20):
@@ -80,7 +99,7 @@ def test_who_does_not_publish_is_served(broker: ChildBroker) -> None:
 
 def test_a_damaged_message_costs_itself_alone(tmp_path: Path) -> None:
     with ChildBroker(tmp_path / "data") as broker:
-        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+        connection = connect(broker)
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
         channel.confirm_delivery()
@@ -93,7 +112,7 @@ def test_a_damaged_message_costs_itself_alone(tmp_path: Path) -> None:
         octets[octets.index(b"body 2 body 2") + 40] ^= 0x10
         segment.write_bytes(octets)
         broker.start()
-        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+        connection = connect(broker)
         channel = connection.channel()
         bodies = [channel.basic_get("q", auto_ack=True)[2] for _ in range(5)]
         connection.close()
