@@ -11,10 +11,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "broker"))
 
+from raw_client import hanging_up
+
 from serving import Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def sockets_are_closed() -> Iterator[None]:
+    with hanging_up():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from raw_client import hanging_up
 from talk import Talk
 
 from headrace.spec.tables import V0_9_1, Version
@@ -34,6 +35,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served | Remote
     assert broker.running, broker.log()
     assert "Traceback" not in broker.log(), broker.log()
     assert broker.stop() == 0
+
+
+@pytest.fixture(autouse=True)
+def sockets_are_closed() -> Iterator[None]:
+    with hanging_up():
+        yield
 
 
 @pytest.fixture

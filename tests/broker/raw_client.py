@@ -30,10 +30,22 @@ from headrace.wire.frame import FRAME_METHOD, encode_frame
 from patience import PATIENCE_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 M = TypeVar("M", bound=MethodBase)
+opened: list[socket.socket] = []  # Closed at the end of the test that opened them.
+
+
+@contextlib.contextmanager
+def hanging_up() -> Iterator[None]:
+    """Close what was opened meanwhile, and left open."""
+    before = len(opened)
+    yield
+    for one in opened[before:]:
+        one.close()
+    del opened[before:]
 
 
 class Closed(NamedTuple):
@@ -54,6 +66,7 @@ class Raw:
     def __init__(self, host: str, port: int, version: Version = V0_9_1) -> None:
         self.version = version
         self._socket = socket.create_connection((host, port), timeout=PATIENCE_S)
+        opened.append(self._socket)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._got = b""
         self.frame_max = 0
