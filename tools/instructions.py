@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions that the broker takes for one message of W1 to W6, by valgrind's callgrind.
+
+    PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py \\
+        [--workload W1,W4] [--runs 3] [--functions 20] [BUILD ...]
+
+BUILD is a compiled copy of some state of the code, as build_ext.py makes it (default:
+build/compiled); several stand beside each other, the last with its difference to the first.
+
+Unlike a rate the figure hardly depends on what else the machine does. A broker takes each load
+twice, with N messages and with 3 N, and what it took more, divided by 2 N, is the figure: starting,
+declaring and logging in are not in it. The generator is not slowed down, so the broker always has
+as much to do at once as it can take; of W6 a message is published when the one before it has been
+delivered, and confirmed. The kernel's instructions are not counted. Of several runs the least
+counts: what is more is the broker's clocks, which tick more often for a message when it is slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from headrace.bench.link import Link
+from headrace.bench.load import Load, declare, make_sheet, queue_name, remove
+from headrace.bench.run import Run, run
+from headrace.bench.usage import Usage
+from headrace.client.url import Settings, parse_url
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicDeliver,
+    ConfirmSelect,
+    ConfirmSelectOk,
+)
+
+IDLE_S = 60.0  # The broker is fifty times slower than it is.
+DURABLE = Load(size=1024, persistent=True, window=1000, prefetch=1000, ack_every=100, idle_s=IDLE_S)
+TOPIC = Load(exchange="topic", queues=100, consumers=10, bindings=10_000, idle_s=IDLE_S)
+LOADS: dict[str, tuple[Load, int]] = {  # As in headrace.bench.workload, and N.
+    "W1": (Load(idle_s=IDLE_S), 100_000),
+    "W2": (DURABLE, 20_000),
+    "W3 publish": (Load(size=100, consumers=0), 50_000),
+    "W3 drain": (Load(size=100, publishes=False, keep=True, idle_s=IDLE_S), 50_000),
+    "W4": (Load(exchange="fanout", queues=10, consumers=10, idle_s=IDLE_S), 30_000),
+    "W5": (TOPIC, 30_000),
+    "W6": (Load(size=1024, rate=1), 1000),  # With a rate, whichever: one after the other.
+    "W6p": (replace(DURABLE, rate=1, ack_every=1), 500),
+}
+FUNCTION = re.compile(r"fn=\((\d+)\)(?: (.*))?")
+PART = re.compile(r"_?(\d+)")
+COST = re.compile(r"[+*\-\d]\S* (\d+)")
+
+
+def functions(dump: Path) -> Counter[str]:
+    """Return what each function took by itself."""
+    names: dict[str, str] = {}
+    found: Counter[str] = Counter()
+    name, called = "", False
+    for line in dump.read_text().splitlines():
+        if match := FUNCTION.match(line.removeprefix("c")):
+            known = names.setdefault(match[1], plain(match[2] or ""))
+            if not line.startswith("c"):
+                name = known
+        elif line.startswith("calls="):
+            called = True
+        elif match := COST.fullmatch(line):
+            if not called:  # Else it is what was called that took it.
+                found[name] += int(match[1])
+            called = False
+    return found
+
+
+def plain(name: str) -> str:
+    """Return a compiled function's own name, wherever it stands by now."""
+    at = name.find("__pyx_f_")
+    if at < 0:
+        return name
+    at += len("__pyx_f")
+    while match := PART.match(name, at):  # Each part of its path, after the part's length.
+        at = match.end() + int(match[1])
+    return name[at:].lstrip("_") or name
+
+
+class Broker:
+    """A broker of one build under callgrind."""
+
+    def __init__(self, build: Path) -> None:
+        self.directory = tempfile.TemporaryDirectory(prefix="headrace-instructions-")
+        place = Path(self.directory.name)
+        self.out = place / "out"
+        self.dumps = 0
+        self.process = subprocess.Popen(
+            [
+                *("valgrind", "--tool=callgrind", "--instr-atstart=no"),
+                f"--callgrind-out-file={self.out}",
+                *(sys.executable, "-m", "headrace.cli", "serve", "--host", "127.0.0.1"),
+                *("--port", "0", "--data", str(place / "data")),
+            ],
+            env={**os.environ, "PYTHONPATH": str(build), "PYTHONHASHSEED": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline().removeprefix("headrace ready ")
+        if not ready:
+            raise SystemExit(f"no broker starts from {build}")
+        self.settings = parse_url(f"amqp://{json.loads(ready)['amqp']}/")
+        self.control("--instr=on")
+
+    def control(self, what: str) -> None:
+        """Tell callgrind something."""
+        command = ["callgrind_control", what, str(self.process.pid)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def take(self, load: Load) -> Counter[str]:
+        """Let it serve a load and return what each function took for that."""
+        if load.keep:
+            run(replace(load, publishes=True, consumers=0, keep=False), self.settings, Usage(0))
+        else:
+            declare(load, self.settings)
+        start = Start(self)
+        if load.rate:
+            one_by_one(load, self.settings, start)
+        elif problems := Run(load, self.settings, start).go().problems():
+            raise SystemExit(f"{load}: {problems}")
+        self.control("--dump")
+        self.dumps += 1
+        remove(load, self.settings)
+        return functions(self.out.with_name(f"out.{self.dumps}"))
+
+    def close(self) -> None:
+        """Stop it and remove what it wrote."""
+        self.process.terminate()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.directory.cleanup()
+
+
+class Start(Usage):
+    """Has the count begin when a run is ready: all are connected, and nothing is published yet."""
+
+    def __init__(self, broker: Broker) -> None:
+        Usage.__init__(self, 0)
+        self.broker = broker
+
+    def forget_peak(self) -> None:
+        """A run is ready."""
+        self.broker.control("--zero")
+
+
+def one_by_one(load: Load, settings: Settings, start: Start) -> None:
+    """Publish, wait until that is delivered and confirmed, and so on."""
+    publisher, consumer = Link(settings), Link(settings)
+    if load.window:
+        publisher.call(ConfirmSelect(), ConfirmSelectOk)
+    consumer.call(BasicConsume(queue=queue_name(0), no_ack=not load.ack_every), BasicConsumeOk)
+    sheet = make_sheet(load, 0, publisher.frame_max)
+    publish = sheet.octets[: sheet.ends[0]]
+    start.forget_peak()
+    for _ in range(load.count):
+        publisher.socket.sendall(publish)
+        delivery = consumer.wait(BasicDeliver)
+        if load.window:
+            publisher.wait(BasicAck)
+        if load.ack_every:
+            consumer.send(BasicAck(delivery_tag=delivery.delivery_tag))
+    publisher.close()
+    consumer.close()
+
+
+def measure(build: Path, names: list[str], runs: int) -> dict[str, Counter[str]]:
+    """Return the instructions for 2 N messages of each workload, by function."""
+    found: dict[str, Counter[str]] = {}
+    broker = Broker(build)
+    try:
+        broker.take(replace(LOADS["W1"][0], count=1000))  # What happens only once.
+        for name in names:
+            load, count = LOADS[name]
+            for _ in range(runs):
+                less = broker.take(replace(load, count=count))
+                more = broker.take(replace(load, count=3 * count))
+                more.subtract(less)
+                if name not in found or more.total() < found[name].total():
+                    found[name] = more
+            print(f"{build} {name}: {each(name, found[name].total()):,.1f}", file=sys.stderr)
+    finally:
+        broker.close()
+    return found
+
+
+def each(name: str, instructions: int) -> float:
+    """Return those of one message."""
+    return instructions / (2 * LOADS[name][1])
+
+
+def table(names: list[str], builds: list[Path], results: list[dict[str, Counter[str]]]) -> None:
+    """Print the figures."""
+    several = len(builds) > 1
+    print("| |" + "".join(f" {build} |" for build in builds) + " |" * several)
+    print("|---" * (1 + len(builds) + several) + "|")
+    for name in names:
+        figures = [each(name, result[name].total()) for result in results]
+        row = [name, *(f"{figure:,.0f}" for figure in figures)]
+        if several:
+            row.append(f"{100 * (figures[-1] / figures[0] - 1):+.1f}%")
+        print("| " + " | ".join(row) + " |")
+
+
+def parts(name: str, results: list[Counter[str]], most: int) -> None:
+    """Print the functions that take most, or with several builds those that differ most."""
+    first, last = results[0], results[-1]
+    several = len(results) > 1
+    size = {one: abs(last[one] - first[one] * several) for one in last | first}
+    print(f"\n{name}")
+    for one in sorted(size, key=lambda one: -size[one])[:most]:
+        print(*(f"{each(name, result[one]):10,.1f}" for result in results), f" {one}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("builds", nargs="*", type=Path, metavar="BUILD")
+    parser.add_argument("--workload", default="W1,W2,W3,W4,W5,W6,W6p")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--functions", type=int, default=0, help="so many of each workload")
+    options = parser.parse_args()
+    builds = [one.resolve() for one in options.builds or [Path("build/compiled")]]
+    wanted = options.workload.split(",")
+    names = [name for name in LOADS if name.split()[0] in wanted]
+    results = [measure(build, names, options.runs) for build in builds]
+    table(names, builds, results)
+    if options.functions:
+        for name in names:
+            parts(name, [result[name] for result in results], options.functions)
+
+
+if __name__ == "__main__":
+    main()
