@@ -64,6 +64,7 @@ def test_what_the_broker_says_of_itself(served: Served) -> None:
             "direct_reply_to": True,
             "stream_offset_query": True,
             "stream_ranges": True,
+            "connection.update_secret": True,
         }
 
 
