@@ -211,3 +211,33 @@ def test_a_binding_between_exchanges_holds_for_publishers_of_every_version(
     channel.bind_queue(name(), name("inner"))
     channel.publish(said("a1"), name("key"), "amq.direct")
     assert taken(channel, name()) == "a1"
+
+
+@every
+def test_further_routing_keys_count_in_every_exchange_that_is_passed(
+    headrace_broker: LocalBroker, channel: blocking.Channel, name: Name
+) -> None:
+    """Whichever key led there; and an alternate exchange has what none of them leads anywhere."""
+    with (
+        blocking.connect(f"{headrace_broker.url}?version=0-9-1") as connection,
+        connection.channel() as other,
+    ):
+        other.declare_exchange(
+            name("outer"), "direct", arguments={"alternate-exchange": "amq.fanout"}
+        )
+        other.declare_exchange(name("inner"), "topic")
+        other.bind_exchange(name("inner"), name("outer"), "first")
+        for queue in "xz":
+            other.declare_queue(name(queue))
+        other.bind_queue(name("x"), name("inner"), "second")
+        other.bind_queue(name("z"), "amq.fanout")
+        headers = {"CC": ["first"], "BCC": ["second"]}
+        channel.publish(Message(b"found", headers=headers), "nowhere", name("outer"))
+        channel.publish(Message(b"lost", headers={"CC": ["x"]}), "nowhere", name("outer"))
+        assert taken(other, name("x")) == "found"
+        assert taken(other, name("z")) == "lost"
+        assert other.get(name("z")) is None
+        for exchange in "outer", "inner":
+            other.delete_exchange(name(exchange))
+        for queue in "xz":
+            other.delete_queue(name(queue))

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicConsume,
     BasicGet,
     BasicGetOk,
     BasicNack,
     BasicProperties,
     BasicPublish,
+    BasicQos,
     BasicReject,
     QueueDeclare,
     QueueDelete,
@@ -57,6 +60,35 @@ def get(client: Client, queue: str, *, no_ack: bool = False) -> tuple[int, bytes
 
 def declare(client: Client, queue: str, **arguments: Any) -> None:
     client.send(QueueDeclare(queue=queue, arguments=arguments))
+
+
+def test_a_passive_declaration_is_a_use_too() -> None:
+    rig = Rig()
+    client = rig.client()
+    declare(client, "q", **{"x-expires": 1000})
+    for _ in range(3):
+        rig.pass_time(900)
+        client.send(QueueDeclare(queue="q", passive=True))
+    assert "q" in rig.vhost.queues
+    rig.pass_time(1001)
+    assert "q" not in rig.vhost.queues
+
+
+@pytest.mark.parametrize("queues", ["aaa", "abc"])
+def test_what_consumers_of_a_channel_may_hold_together_goes_around(
+    client: Client, queues: str
+) -> None:
+    client.send(BasicQos(prefetch_count=1, global_=True))
+    for number, queue in enumerate(queues):
+        declare(client, queue)
+        client.send(BasicConsume(queue=queue, consumer_tag=str(number)))
+    for queue in queues * 2:
+        publish(client, queue)
+    client.events.clear()
+    for tag in range(1, 7):
+        client.send(BasicAck(delivery_tag=tag))
+    told = [e.method.consumer_tag for e in client.events if isinstance(e, ContentReceived)]
+    assert sorted(told) == ["0", "1", "1", "2", "2"]  # The first had one before.
 
 
 def test_counts_are_of_64_bits_as_those_of_rabbitmq_are(client: Client) -> None:

@@ -133,7 +133,9 @@ class Queues(Topology):
         whatever is asked for (0-9/queue.declare). ``user`` is who asks.
         """
         if passive:
-            return self.find_queue(name, owner)
+            asked = self.find_queue(name, owner)
+            asked.used_ms = self.tally.now_ms
+            return asked
         existing = self.queues.get(name) if name else None
         if not arguments:
             arguments = NO_ARGUMENTS

@@ -55,7 +55,6 @@ cdef class Channel(Deliveries):
     @cython.locals(queue=ServedMessages, fed=cython.bint)
     cdef int apply(self, Message message, Consumer consumer, int outcome) except -1
     cdef int release_credit(self, BasicConsumer consumer) except -1
-    @cython.locals(other=Consumer)
     cpdef refresh(self, Consumer consumer)
     cdef note_settles(self, unsigned long long tag, bint multiple, int outcome)
     @cython.locals(ring=Ring, message=Message, at=Py_ssize_t)

@@ -175,12 +175,9 @@ class Channel(Deliveries):
     def refresh(self, consumer: Consumer) -> None:
         """Credit came back: let queues look at the consumers that lacked it."""
         if self.connection.prefetch:
-            self.connection.refresh_all()
+            unpark_in_turn(list(self.connection.channels.values()), consumer)
         elif self.prefetch or self.prefetch_size:
-            if self.consumers is not None:
-                for other in list(self.consumers.values()):
-                    if other.parked:
-                        other.queue.unpark(other)
+            unpark_in_turn([self], consumer)
         elif consumer.parked:
             consumer.queue.unpark(consumer)
         if consumer.queue.ready_count:
@@ -343,6 +340,25 @@ class Channel(Deliveries):
     def released(self, token: int) -> None:
         """What the channel joined the confirm line for is durable."""
         self.connection.answer(self, token)
+
+
+def unpark_in_turn(channels: list[Any], last: Any) -> None:
+    """Put the consumers that lacked credit back into their rounds; whoever had some comes last.
+
+    What consumers of several queues share goes around: no queue is left behind.
+    """
+    waiting = [
+        consumer
+        for channel in channels
+        if channel.consumers is not None
+        for consumer in channel.consumers.values()
+    ]
+    if last in waiting:
+        at = waiting.index(last) + 1
+        waiting = waiting[at:] + waiting[:at]
+    for consumer in waiting:
+        if consumer.parked:
+            consumer.queue.unpark(consumer)
 
 
 def check_branch(channel: Any) -> Any:
