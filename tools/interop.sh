@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Brings what tests/interop drives and is no Python package: rabbitmq-c's tools, Node and amqplib
-# (into build/interop), Wireshark's tshark, the clients of AMQP 0-8 that Debian has, for Python and
-# for Perl (into build/interop/debian), Qpid's client of 0-10 and its tools for Python 2 with the
-# Jython that runs them (into build/interop/qpid-python, qpid-tools and jython), RabbitMQ's client for
-# Java with Eclipse's compiler, for there may be no other (into build/interop/java), PHP with two
-# clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go, rabbitmq-c as a library,
-# RabbitMQ's client for .NET and Perl's AnyEvent::RabbitMQ, with what runs or compiles them (into folders of theirs).
+# Brings what tests/interop drives and is no Python package: rabbitmq-c's tools, Node with amqplib and
+# rabbitmq-client (into build/interop), Wireshark's tshark, the clients of AMQP 0-8 that Debian has,
+# for Python and for Perl (into build/interop/debian), Qpid's client of 0-10 and its tools for Python 2
+# with the Jython that runs them (into build/interop/qpid-python, qpid-tools and jython), RabbitMQ's
+# client for Java with Eclipse's compiler, for there may be no other (into build/interop/java), PHP
+# with two clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go, rabbitmq-c as a
+# library, RabbitMQ's client for .NET and Perl's AnyEvent::RabbitMQ, with what runs or compiles them
+# (into folders of theirs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
 amqplib=2.3.1
+rabbitmq_client=5.0.8
 folder=build/interop
 
 missing=()
@@ -30,12 +32,15 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-installed=$(node -p "require('./$folder/node_modules/amqplib/package.json').version" 2>/dev/null || true)
-if [ "$installed" != "$amqplib" ]; then
-    echo "== installing amqplib $amqplib into $folder"
+installed() {
+    node -p "require('./$folder/node_modules/$1/package.json').version" 2>/dev/null || true
+}
+if [ "$(installed amqplib)" != "$amqplib" ] || [ "$(installed rabbitmq-client)" != "$rabbitmq_client" ]; then
+    echo "== installing amqplib $amqplib and rabbitmq-client $rabbitmq_client into $folder"
     mkdir -p "$folder"
     [ -e "$folder/package.json" ] || echo '{"private": true}' > "$folder/package.json"
-    npm install --prefix "$folder" --no-audit --no-fund --no-progress --silent "amqplib@$amqplib"
+    npm install --prefix "$folder" --no-audit --no-fund --no-progress --silent \
+        "amqplib@$amqplib" "rabbitmq-client@$rabbitmq_client"
 fi
 
 debian=$folder/debian
