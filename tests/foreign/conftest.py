@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conversations import BODY_MAX
+from corners import BODY_MAX
 
 import headrace
 from headrace.client import blocking

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from conversations import BODY_MAX, CONVERSATIONS
+from corners import BODY_MAX, CONVERSATIONS
 from differ import WEIGHTS, Maker, Pair, shrink
 from laws import OurLaws, TheirLaws
 
