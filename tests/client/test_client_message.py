@@ -227,7 +227,7 @@ def test_the_blocking_twin_has_the_same_methods(kind: str) -> None:
         *("ready", "redo", "request", "resume", "settle", "settle_soon", "shut", "start"),
         *("start_consumer", "take", "topology", "intake", "connection", "channel", "epoch"),
         *("source", "answer", "arrive", "ask", "stamp", "session_link", "channel_numbers"),
-        *("beside", "confirm_by", "ended", "send_frames", "stop_gathering", "writable"),
+        *("beside", "confirm_by", "ended", "send_frames", "stop_gathering", "writable", "why_over"),
     }
     there = public(getattr(headrace.client, kind)) - internal
     here = public(getattr(blocking_client, kind)) - internal - {"wait_ready"}

@@ -134,7 +134,8 @@ class Queues(Topology):
         """
         if passive:
             asked = self.find_queue(name, owner)
-            asked.used_ms = self.tally.now_ms
+            if LINGER not in asked.arguments:  # That counts from the last consumer.
+                asked.used_ms = self.tally.now_ms
             return asked
         existing = self.queues.get(name) if name else None
         if not arguments:
