@@ -43,26 +43,38 @@ if [ "$(installed amqplib)" != "$amqplib" ] || [ "$(installed rabbitmq-client)" 
         "amqplib@$amqplib" "rabbitmq-client@$rabbitmq_client"
 fi
 
-debian=$folder/debian
-if [ ! -e "$debian/usr/share/perl5/Net/AMQP.pm" ] || [ ! -d "$debian/usr/lib/python3/dist-packages/amqplib" ]; then
+# unpack FOLDER WHAT PACKAGE… has Debian's packages in build/interop/FOLDER; WHAT says what they are.
+# The folder is there only when it is complete. LEFT_OUT are patterns of files that are not needed,
+# AFTER is a command to run among what was unpacked.
+unpack() {
+    local into=$folder/$1 what=$2 packages package pattern exclude=()
+    shift 2
+    [ ! -d "$into" ] || return 0
     if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
-        echo "headrace: tests/interop takes its clients of AMQP 0-8 from Debian's packages; it needs apt-get and dpkg-deb." >&2
+        echo "headrace: tests/interop takes $what from Debian's packages; it needs apt-get and dpkg-deb." >&2
         exit 1
     fi
-    echo "== unpacking clients of AMQP 0-8 into $debian"
-    mkdir -p "$debian"
-    packages=$(mktemp -d)
-    (
-        cd "$packages"
-        apt-get -qq download python3-amqplib libnet-amqp-perl libxml-libxml-perl \
-            libxml-namespacesupport-perl libxml-sax-base-perl libxml-sax-perl \
-            libclass-accessor-perl libclass-data-inheritable-perl libsub-name-perl 2>/dev/null
-    )
-    for package in "$packages"/*.deb; do
-        dpkg-deb -x "$package" "$debian"
+    echo "== unpacking $what into $into"
+    for pattern in ${LEFT_OUT:-}; do
+        exclude+=("--exclude=$pattern")
     done
+    packages=$(mktemp -d)
+    (cd "$packages" && apt-get -qq download "$@" 2>/dev/null)
+    mkdir "$packages/tree"
+    for package in "$packages"/*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$packages/tree" "${exclude[@]}" --exclude=./usr/share/doc
+    done
+    if [ -n "${AFTER:-}" ]; then
+        (cd "$packages/tree" && $AFTER)
+    fi
+    mkdir -p "$folder"
+    mv "$packages/tree" "$into"
     rm -r "$packages"
-fi
+}
+
+unpack debian "clients of AMQP 0-8" python3-amqplib libnet-amqp-perl libxml-libxml-perl \
+    libxml-namespacesupport-perl libxml-sax-base-perl libxml-sax-perl \
+    libclass-accessor-perl libclass-data-inheritable-perl libsub-name-perl
 
 # from_pypi NAME VERSION SHA256 URL FILE: unpacks an old package into $folder/NAME unless FILE is there.
 from_pypi() {
@@ -98,106 +110,30 @@ from_pypi qpid-tools 1.36.0-1 \
     c1/2d/faf3a1956c5b28432fb96ef922089979a65e89b073e1bbfec6e012c7871a \
     bin/qpid-config
 
-jython=$folder/jython
-if [ ! -e "$jython/usr/share/java/jython.jar" ]; then
-    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
-        echo "headrace: tests/interop takes Jython from Debian's packages; it needs apt-get and dpkg-deb." >&2
-        exit 1
-    fi
-    echo "== unpacking Jython into $jython"
-    packages=$(mktemp -d)
-    (
-        cd "$packages"
-        apt-get -qq download jython libantlr3-runtime-java libasm-java libbcpkix-java libbcprov-java \
-            libguava-java libicu4j-java libjffi-java libjffi-jni libjline2-java \
-            libjnr-constants-java libjnr-ffi-java libjnr-netdb-java libjnr-posix-java \
-            libjnr-x86asm-java libnetty-java 2>/dev/null
-    )
-    mkdir -p "$packages/root"
-    for package in "$packages"/*.deb; do
-        dpkg-deb -x "$package" "$packages/root"
-    done
-    rm -rf "$packages/root/usr/share/doc" "$jython"
-    mv "$packages/root" "$jython"
-    rm -r "$packages"
-fi
+unpack jython Jython jython libantlr3-runtime-java libasm-java libbcpkix-java libbcprov-java \
+    libguava-java libicu4j-java libjffi-java libjffi-jni libjline2-java \
+    libjnr-constants-java libjnr-ffi-java libjnr-netdb-java libjnr-posix-java \
+    libjnr-x86asm-java libnetty-java
 
-java=$folder/java
-if [ ! -e "$java/ecj.jar" ]; then
-    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
-        echo "headrace: tests/interop takes RabbitMQ's Java client from Debian's packages; it needs apt-get and dpkg-deb." >&2
-        exit 1
-    fi
-    echo "== unpacking RabbitMQ's Java client into $java"
-    packages=$(mktemp -d)
-    (
-        cd "$packages"
-        apt-get -qq download librabbitmq-client-java libslf4j-java libecj-java 2>/dev/null
-    )
-    for package in "$packages"/*.deb; do
-        dpkg-deb -x "$package" "$packages/root"
-    done
-    mkdir -p "$java"
+jars() {
+    local jar
     for jar in amqp-client slf4j-api ecj; do
-        cp -L "$packages/root/usr/share/java/$jar.jar" "$java"
+        cp -L "usr/share/java/$jar.jar" .
     done
-    rm -r "$packages"
-fi
+    rm -r usr
+}
+AFTER=jars unpack java "RabbitMQ's Java client" librabbitmq-client-java libslf4j-java libecj-java
 
-php=$folder/php
-if [ ! -e "$php/usr/share/php/PhpAmqpLib/autoload.php" ]; then
-    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
-        echo "headrace: tests/interop takes PHP and its clients from Debian's packages; it needs apt-get and dpkg-deb." >&2
-        exit 1
-    fi
-    echo "== unpacking PHP and its clients into $php"
-    packages=$(mktemp -d)
+if [ ! -d "$folder/php" ]; then
     version=$(apt-cache depends php-cli | sed -n 's/.*Depends: \(php[0-9.]*\)-cli/\1/p')
     wanted=("$version-cli" "$version-common" "$version-mbstring" "$version-amqp"
         php-amqplib php-phpseclib3 php-constant-time php-random-compat)
     # And the libraries that this machine lacks.
     libraries=$(apt-get -qq -s --no-install-recommends install "${wanted[@]}" 2>/dev/null \
         | awk '$1 == "Inst" && $2 ~ /^lib/ { print $2 }')
-    (
-        cd "$packages"
-        # shellcheck disable=SC2086  # One word each.
-        apt-get -qq download "${wanted[@]}" $libraries 2>/dev/null
-    )
-    for package in "$packages"/*.deb; do
-        dpkg-deb -x "$package" "$packages/root"
-    done
-    rm -rf "$packages/root/usr/share/doc" "$php"
-    mv "$packages/root" "$php"
-    rm -r "$packages"
+    # shellcheck disable=SC2086  # One word each.
+    unpack php "PHP and its clients" "${wanted[@]}" $libraries
 fi
-
-# unpack FOLDER WHAT PACKAGE… has Debian's packages in build/interop/FOLDER; WHAT says what they are.
-# The folder is there only when it is complete. LEFT_OUT are patterns of files that are not needed.
-unpack() {
-    local into=$folder/$1 what=$2 packages package pattern exclude=()
-    shift 2
-    [ ! -d "$into" ] || return 0
-    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
-        echo "headrace: tests/interop takes $what from Debian's packages; it needs apt-get and dpkg-deb." >&2
-        exit 1
-    fi
-    echo "== unpacking $what into $into"
-    for pattern in ${LEFT_OUT:-}; do
-        exclude+=("--exclude=$pattern")
-    done
-    packages=$(mktemp -d)
-    (cd "$packages" && apt-get -qq download "$@" 2>/dev/null)
-    mkdir "$packages/root"
-    for package in "$packages"/*.deb; do
-        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$packages/root" "${exclude[@]}" --exclude=./usr/share/doc
-    done
-    if [ -n "${AFTER:-}" ]; then
-        (cd "$packages/root" && $AFTER)
-    fi
-    mv "$packages/root" "$into"
-    rm -r "$packages"
-}
-
 unpack ruby "Ruby and bunny" ruby3.1 libruby3.1 ruby-bunny ruby-amq-protocol ruby-rbtree ruby-sorted-set
 unpack rabbitmq-c "rabbitmq-c" librabbitmq4 librabbitmq-dev
 unpack perl "AnyEvent::RabbitMQ" libanyevent-rabbitmq-perl libanyevent-perl amqp-specs libnet-amqp-perl libreadonly-perl \
