@@ -30,7 +30,7 @@ from security_desk import Certificates
 from serving import Served, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from cryptography import x509
 
@@ -131,6 +131,28 @@ def scenarios_of(
 ) -> dict[str, str | None]:
     """Run a program to its end; what went wrong in each scenario that it came to the end of."""
     found: dict[str, str | None] = {}
+    status = run_to_end(
+        program,
+        said,
+        RUN_S,
+        lambda child: hear(child, kept, found),
+        {**os.environ, **kept.environment(), **environment},
+    )
+    assert status in (0, -signal.SIGKILL), said.read_text()
+    return found
+
+
+def run_to_end(
+    program: list[str],
+    said: Path,
+    patience_s: float,
+    listen: Callable[[subprocess.Popen[str]], None],
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a program that is listened to until it has no more to say; return how it ended.
+
+    What it writes to stderr is in ``said``. It is killed after ``patience_s`` seconds.
+    """
     with said.open("w+") as errors:
         child = subprocess.Popen(
             program,
@@ -138,18 +160,17 @@ def scenarios_of(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **kept.environment(), **environment},
+            env=environment,
         )
-        patience = threading.Timer(RUN_S, child.kill)
+        patience = threading.Timer(patience_s, child.kill)
         patience.start()
         try:
-            hear(child, kept, found)
+            listen(child)
         finally:
             patience.cancel()
             child.kill()
             child.communicate()
-    assert child.returncode in (0, -signal.SIGKILL), said.read_text()
-    return found
+    return child.returncode
 
 
 def php_scenarios(*programs: str) -> list[str]:

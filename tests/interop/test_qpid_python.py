@@ -13,12 +13,12 @@ import json
 import re
 import signal
 import subprocess
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from programs import BROUGHT, bring, run_to_end
 
 from security_desk import Certificates
 from serving import Served
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-BROUGHT = ROOT / "build" / "interop"
 
 TESTS = {
     # Not those that wait long for what is not to come.
@@ -121,8 +119,7 @@ def say(channel: Any) -> None:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What went wrong in each scenario and test, by its name; and what the client sent to pika."""
-    if not all((BROUGHT / name).exists() for name in ("jython", "qpid-python", "qpid-tools")):
-        subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
+    bring(*(BROUGHT / name for name in ("jython", "qpid-python", "qpid-tools")))
     home = tmp_path_factory.mktemp("qpid")
     patient = ("--handshake-s", "60")  # Jython takes its time to hash passwords.
     served = Served(home, "--anonymous-user", "guest", "--qmf", *patient, memory=True).start()
@@ -151,21 +148,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     }
     asked.write_text(json.dumps(told))
     command = jython(str(HERE / "qpid_jython.py2"), str(asked))
-    with (home / "stderr").open("w+") as said:
-        client = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
-        )
-        patience = threading.Timer(RUN_S, client.kill)
-        patience.start()
-        try:
-            hear(client, kept, found)
-        finally:
-            patience.cancel()
-            client.kill()
-            client.communicate()
-            status = kept.stop()
-        assert client.returncode == 0, (home / "stderr").read_text()
-        assert (status, "Traceback" in kept.log()) == (0, False), kept.log()
+    said = home / "stderr"
+    try:
+        ended = run_to_end(command, said, RUN_S, lambda client: hear(client, kept, found))
+    finally:
+        status = kept.stop()
+    assert ended == 0, said.read_text()
+    assert (status, "Traceback" in kept.log()) == (0, False), kept.log()
     with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
         channel = connection.channel()
         found["to pika"] = [channel.basic_get("qpid.to-pika", auto_ack=True) for _ in range(2)]
