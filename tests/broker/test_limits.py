@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from pika.exceptions import ChannelClosedByBroker, NackError
+from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 from raw_client import method_frame
 
 from headrace.protocol.codec_0_x import (
@@ -149,15 +149,19 @@ def test_an_unused_queue_expires(
     client.heard(BasicConsumeOk)
     connection.channel().queue_declare(f"{name}-2", arguments={"x-expires": 40})
 
+    publisher = connection.channel()
+    publisher.confirm_delivery()
+
     def is_gone(queue: str) -> bool:
+        """Tried by a publish, for to ask by a passive declaration is to use it."""
         try:
-            connection.channel().queue_declare(queue, passive=True)
-        except ChannelClosedByBroker as error:
-            return error.reply_code == 404
+            publisher.basic_publish("", queue, b"", mandatory=True)
+        except UnroutableError:
+            return True
         return False
 
     until(lambda: is_gone(f"{name}-2"), "the one without a consumer expires")
-    assert not is_gone(name)
+    publisher.queue_declare(name, passive=True)
     client.call(BasicCancel(consumer_tag="tag"), BasicCancelOk)
     until(lambda: is_gone(name), "it expires without its consumer")
 
