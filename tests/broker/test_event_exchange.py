@@ -115,7 +115,7 @@ def test_what_operators_change_is_published(broker: LocalBroker, tmp_path: Path)
     """Policies, limits, users and parameters, under the names and headers of RabbitMQ's."""
     commands = (
         ("policy", "set", "short", "^q", '{"max-length": 10}', "--priority", "3"),
-        ("operator-policy", "set", "guard", ".*", '{"expires": 5000}'),
+        ("operator-policy", "set", "guard", ".*", '{"expires": 3600000}'),
         ("limits", "set", "max-queues", "5", "--vhost", "/"),
         ("limits", "set", "max-connections", "7", "--user", "guest"),
         ("user", "add", "ada", "--password", "secret", "--tag", "monitoring"),
@@ -157,7 +157,7 @@ def test_what_operators_change_is_published(broker: LocalBroker, tmp_path: Path)
         3,
     )
     assert (short["apply-to"], short["vhost"]) == ("all", "/")
-    assert found["parameter.set", "operator_policy"]["value"]["definition"] == {"expires": 5000}
+    assert found["parameter.set", "operator_policy"]["value"]["definition"] == {"expires": 3600000}
     assert found["vhost.limits.set", "limits"]["max-queues"] == 5
     assert found["user.limits.set", "limits"]["username"] == "guest"
     assert found["user.tags.set", "ada"]["tags"] == ["monitoring"]
