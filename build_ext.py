@@ -11,9 +11,11 @@ with those sanitizers (the copy then goes to `<build>/sanitized`).
 
 import fcntl
 import os
+import py_compile
 import shutil
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from setuptools import Distribution, Extension
@@ -183,7 +185,11 @@ def extensions(c_dir: Path = Path("build/c")) -> list[Extension]:
 
 
 def mirror(target: Path) -> None:
-    """Make the Python files under `target` those of `src`, and drop extensions without a source."""
+    """Make the Python files under `target` those of `src`, and drop extensions without a source.
+
+    Their bytecode is there too: where Python may write none, as in many images of containers, each
+    command would else begin by compiling all that it imports, which takes longer than its work.
+    """
     suffix = EXTENSION_SUFFIXES[0]
     built = {path.removesuffix(".py") + suffix for path in TO_CYTHONIZE} if not is_pure() else set()
     wanted = {
@@ -199,10 +205,13 @@ def mirror(target: Path) -> None:
             path.unlink()
     for inside in wanted:
         source, copy = SOURCE / inside, target / inside
-        if copy.exists() and copy.stat().st_mtime_ns == source.stat().st_mtime_ns:
-            continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, copy)
+        current = copy.exists() and copy.stat().st_mtime_ns == source.stat().st_mtime_ns
+        if not current:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+        imported = copy.suffix == ".py" and str(inside).removesuffix(".py") + suffix not in built
+        if imported and not (current and Path(cache_from_source(str(copy))).exists()):
+            py_compile.compile(str(copy), doraise=True)
 
 
 def build(root: Path) -> Path:
