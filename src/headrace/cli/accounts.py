@@ -7,12 +7,12 @@ changes over within a second or two.
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
+from headrace.cli.data_option import data_option
 from headrace.cli.output import format_option, print_rows, printable
 from headrace.gateway.access import check_permission, check_topic_permission
 from headrace.gateway.passwords import make_account
@@ -26,26 +26,11 @@ from headrace.model.rules import (
     read_metadata,
 )
 from headrace.model.users import AccountError, Permission, TopicPermission
-from headrace.server.settings import Settings
 from headrace.store.database import FILE_NAME as DATABASE
 from headrace.store.schema import SCHEMA_VERSION
 from headrace.store.users import UserDirectory
 
 UNTOLD = ("data", "password", "form", "definition")  # Secrets, and what events tell.
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def data_option(function: Function) -> Function:
-    """The option that says which data directory."""
-    return click.option(
-        "--data",
-        envvar="HEADRACE_DATA",
-        type=click.Path(file_okay=False, readable=False, path_type=Path),
-        default=Settings().data,
-        show_default=True,
-        help="The broker's data directory; also HEADRACE_DATA.",
-    )(function)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.accounts import data_option
+from headrace.cli.data_option import data_option
 from headrace.cli.management import exchange, management_option
 from headrace.cli.output import format_option, print_facts
 from headrace.store import backup as backups

@@ -20,7 +20,8 @@ from typing import IO, Any
 
 import click
 
-from headrace.cli.accounts import check_schema, data_option, told
+from headrace.cli.accounts import check_schema, told
+from headrace.cli.data_option import data_option
 from headrace.cli.management import ask, exchange, listed
 from headrace.cli.output import shown
 from headrace.model.errors import ModelError

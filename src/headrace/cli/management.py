@@ -14,15 +14,13 @@ import os
 import socket as sockets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import click
 
+from headrace.cli.data_option import Function, data_option
 from headrace.cli.output import printable
 from headrace.server.management.socket import FILE_NAME, short_address
-from headrace.server.settings import Settings
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 ANSWER_S = 60.0  # How long the broker may be silent.
 ELSEWHERE = "--data or --socket says where one does"
@@ -31,14 +29,7 @@ ELSEWHERE = "--data or --socket says where one does"
 def management_option(function: Function) -> Function:
     """Give a command the options that say which broker, as the one argument ``socket``."""
 
-    @click.option(
-        "--data",
-        envvar="HEADRACE_DATA",
-        type=click.Path(file_okay=False, readable=False, path_type=Path),
-        default=Settings().data,
-        show_default=True,
-        help="The broker's data directory; also HEADRACE_DATA.",
-    )
+    @data_option
     @click.option(
         "--socket",
         "where",

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from headrace.cli.accounts import data_option, open_directory
+from headrace.cli.accounts import open_directory
+from headrace.cli.data_option import data_option
 from headrace.cli.output import format_option, print_rows
 from headrace.model import policy as policies
 from headrace.model.errors import InvalidArgument

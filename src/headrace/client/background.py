@@ -8,10 +8,8 @@ import inspect
 import logging
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.errors import ClientError, UsageError
 
@@ -82,25 +80,6 @@ async def _bounded(work: Coroutine[object, None, Result], timeout_s: float | Non
 
 
 LOOP = Loop()
-
-
-class Closing(ABC):
-    """What `with` closes at its end."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what it holds."""
 
 
 class Settlements:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Self
 from headrace.client import batch as _batch
 from headrace.client import channel as _channel
 from headrace.client import consumer as _consumer
-from headrace.client.background import LOOP, SETTLEMENTS, Closing, Result
+from headrace.client.background import LOOP, SETTLEMENTS, Result
 from headrace.client.channel import PREFETCH
+from headrace.client.closing import Closing
 from headrace.client.errors import Returned, UsageError
 from headrace.client.message import Content, Received
 

@@ -16,7 +16,8 @@ from headrace.client import requests as _requests
 from headrace.client import snapshot as _snapshot
 from headrace.client import staging as _staging
 from headrace.client import super_streams as _super_streams
-from headrace.client.background import LOOP, Closing
+from headrace.client.background import LOOP
+from headrace.client.closing import Closing
 from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
 from headrace.client.requests import ANSWER_S, PIPELINE
 from headrace.client.stream import BATCH_MAX, CREDIT

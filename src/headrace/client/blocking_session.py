@@ -7,7 +7,8 @@ from collections.abc import Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.client.background import LOOP, Closing, Result
+from headrace.client.background import LOOP, Result
+from headrace.client.closing import Closing
 from headrace.client.errors import UsageError
 from headrace.client.subscription import UNLIMITED, Transfer
 from headrace.spec.reply_0_10 import RejectCode

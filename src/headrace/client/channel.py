@@ -7,11 +7,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from enum import Enum
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.batch import Batch, Transaction, each
 from headrace.client.calls import Answer, Call, Calls, Reply
+from headrace.client.closing import AsyncClosing
 from headrace.client.confirms import Confirms, Publication
 from headrace.client.consumer import Consumer, Delivery, read_delivery
 from headrace.client.declare import DECLARED, Arguments, Declarations
@@ -108,7 +108,7 @@ class Sink(Protocol):
         """The connection broke."""
 
 
-class Channel(Declarations, Native):
+class Channel(AsyncClosing, Declarations, Native):
     """One channel of a connection. After a reconnection it is open again, as it was.
 
     An error of the broker (a ChannelClosed) closes it for good: open another.
@@ -155,17 +155,6 @@ class Channel(Declarations, Native):
 
     def __repr__(self) -> str:
         return f"<Channel {self.number} of {self.connection!r}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def is_closed(self) -> bool:

@@ -8,10 +8,10 @@ import logging
 import ssl
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from headrace.client.channel import UNCONFIRMED_MAX, Channel
+from headrace.client.closing import AsyncClosing
 from headrace.client.errors import (
     AuthenticationFailed,
     BufferOverflow,
@@ -56,7 +56,7 @@ LOCKED_ATTEMPTS = 4
 RECONNECT = Reconnect()
 
 
-class Connection:
+class Connection(AsyncClosing):
     """A connection to a broker. Make one with `connect`."""
 
     def __init__(
@@ -86,17 +86,6 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self._error else "open" if self.is_ready else "reconnecting"
         return f"<Connection to {self.address}, {state}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def address(self) -> str:

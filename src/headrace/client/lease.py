@@ -13,9 +13,9 @@ import uuid
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.client.closing import AsyncClosing
 from headrace.client.requests import RequestRefused, Requests
 from headrace.client.stream import BATCH_MAX, CREDIT
 
@@ -70,7 +70,7 @@ class LeaseSettled(NamedTuple):
     rejected: int  # How many messages became dead letters by it.
 
 
-class Lease:
+class Lease(AsyncClosing):
     """The lease of a queue for a group, as one owner works on it.
 
     `owner` is a word of your choice that a process keeps over reconnections and restarts, if it
@@ -106,17 +106,6 @@ class Lease:
 
     def __repr__(self) -> str:
         return f"<Lease of queue {self.queue!r} for group {self.group!r} by {self.owner!r}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def claim(self, *, force: bool = False, wait_s: float = 0.0) -> LeaseState:
         """Become the owner; the lease is made unless it is there.

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ConfirmLost, ConnectionLost, UsageError
 from headrace.client.message import Content, Message
 from headrace.client.requests import Requests
@@ -27,7 +27,7 @@ ATTEMPTS_MAX = 100  # Times that one message is sent, when connection after conn
 WINDOW = 1000  # Messages of `publish_many` under way.
 
 
-class Publisher:
+class Publisher(AsyncClosing):
     """Publishes under a name, each message once. Use it with `async with`, one for each name.
 
     Two at a time under one name drop each other's messages: the ids of the slower one were taken.
@@ -54,14 +54,6 @@ class Publisher:
             await self.close()
             raise
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the channel."""

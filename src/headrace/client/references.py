@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ProtocolViolation, PublishFailed
 from headrace.client.message import Content as Body
 from headrace.client.message import Message
@@ -58,24 +58,13 @@ class Transferred:
 
 
 @dataclass(slots=True, eq=False)
-class Reference:
+class Reference(AsyncClosing):
     """A body under way. Leave it with `async with`, which closes it."""
 
     messages: Messages
     name: bytes
     offset: int = 0  # Octets that the broker has.
     transfers: list[tuple[Message, Call]] = field(default_factory=list)  # Without an answer.
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def append(self, data: bytes) -> None:
         """Send the next octets of the body."""

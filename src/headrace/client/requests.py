@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ClientError, ConnectionLost, UsageError, fresh
 from headrace.client.extensions import is_headrace
 from headrace.client.message import Message, decode_properties
@@ -44,7 +44,7 @@ class RequestRefused(ClientError):
         return f"{self.request}: {self.text}" if self.request else self.text
 
 
-class Requests:
+class Requests(AsyncClosing):
     """Asks one queue of a broker; any number of requests may be under way.
 
     It opens a channel when first used; `async with`, or `close`, closes that. Requests are sent
@@ -64,17 +64,6 @@ class Requests:
 
     def __repr__(self) -> str:
         return f"<Requests to {self.queue!r} of {self._connection!r}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def connection(self) -> Connection:

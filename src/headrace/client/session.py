@@ -15,9 +15,9 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from headrace.client.closing import AsyncClosing
 from headrace.client.errors import (
     ChannelClosed,
     ClientError,
@@ -81,7 +81,7 @@ class _Sent:
     routing_key: str
 
 
-class Session(SessionCalls):
+class Session(AsyncClosing, SessionCalls):
     """One session. Make one with `connection.session(...)`."""
 
     def __init__(
@@ -110,17 +110,6 @@ class Session(SessionCalls):
     def __repr__(self) -> str:
         state = "closed" if self._error else "attached" if self._link else "detached"
         return f"<Session {self.name.decode(errors='replace')!r}, {state}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def is_attached(self) -> bool:

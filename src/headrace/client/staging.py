@@ -17,9 +17,9 @@ import secrets
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ClientError
 from headrace.client.message import Content, Message
 from headrace.client.publishes import (
@@ -151,7 +151,7 @@ class Sink:
         return await self._requests.ask(what, sink=self.name, **fields)
 
 
-class Stage:
+class Stage(AsyncClosing):
     """The work of one attempt at one partition of a batch. Use it with `async with`.
 
     Without `prepare` nothing comes of it.
@@ -186,17 +186,6 @@ class Stage:
         self._chunk_octets = chunk_octets
         self._preparing: deque[asyncio.Task[bool]] = deque()
         self._already = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def publish_many(
         self,

@@ -7,6 +7,7 @@ Both are what a channel's deliveries go to, and give the broker new credit as th
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,19 +46,51 @@ class Record(NamedTuple):
         return read_message(self.header, self.body)
 
 
-class BlockReader:
+class _RangeReader(ABC):
+    """What the deliveries of one range go to, until nothing more comes."""
+
+    def __init__(self, channel: Channel, name: str) -> None:
+        self._channel = channel
+        self._name = name
+        self._changed = asyncio.Event()
+        self._error: ClientError | None = None
+
+    @abstractmethod
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A record came that no gatherer took."""
+
+    @abstractmethod
+    def ended(self) -> None:
+        """The broker has sent all of the range."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Nobody wants the rest."""
+
+    def cancelled(self) -> None:
+        """The stream was deleted."""
+        self.fail(ConsumerCancelled(self._name, TAG))
+
+    def lost(self) -> None:
+        """The connection broke."""
+        self.fail(ConnectionLost("the connection was lost while a stream was read"))
+
+    def fail(self, error: ClientError) -> None:
+        """No more records will come."""
+        self._error = self._error or error
+        self._changed.set()
+
+
+class BlockReader(_RangeReader):
     """Hands out the blocks that a gatherer fills."""
 
     def __init__(self, channel: Channel, name: str, gatherer: RangeGatherer, credit: int) -> None:
         """`credit` is 0 when nothing has to be acknowledged."""
-        self._channel = channel
-        self._name = name
+        super().__init__(channel, name)
         self._gatherer = gatherer
         self._credit = credit
         self._acked = 0
         self._held: list[int] = []  # Octets of the blocks that are ready.
-        self._changed = asyncio.Event()
-        self._error: ClientError | None = None
 
     async def take(self) -> Block | None:
         """Wait for a block and return it; None when there are no more."""
@@ -116,22 +149,9 @@ class BlockReader:
         )
         self.turn()
 
-    def cancelled(self) -> None:
-        """The stream was deleted."""
-        self.fail(ConsumerCancelled(self._name, TAG))
-
     def ended(self) -> None:
         """The broker has sent all of the range."""
         self._gatherer.finish()
-        self._changed.set()
-
-    def lost(self) -> None:
-        """The connection broke."""
-        self.fail(ConnectionLost("the connection was lost while a stream was read"))
-
-    def fail(self, error: ClientError) -> None:
-        """No more records will come."""
-        self._error = self._error or error
         self._changed.set()
 
     def drop(self) -> None:
@@ -143,20 +163,17 @@ class BlockReader:
         self._gatherer.ready.clear()
 
 
-class Reader:
+class Reader(_RangeReader):
     """Receives the records of one range."""
 
     def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:
+        super().__init__(channel, name)
         self.expected_first = first
         self.is_complete = first >= last  # Whether the last record was handed out.
-        self._channel = channel
-        self._name = name
         self._first = first
         self._last = last
         self._records: list[Record] = []
         self._all_here = False
-        self._changed = asyncio.Event()
-        self._error: ClientError | None = None
         self._tag = 0  # Of the newest delivery that was handed out.
         self._tags: list[int] = []  # Of the records that were not.
         self._acked = 0
@@ -201,23 +218,10 @@ class Reader:
             self.acknowledge(2)
         self._changed.set()
 
-    def cancelled(self) -> None:
-        """The stream was deleted."""
-        self.fail(ConsumerCancelled(self._name, TAG))
-
     def ended(self) -> None:
         """The broker has sent all of the range."""
         self._all_here = True
         self.is_complete = not self._records
-        self._changed.set()
-
-    def lost(self) -> None:
-        """The connection broke."""
-        self.fail(ConnectionLost("the connection was lost while a stream was read"))
-
-    def fail(self, error: ClientError) -> None:
-        """No more records will come."""
-        self._error = self._error or error
         self._changed.set()
 
     def drop(self) -> None:

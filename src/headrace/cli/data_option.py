@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The option of commands that says which broker, by its data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from headrace.server.settings import Settings
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def data_option(function: Function) -> Function:
+    """The option that says which data directory."""
+    return click.option(
+        "--data",
+        envvar="HEADRACE_DATA",
+        type=click.Path(file_okay=False, readable=False, path_type=Path),
+        default=Settings().data,
+        show_default=True,
+        help="The broker's data directory; also HEADRACE_DATA.",
+    )(function)

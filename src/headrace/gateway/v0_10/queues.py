@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queues that commands name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.model.errors import NotFound
+
+
+def queue_of(session: Any, name: str | None) -> Any:
+    """Return the queue of that name, if the session may use it.
+
+    Raises:
+        NotFound: there is none.
+        AccessRefused: it is the broker's own.
+        ResourceLocked: it is exclusive to somebody else.
+    """
+    if not name:
+        raise NotFound("a queue has a name")
+    return session.vhost.find_queue(name, session)
