@@ -23,7 +23,7 @@ from typing import Protocol
 from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.passwords import NOBODY, improved, is_foreign, verify_password
 from headrace.gateway.patterns import PatternError, Search, compile_search, quoted
-from headrace.gateway.rights import Rights
+from headrace.gateway.rights import PERMISSIONS, Rights
 from headrace.gateway.sasl.port import LoginRefused, Peer
 from headrace.gateway.throttle import Throttle
 from headrace.model.users import (
@@ -73,7 +73,7 @@ class Grants(Protocol):
 
 def check_permission(permission: Permission) -> None:
     """Raise AccountError when one of the three is no regular expression."""
-    for action in ("configure", "write", "read"):
+    for action in PERMISSIONS:
         _check_pattern(action, permission.pattern(action))
 
 

@@ -3,7 +3,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.conversion.contents import told
@@ -110,16 +110,6 @@ CONTENT_HANDLERS: dict[str, ContentHandler] = {
 # Those whose bodies do not go through memory: called with connection, channel, the payload of the
 # header frame, undecoded, and the size of the body, they return what takes it.
 SINKS: dict[str, Callable[[Any, Any, bytes, int], Any]] = {"file.stage": control_file.begin_stage}
-
-
-class Access(Protocol):
-    """Who may do what; see :mod:`headrace.gateway.access`."""
-
-    def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
-        """Tell whether the user has configure, write or read permission on the name."""
-
-    def vhost_exists(self, name: str) -> bool:
-        """Tell whether there is such a virtual host."""
 
 
 class ContentHeaders:

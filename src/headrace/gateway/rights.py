@@ -9,6 +9,7 @@ from headrace.gateway.audit import SILENT, Audit
 from headrace.model.errors import AccessRefused
 
 TOPIC = "topic"
+PERMISSIONS = ("configure", "write", "read")
 
 
 class Rights:
@@ -44,6 +45,19 @@ class Rights:
                 f"{permission} access to {kind} '{name}' in vhost '{vhost}' refused for user "
                 f"'{user.name}'",
             )
+
+    def any_allowed(self, user: Any, vhost: str, name: str) -> bool:
+        """Tell whether the user has a permission on the name, whichever."""
+        return any(self.allowed(user, vhost, permission, name) for permission in PERMISSIONS)
+
+    def check_any(self, user: Any, vhost: str, kind: str, name: str) -> None:
+        """Refuse to tell whether a thing exists to who has no permission on it at all.
+
+        Raises:
+            AccessRefused: as if the user had wanted to configure it.
+        """
+        if not self.any_allowed(user, vhost, name):
+            self.check(user, vhost, "configure", kind, name)
 
     def check_topic(
         self, user: Any, vhost: Any, permission: str, exchange: str, routing_key: str

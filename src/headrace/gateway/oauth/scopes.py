@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from headrace.gateway.patterns import PatternError, Search, compile_search, quoted
+from headrace.gateway.rights import PERMISSIONS
 
 SCOPES_MAX = 256  # Of one token that grant something; a token with more is refused.
 SCOPE_CHARACTERS_MAX = 1024
 VERDICTS_MAX = 4096  # Of one token; the least recently asked is forgotten.
 ALIASES_MAX = 1024
-PERMISSIONS = ("configure", "write", "read")
 TAG = "tag"
 TAGS = ("administrator", "management", "monitoring", "policymaker", "impersonator")
 VHOST = "vhost"

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.fault import fault, translate
+from headrace.gateway.v0_10.queues import queue_of
 from headrace.model import super_stream
 from headrace.model.aliases import ALTERNATES
 from headrace.model.binding import QUEUE, Binding, canonical
@@ -210,7 +211,7 @@ def ends_of(session: Any, command: ExchangeBind | ExchangeUnbind) -> tuple[Any, 
     except ModelError as error:
         raise translate(error, command, "binding_key") from None
     try:
-        queue = session.queue_of(command.queue)
+        queue = queue_of(session, command.queue)
     except ModelError as error:
         raise translate(error, command, "queue") from None
     return existing(session, command), queue

@@ -15,6 +15,7 @@ from headrace.gateway.outcome import (
 from headrace.gateway.reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.fault import fault, translate
+from headrace.gateway.v0_10.queues import queue_of
 from headrace.gateway.v0_10.subscription import Subscription, serial_distance
 from headrace.model.errors import ModelError
 from headrace.model.looking import beginning
@@ -138,10 +139,10 @@ def source_of(session: Any, command: MessageSubscribe) -> Any:
     """Return what a subscription takes from: a queue, or all those that its arguments list."""
     arguments = command.arguments or {}
     if MULTIQUEUE not in arguments:
-        queue = session.queue_of(command.queue)
+        queue = queue_of(session, command.queue)
         session.check_access("read", "queue", queue.access_name)
         return queue
-    queues = [session.queue_of(name) for name in names_in(plain(arguments))]
+    queues = [queue_of(session, name) for name in names_in(plain(arguments))]
     for queue in queues:
         session.check_access("read", "queue", queue.access_name)
     return Pool(queues)

@@ -14,6 +14,7 @@ from headrace.gateway.v0_10.command_exchange import (
     with_alternate,
 )
 from headrace.gateway.v0_10.fault import fault, translate
+from headrace.gateway.v0_10.queues import queue_of
 from headrace.model.arguments import QUEUE_ARGUMENTS, assert_same_arguments
 from headrace.model.errors import ModelError
 from headrace.model.events import tell_purged
@@ -41,7 +42,7 @@ def named(command: Any) -> str:
 def existing(session: Any, command: Any) -> Any:
     """Return the queue that a command names."""
     try:
-        return session.queue_of(named(command))
+        return queue_of(session, named(command))
     except ModelError as error:
         raise translate(error, command, "queue") from None
 

@@ -20,7 +20,7 @@ if not cython.compiled:
 
 from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.subscription import serial_distance
-from headrace.model.errors import ModelError, NotFound
+from headrace.model.errors import ModelError
 from headrace.model.pool import parts_of
 from headrace.protocol.codec_0_10 import MessageCancel
 from headrace.protocol.errors_0_10 import ExecutionError
@@ -255,21 +255,7 @@ class Session(Publisher):
 
     def check_any_access(self, kind: str, name: str) -> None:
         """Refuse to tell whether a thing exists to who has no permission on it at all."""
-        access, vhost = self.context.access, self.vhost.name
-        if not any(
-            access.allowed(self.user, vhost, p, name) for p in ("configure", "write", "read")
-        ):
-            self.check_access("configure", kind, name)
-
-    def queue_of(self, name: str | None) -> Any:
-        """Return the queue of that name, if the session may use it.
-
-        Raises:
-            NotFound: there is none.
-        """
-        if not name:
-            raise NotFound("a queue has a name")
-        return self.vhost.find_queue(name, self)
+        self.context.access.check_any(self.user, self.vhost.name, kind, name)
 
     # --- Ends ---------------------------------------------------------------------------------
 

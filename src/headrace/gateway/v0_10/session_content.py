@@ -13,6 +13,7 @@ from headrace.gateway.content.lanes import choose
 from headrace.gateway.conversion.headers import other_properties
 from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.fault import fault, translate
+from headrace.gateway.v0_10.queues import queue_of
 from headrace.model.errors import ModelError
 from headrace.model.lanes import lane_of
 from headrace.protocol import codec_0_10
@@ -143,7 +144,7 @@ def add_consumer(session: Any, consumer: Consumer, command: Any, confirm: Comman
 def check_consumer(session: Any, command: Any, kind: int) -> tuple[Any, str]:
     """Return the lane that a consumer of this kind of content is for, and its tag."""
     try:
-        queue = session.queue_of(command.queue)
+        queue = queue_of(session, command.queue)
         session.check_access("read", "queue", queue.name)
     except ModelError as error:
         raise translate(error, command, "queue") from None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.v0_x import early
 from headrace.gateway.v0_x.control_basic import check_access, check_topic
@@ -24,7 +24,9 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
 )
 
-PERMISSIONS = ("configure", "write", "read")
+if TYPE_CHECKING:
+    from headrace.gateway.rights import Rights
+
 NOT_BOUND = {  # Reply code and text of exchange.bound-ok by whether queue and key were given.
     (False, False): (3, "no bindings"),
     (True, False): (4, "queue not bound"),
@@ -35,9 +37,8 @@ NOT_BOUND = {  # Reply code and text of exchange.bound-ok by whether queue and k
 
 def check_any_access(connection: Any, kind: str, name: str) -> None:
     """Refuse to tell whether a thing exists to who has no permission on it at all."""
-    access, vhost = connection.context.access, connection.vhost.name
-    if not any(access.allowed(connection.user, vhost, p, name) for p in PERMISSIONS):
-        check_access(connection, "configure", kind, name)
+    access: Rights = connection.context.access
+    access.check_any(connection.user, connection.vhost.name, kind, name)
 
 
 def declare(connection: Any, channel: Any, method: ExchangeDeclare) -> MethodBase | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.service.requests import Call, Refused
-from headrace.model.errors import NotFound
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
@@ -113,16 +112,6 @@ class InPlaceOfSession:
     def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
         """Refuse a topic that the user may not publish to or bind."""
         self.context.access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
-
-    def queue_of(self, name: str | None) -> Any:
-        """Return the queue of that name, if the connection may use it.
-
-        Raises:
-            NotFound: there is none.
-        """
-        if not name:
-            raise NotFound("a queue has a name")
-        return self.vhost.find_queue(name, self)
 
     def later(self) -> bool:
         """Every answer waits for the disk."""

@@ -70,9 +70,8 @@ class View:
         """Tell whether the user may know of a queue or an exchange."""
         access = self.broker.access
         assert access is not None
-        return self.operates or any(
-            access.allowed(self.user, self.vhost.name, permission, name or "amq.default")
-            for permission in ("configure", "write", "read")
+        return self.operates or access.any_allowed(
+            self.user, self.vhost.name, name or "amq.default"
         )
 
     def is_own(self, user: Any) -> bool:
