@@ -89,6 +89,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/v0_10/session.py",
     "headrace/gateway/v0_10/connection.py",
     "headrace/server/transport.py",
+    "headrace/server/tls_transport.py",
     "headrace/store/record.py",
     "headrace/store/segment.py",
     "headrace/store/scratch.py",

@@ -20,7 +20,7 @@ from headrace.cli import main, output
 from headrace.cli.management import ask, listed
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
-from headrace.server import broker as server
+from headrace.server import account_changes
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
@@ -233,7 +233,7 @@ def test_who_was_deleted_is_closed_however_many_they_are(
     broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections are looked at in slices when rights change; each comes to its turn."""
-    monkeypatch.setattr(server, "STRANGERS_SLICE", 2)
+    monkeypatch.setattr(account_changes, "STRANGERS_SLICE", 2)
     works("user", "add", "ada", "--password", "x", "--data", data)
     works("permission", "set", "ada", ".*", ".*", ".*", "--data", data)
     with contextlib.ExitStack() as stack:

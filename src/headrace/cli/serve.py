@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from headrace import __version__
+from headrace.server.errors import StartError
 from headrace.server.logs import LogError, Logs
 from headrace.server.process import (
     collect_rarely,
@@ -73,7 +74,7 @@ def serve(config: Path | None, **flags: object) -> None:
 
 async def run(settings: Settings, read_settings: Callable[[], Settings], logs: Logs) -> None:
     """Serve until a signal asks for the end."""
-    from headrace.server.broker import Broker, StartError
+    from headrace.server.broker import Broker
 
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -104,8 +105,6 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
 
 def hang_up(broker: Any, supervisor: Supervisor) -> None:
     """SIGHUP: open the log files again, and read the settings again."""
-    from headrace.server.broker import StartError
-
     try:  # First of all: the settings may be wrong, and yet the file was renamed.
         broker.logs.reopen()
         broker.reopen_audit_log()

@@ -24,10 +24,14 @@ import os
 import queue
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.server.audited import LOST
+from headrace.server.errors import StartError
 from headrace.server.logs import shift
+
+if TYPE_CHECKING:
+    from headrace.server.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -233,3 +237,24 @@ def line_of(what: str, allowed: bool, facts: dict[str, Any]) -> bytes:
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": now, "what": what, "allowed": allowed, **facts}
     return json.dumps(line).encode() + b"\n"
+
+
+def audit_file(settings: Settings) -> AuditFile | None:
+    """Return the file that the audit log is written to, if there is to be one.
+
+    Raises:
+        StartError: it cannot be written.
+    """
+    path = settings.audit_log
+    if path is None:
+        return None
+    try:
+        return AuditFile(
+            path,
+            size_max=settings.audit_log_size_max,
+            keep=settings.audit_log_keep,
+            strict=settings.audit_log_strict,
+            sync=settings.audit_log_sync,
+        )
+    except OSError as error:
+        raise StartError(f"audit_log {path}: {error.strerror}") from error

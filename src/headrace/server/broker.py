@@ -9,67 +9,52 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import islice
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.gateway.context import Context
-from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.retime import retime
-from headrace.gateway.service.pipeline import Pipeline
-from headrace.gateway.service.transactions import Coordinator
 from headrace.gateway.telling import addresses
 from headrace.gateway.v0_10.context import Context010
-from headrace.gateway.v0_x.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.model.agenda import Agenda
 from headrace.model.events import Events
-from headrace.model.rules import Limits, Rules, limits_of_user, rules_of
-from headrace.model.stamps import Stamps
+from headrace.model.rules import Limits, limits_of_user
 from headrace.model.tally import Tally
 from headrace.model.users import AccountError
-from headrace.model.vhost import VirtualHost
+from headrace.server.account_changes import USERS_S, AccountChanges
 from headrace.server.alarms import ALARM_S, Alarms
 from headrace.server.audit import AuditLog
-from headrace.server.audit_file import AuditFile
+from headrace.server.audit_file import audit_file
 from headrace.server.drain import Drain
 from headrace.server.entrance import Entrance, EntranceError
-from headrace.server.event_exchange import EventPublisher
-from headrace.server.identity import node_name, server_properties
+from headrace.server.errors import StartError
+from headrace.server.identity import server_properties
 from headrace.server.listener import TICK_S, Listener
 from headrace.server.logs import LogError, Logs
 from headrace.server.management.call import Call
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
+from headrace.server.offers import offers_of
 from headrace.server.ports import CLEAR, ENCRYPTED, PortError, Ports
 from headrace.server.process import memory_available
-from headrace.server.qmf.agent import Agent
 from headrace.server.reload import reload
 from headrace.server.revocation import CHECK_S, Revocation
 from headrace.server.settings import SettingError, Settings
 from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
 from headrace.server.transport import Reactor, Transport, clock_ms
-from headrace.server.user_events import Operators, tell_changes
+from headrace.server.vhosts import VirtualHosts
 from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
     from headrace.gateway.access import Access
+    from headrace.model.vhost import VirtualHost
 
 log = logging.getLogger(__name__)
 
-USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
-STRANGERS_SLICE = 256  # Connections that are looked at in a row when rights have changed.
 STOP_S = 1.0  # How long clients with an open connection have to answer our close at the end.
-
-
 REFUSALS = (AccountError, DefinitionsError, StoreError)  # Of a data directory.
-
-
-class StartError(Exception):
-    """The broker cannot start; the text says why in one sentence."""
 
 
 class Broker:
@@ -93,11 +78,10 @@ class Broker:
         self.tally = Tally(memory_max=memory_max, now_ms=clock_ms())
         self.agenda = Agenda(self.wake_at)
         self.events = Events(self.tally)
-        self.event_publisher: EventPublisher | None = None
-        self.agents: dict[str, Agent] = {}  # Of QMF, by virtual host.
         self.storage: Storage | None = None
         self.access: Access | None = None
         self.vhosts: dict[str, VirtualHost] = {}
+        self.hosts = VirtualHosts(self)
         self.transports: set[Transport] = set()
         self.ports = Ports(self.make_listener)
         self.reactor: Reactor | None = None
@@ -108,7 +92,7 @@ class Broker:
         self.chores: list[asyncio.Task[None]] = []
         self.entrance: Entrance | None = None
         self.audit = AuditLog(self.events)
-        self.operators = Operators()
+        self.accounts = AccountChanges(self)
         self.management: ManagementSocket | None = None
         self.revocation = Revocation(
             lambda: self.settings,
@@ -152,7 +136,7 @@ class Broker:
                 self.access.remember(self.storage.first_account, password)
             self.build()
             for name, number in self.access.snapshot.vhosts.items():
-                self.add_vhost(name, number)
+                self.hosts.add(name, number)
             self.listen()
             await self.open_management()
         except REFUSALS as error:
@@ -167,7 +151,7 @@ class Broker:
         self.chores = [
             asyncio.create_task(self.every(TICK_S, self.tick)),
             asyncio.create_task(self.every(ALARM_S, self.look_for_room)),
-            asyncio.create_task(self.every(USERS_S, self.look_for_users)),
+            asyncio.create_task(self.every(USERS_S, self.accounts.look)),
             asyncio.create_task(self.every(CHECK_S, self.revocation.look)),
         ]
         self.started_ms = clock_ms()
@@ -187,7 +171,7 @@ class Broker:
         """
         settings = self.settings
         assert self.storage is not None
-        self.audit.use(self.audit_file(settings))
+        self.audit.use(audit_file(settings))
         try:
             self.entrance = Entrance(
                 settings,
@@ -200,26 +184,6 @@ class Broker:
         except EntranceError as error:
             raise StartError(str(error)) from error
         self.access = self.entrance.access
-
-    def audit_file(self, settings: Settings) -> AuditFile | None:
-        """Return the file that the audit log is written to, if there is to be one.
-
-        Raises:
-            StartError: it cannot be written.
-        """
-        path = settings.audit_log
-        if path is None:
-            return None
-        try:
-            return AuditFile(
-                path,
-                size_max=settings.audit_log_size_max,
-                keep=settings.audit_log_keep,
-                strict=settings.audit_log_strict,
-                sync=settings.audit_log_sync,
-            )
-        except OSError as error:
-            raise StartError(f"audit_log {path}: {error.strerror}") from error
 
     def turn(self) -> None:
         """Send what there is to send."""
@@ -250,7 +214,7 @@ class Broker:
             ack_timeout_ms=round(1000 * settings.ack_timeout_s),
             ack_timeout_closes=settings.ack_timeout_closes,
             mechanisms=" ".join(self.entrance.logins.mechanisms).encode(),
-            offers=self.offers(settings),
+            offers=offers_of(settings),
             identity=self.storage.identity,
             events=self.events,
             limits_of_user=self.limits_of_user,
@@ -275,128 +239,10 @@ class Broker:
         self.reactor.definitions = self.storage.definitions
         self.alarms = Alarms(self.reactor, self.transports, self.storage.stores, self.events)
 
-    def offers(self, settings: Settings) -> Offers:
-        """What is configured for clients of 0-8 and 0-9.
-
-        Raises:
-            StartError: one of the settings cannot be used.
-        """
-        values: dict[str, Any] = {}
-        for name, key, read in (
-            ("known_hosts", "known_hosts", hosts_of),
-            ("redirect", "redirect", hosts_of),
-            ("realms", "realms", realms_of),
-            ("tunnel_proxies", "proxies", pairs),
-        ):
-            try:
-                values[key] = read(getattr(settings, name))
-            except OfferError as error:
-                raise StartError(f"setting {name}: {error}") from None
-        return Offers(**values, resume_ms=int(settings.channel_resume_s * 1000))
-
-    def add_vhost(self, name: str, number: int) -> None:
-        """Bring a virtual host up with all that was kept of it."""
-        assert self.storage is not None
-        assert self.reactor is not None
-        assert self.context is not None
-        store = self.storage.open_store(name, number)
-        staging = self.storage.open_staging(name)
-        vhost = VirtualHost(
-            name,
-            store=store,
-            tally=self.tally,
-            definitions=self.storage.definitions,
-            agenda=self.agenda,
-            contents=Contents(),
-            make_stream=partial(self.storage.make_stream, name),
-            files=staging,
-            events=self.events,
-        )
-        vhost.rules = self.rules_of(name)
-        vhost.retime = partial(retime, vhost, self.context.ack_timeout_ms)
-        if name == (self.settings.event_vhost or self.settings.default_vhost):
-            self.event_publisher = EventPublisher(vhost, self.events)
-        vhost.load()
-        self.storage.recover(vhost)
-        vhost.stamp(self.stamps())
-        if vhost.was_traced:
-            self.trace(vhost)
-        staging.recovered()
-        self.reactor.loop.add_reader(staging.wake_fd, self.staged, staging)
-        self.vhosts[name] = vhost
-        Coordinator(self.context, vhost)
-        Pipeline(self.context, vhost)
-        if self.settings.qmf:
-            self.agents[name] = Agent(self, vhost)
-        self.reactor.stores.append(store)
-        store.notify = partial(self.stored, name)
-        if store.wake_fd >= 0:
-            self.reactor.loop.add_reader(store.wake_fd, store.woken)
-
-    def rules_of(self, vhost: str) -> Rules:
-        """What operators laid down for a virtual host."""
-        assert self.access is not None
-        return rules_of(
-            self.access.snapshot.parameters,
-            vhost,
-            default_queue_type=self.settings.default_queue_type,
-            unknown_arguments=self.settings.unknown_arguments,
-            definitions_size=self.settings.definitions_size_max,
-        )
-
     def limits_of_user(self, user: str) -> Limits:
         """How much a user may have."""
         assert self.access is not None
         return limits_of_user(self.access.snapshot.parameters, user)
-
-    def stamps(self) -> Stamps | None:
-        """What the settings want to have written into messages."""
-        settings = self.settings
-        stamps = Stamps(
-            node_name(), settings.stamp_timestamp, settings.stamp_node, settings.stamp_sent_time
-        )
-        return stamps or None
-
-    def trace(self, vhost: VirtualHost) -> None:
-        """Copy what is published and delivered in a virtual host from now on."""
-        vhost.trace(node_name(), self.who_is)
-
-    def who_is(self, number: int) -> tuple[str, str]:
-        """Return user and name of a connection."""
-        assert self.context is not None
-        connection = self.context.connections.get(number)
-        user = None if connection is None else connection.user
-        return "" if user is None else user.name, self.context.telling.names.get(number, "")
-
-    def drop_vhost(self, name: str) -> None:
-        """End a virtual host: its connections, its queues, its files."""
-        assert self.storage is not None
-        assert self.reactor is not None
-        assert self.context is not None
-        vhost = self.vhosts.pop(name)
-        if self.event_publisher is not None and self.event_publisher.vhost is vhost:
-            self.event_publisher.close()
-            self.event_publisher = None
-        agent = self.agents.pop(name, None)
-        if agent is not None:
-            agent.close()
-        for transport in list(self.transports):
-            if transport.connection.vhost is vhost:
-                transport.connection.force_close(f"vhost '{name}' was deleted")
-        assert self.shared_0_10 is not None
-        self.shared_0_10.drop_vhost(vhost)
-        self.context.lines.pop(name, None)
-        store = self.storage.stores[name]
-        self.reactor.stores.remove(store)
-        if store.wake_fd >= 0:
-            self.reactor.loop.remove_reader(store.wake_fd)
-        vhost.errands.close()
-        vhost.branches.close()
-        for queue in list(vhost.queues.values()):
-            queue.destroy()
-        self.reactor.loop.remove_reader(self.storage.stagings[name].wake_fd)
-        self.storage.delete_store(name)
-        self.reactor.turn()
 
     def listen(self) -> None:
         """Open the ports."""
@@ -585,63 +431,6 @@ class Broker:
         assert self.alarms is not None
         self.alarms.look()
         self.alarms.sip()
-
-    def look_for_users(self) -> None:
-        """Take over changes that the command line made in the data directory."""
-        assert self.access is not None
-        assert self.storage is not None
-        before = self.access.snapshot
-        changed = self.access.refresh()
-        self.operators.note(self.storage.users.acts, self.audit, clock_ms())
-        if not changed:
-            return
-        actor = self.operators.changed(self.events.actor)
-        self.tally.generation += 1
-        if self.events.heard:
-            previous = self.events.actor
-            self.events.actor = actor
-            try:
-                tell_changes(self.events, before, self.access.snapshot)
-            finally:
-                self.events.actor = previous
-        known = self.access.snapshot.vhosts
-        for name in list(self.vhosts):
-            if known.get(name) != self.storage.vhost_ids[name]:  # Perhaps another of that name.
-                self.drop_vhost(name)
-        for name, vhost in self.vhosts.items():
-            vhost.take_rules(self.rules_of(name))
-        assert self.context is not None
-        self.context.quotas.changed()
-        for name, number in known.items():
-            if name not in self.vhosts:
-                self.add_vhost(name, number)
-        self.drop_strangers()
-
-    def drop_strangers(self) -> None:
-        """End the connections of users who may not be here any more, a slice at a time."""
-        self.drop_some_strangers(iter(list(self.transports)))
-
-    def drop_some_strangers(self, left: Iterator[Transport]) -> None:
-        """Look at some connections, and at those that are left when others had their turn."""
-        assert self.access is not None
-        assert self.reactor is not None
-        some = list(islice(left, STRANGERS_SLICE))
-        for transport in some:
-            connection: Any = transport.connection
-            user, vhost = connection.user, connection.vhost
-            if user is None or vhost is None or transport.closing or transport.closed:
-                continue
-            if not user.is_known():
-                reason = f"user '{user.name}' was deleted"
-            elif not user.may_open(vhost.name):
-                reason = f"access to vhost '{vhost.name}' refused for user '{user.name}'"
-            else:
-                connection.recheck()
-                continue
-            connection.force_close(reason)
-        self.reactor.turn()
-        if len(some) == STRANGERS_SLICE:
-            self.reactor.loop.call_soon(self.drop_some_strangers, left)
 
     # --- Stop -----------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from headrace.gateway.context import Context
 from headrace.gateway.sasl.port import Peer
 from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.server.gate import Gate
-from headrace.server.transport import Reactor, TlsTransport, Transport
+from headrace.server.tls_transport import TlsTransport
+from headrace.server.transport import Reactor, Transport
 
 log = logging.getLogger(__name__)
 

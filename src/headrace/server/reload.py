@@ -17,7 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.retime import retime
+from headrace.server.audit_file import audit_file
 from headrace.server.entrance import EntranceError
+from headrace.server.errors import StartError
+from headrace.server.offers import offers_of
 from headrace.server.ports import ENCRYPTED, Move, PortError
 from headrace.server.process import memory_available
 from headrace.server.settings import NEEDS_RESTART, SETTINGS, Settings
@@ -79,7 +82,7 @@ def set_rules(broker: Broker, settings: Settings) -> None:
     """What holds in virtual hosts that have no rules of their own."""
     assert broker.settings is settings  # Which it reads.
     for name, vhost in broker.vhosts.items():
-        vhost.take_rules(broker.rules_of(name))
+        vhost.take_rules(broker.hosts.rules_of(name))
 
 
 def set_groups(broker: Broker, settings: Settings) -> None:
@@ -115,7 +118,7 @@ def set_stamps(broker: Broker, settings: Settings) -> None:
     """What is written into messages."""
     assert broker.settings is settings  # Which it reads.
     for vhost in broker.vhosts.values():
-        vhost.stamp(broker.stamps())
+        vhost.stamp(broker.hosts.stamps())
 
 
 def set_audit_file(broker: Broker, settings: Settings) -> None:
@@ -179,8 +182,6 @@ class Ready:
         Raises:
             LogError, StartError, TlsError: one of the settings cannot be used; all is as it was.
         """
-        from headrace.server.broker import StartError
-
         self.broker = broker
         self.fresh = fresh
         self.names = names
@@ -188,7 +189,7 @@ class Ready:
         if fresh.tls_port is not None:
             self.tls = make_context(fresh)
         self.renews = self.tls is not None and before.tls_port is not None
-        self.offers = broker.offers(fresh) if names.intersection(OFFERS) else None
+        self.offers = offers_of(fresh) if names.intersection(OFFERS) else None
         assert broker.entrance is not None
         with contextlib.ExitStack() as undo:
             try:
@@ -198,7 +199,7 @@ class Ready:
                 raise StartError(str(error)) from error
             undo.callback(self.move.undo)
             # The last to fail, for they make files.
-            self.audit = broker.audit_file(fresh) if names.intersection(AUDIT) else None
+            self.audit = audit_file(fresh) if names.intersection(AUDIT) else None
             if self.audit is not None:
                 undo.callback(self.audit.close)
             self.handler = None

@@ -32,7 +32,8 @@ from headrace.server.certificates import (
     revoked,
 )
 from headrace.server.tls import TlsError
-from headrace.server.transport import TlsTransport, clock_ms
+from headrace.server.tls_transport import TlsTransport
+from headrace.server.transport import clock_ms
 
 if TYPE_CHECKING:
     from headrace.gateway.audit import Audit

@@ -99,8 +99,3 @@ cdef class Transport:
     cpdef opened(self)
     cpdef set_heartbeat(self, long interval_s)
     cpdef tick(self)
-
-cdef class TlsTransport(Transport):
-    cdef public object peer
-    cdef public object stream
-    cdef public bint full

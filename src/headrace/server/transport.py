@@ -3,7 +3,7 @@
 
 Plain connections are read and written by ourselves on the non-blocking socket: every connection
 reads into the one buffer of its event loop, and what a turn of the loop produced for a connection
-leaves in one send. TLS connections come through asyncio's own machinery into the same calls.
+leaves in one send. (:mod:`headrace.server.tls_transport` is the same for TLS.)
 """
 
 import logging
@@ -544,107 +544,3 @@ class Transport:
             return
         if self.quiet_ticks * 2 >= self.heartbeat_ticks and not self.connection.pending():
             self.connection.send_heartbeat()
-
-
-class TlsTransport(Transport):
-    """The same over TLS: asyncio encrypts and buffers, and this is its protocol object."""
-
-    def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint, peer: Any = None) -> None:
-        """``peer`` is told the certificate that the client showed, once it is verified."""
-        self.peer = peer
-        self.stream: Any = None  # asyncio's transport, once the TLS handshake is over.
-        self.full = False  # asyncio's buffer is above its high-water mark.
-        Transport.__init__(self, reactor, sock, connection)
-
-    def connection_made(self, stream: Any) -> None:
-        """asyncio: TLS is up."""
-        self.stream = stream
-        if self.peer is not None:
-            self.peer.certificate = stream.get_extra_info("peercert")
-        self.reading = True
-        self.flush()
-
-    def data_received(self, data: bytes) -> None:
-        """asyncio: octets came."""
-        if self.closed:
-            return
-        self.idle_ticks = 0
-        if self.rest is not None:
-            data = self.rest + data
-            self.rest = None
-        self.take(bytearray(data), len(data))
-        self.reactor.turn()
-
-    def eof_received(self) -> bool:
-        """asyncio: the peer sends no more."""
-        self.lost()
-        return False
-
-    def connection_lost(self, error: BaseException | None) -> None:
-        """asyncio: the socket is gone."""
-        self.lost()
-        self.reactor.turn()
-
-    def pause_writing(self) -> None:
-        """asyncio: too much waits to be sent."""
-        self.full = True
-
-    def resume_writing(self) -> None:
-        """asyncio: there is room again."""
-        self.full = False
-        self.write_more()
-
-    def resume_reading(self) -> None:
-        if self.stream is None or self.reading or self.closed or self.paced or self.stalled:
-            return
-        if (self.holds or self.barred) and not self.closing:
-            return
-        self.reading = True
-        self.stream.resume_reading()
-
-    def pause_reading(self) -> None:
-        if self.stream is not None and self.reading:
-            self.reading = False
-            if not self.stream.is_closing():
-                self.stream.pause_reading()
-
-    def send(self) -> bool:
-        connection = self.connection
-        if self.stream is None or self.closed:
-            return False
-        if connection.held_until != 0 and connection.is_held():
-            self.wait_for_store()
-            return False
-        while connection.pending() and not self.full:
-            source, lo, hi = connection.front()
-            self.stream.write(bytes(source[lo:hi]))
-            self.quiet_ticks = 0
-            connection.advance(hi - lo)
-        if connection.pending():
-            return False
-        if self.closing:
-            self.finish_close()
-        elif self.watching:
-            self.reactor.loop.call_soon(self.on_writable)
-        return True
-
-    def start_writing(self) -> None:
-        if not self.full and not self.closed:
-            self.reactor.loop.call_soon(self.on_writable)
-
-    def stop_writing(self) -> None:
-        self.writing = False
-
-    def end_stream(self) -> None:
-        if self.stream is not None:
-            self.stream.close()
-
-    def lost(self) -> None:
-        if not self.closed and self.stream is not None:
-            self.stream.abort() if self.connection.pending() else self.stream.close()
-        Transport.lost(self)
-
-    def close_socket(self) -> None:
-        """It is asyncio's to close: until then the next connection must not get its descriptor."""
-        if self.stream is None:
-            Transport.close_socket(self)

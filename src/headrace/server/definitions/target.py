@@ -72,14 +72,14 @@ class Running:
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters, with what commands changed just now."""
         assert self._broker.access is not None
-        self._broker.look_for_users()
+        self._broker.accounts.look()
         return self._broker.access.snapshot
 
     def change(self, changes: Changes) -> None:
         """Change these, as a command of another process would."""
         assert self._broker.storage is not None
         self._broker.storage.users.change(changes)
-        self._broker.look_for_users()
+        self._broker.accounts.look()
 
     def commit(self) -> None:
         """End a turn of the loop."""

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.service.requests import Service
 from headrace.server.management.socket import described
-from headrace.server.transport import TlsTransport, Transport
+from headrace.server.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
     from headrace.model.served import Consumer
     from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.transport import Transport
 
 OPEN = 8  # As headrace.protocol.connection_0_x.State.OPEN.
 STATES = (

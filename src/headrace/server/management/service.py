@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.server.drain import CLOSE_S
+from headrace.server.errors import StartError
 from headrace.server.logs import KEPT_MAX, LogError
 from headrace.server.management.objects import moment
 from headrace.server.settings import SettingError
@@ -148,8 +149,6 @@ def reload(call: Call) -> Answered:
     if call.broker.read_settings is None:
         call.refuse("precondition", "this broker was not started by `headrace serve`")
     call.broker.note_operator(call, "has the settings read again")
-    from headrace.server.broker import StartError
-
     try:
         return call.broker.reload()
     except (SettingError, LogError, StartError, TlsError) as error:

@@ -14,7 +14,7 @@ def switch(call: Call) -> Answered:
     vhost = call.vhost()
     if "on" in call.request:
         if call.flag("on"):
-            call.broker.trace(vhost)
+            call.broker.hosts.trace(vhost)
         else:
             vhost.trace_no_more()
     tracer = vhost.tracer
