@@ -18,6 +18,10 @@ from click.testing import CliRunner, Result
 from headrace.cli import main
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
+from headrace.model.aliases import QUEUE_ALIASES
+from headrace.model.arguments import QUEUE_ARGUMENTS
+from headrace.model.policy import KEYS
+from headrace.model.understood import DEAD_LETTERS
 from headrace.server.definitions.document import (
     DOCUMENT_OCTETS_MAX,
     DocumentError,
@@ -303,6 +307,155 @@ def test_what_is_given_is_taken_elsewhere(data: Path, file: Path, tmp_path: Path
     assert "vhost" not in one["queues"][0]
     report = taken(other, write(file, one), "--vhost", "/")
     assert report["counts"]["queues"] == {"made": 2}
+
+
+STREAM = {"x-queue-type": "stream"}
+LVQ = {"qpid.last_value_queue": 1}
+GROUPED = {"qpid.group_header_key": "g"}
+LEVELS = {"qpid.priorities": 3}
+DEAD = {"x-dead-letter-exchange": ""}
+# What each argument of a queue needs beside it, and a value that it may have.
+SAMPLES: dict[str, Any] = {
+    "alternate-exchange": "amq.fanout",
+    "alternateExchange": "amq.fanout",
+    "x-alternate-exchange": "amq.fanout",
+    "holdOnPublishEnabled": True,
+    "qpid.LVQ_key": "z",
+    "qpid.alert_count": 5,
+    "qpid.alert_count_up": 5,
+    "qpid.alert_repeat_gap": 5,
+    "qpid.alert_size": 5,
+    "qpid.alert_size_up": 5,
+    "qpid.auto_delete_timeout": 500,
+    "qpid.browse-only": True,
+    "qpid.default-message-group": "d",
+    "qpid.ensure_nondestructive_consumers": True,
+    "qpid.exclusivity_policy": "LINK",
+    "qpid.fairshare": 2,
+    "qpid.flow_resume_count": 5,
+    "qpid.flow_resume_size": 5,
+    "qpid.flow_stop_count": 50,
+    "qpid.flow_stop_size": 50,
+    "qpid.group_header_key": "g",
+    "qpid.last_value_queue": 1,
+    "qpid.last_value_queue_key": "k",
+    "qpid.last_value_queue_no_browse": 1,
+    "qpid.lifetime-policy": "delete-if-empty",
+    "qpid.lifetime_policy": "IN_USE",
+    "qpid.max_count": "5",
+    "qpid.max_size": 50,
+    "qpid.policy_type": "ring",
+    "qpid.priorities": 3,
+    "qpid.queue_sort_key": "s",
+    "qpid.shared_msg_group": 1,
+    "x-cache-persistence": "memory",
+    "x-cache-size": 10,
+    "x-cache-ttl": 1000,
+    "x-consumer-timeout": 60000,
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "k",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-deduplication-header": "id",
+    "x-delayed-retry-max": 1000,
+    "x-delayed-retry-min": 100,
+    "x-delayed-retry-multiplier": 2,
+    "x-delayed-retry-type": "all",
+    "x-delivery-limit": -1,
+    "x-expires": 500_000,
+    "x-initial-cluster-size": 3,
+    "x-max-age": "5D",
+    "x-max-in-memory-bytes": 5,
+    "x-max-in-memory-length": 5,
+    "x-max-length": 5,
+    "x-max-length-bytes": 50,
+    "x-max-priority": 5,
+    "x-message-deduplication": True,
+    "x-message-ttl": 0,
+    "x-overflow": "reject-publish-dlx",
+    "x-qpid-capacity": 50,
+    "x-qpid-dlq-enabled": True,
+    "x-qpid-fairshare": 2,
+    "x-qpid-flow-resume-capacity": 5,
+    "x-qpid-maximum-delivery-count": 3,
+    "x-qpid-maximum-message-age": 5,
+    "x-qpid-maximum-message-count": 5,
+    "x-qpid-maximum-message-size": 5,
+    "x-qpid-maximum-queue-depth": 5,
+    "x-qpid-minimum-alert-repeat-gap": 5,
+    "x-qpid-priorities": 3,
+    "x-queue-leader-locator": "balanced",
+    "x-queue-mode": "lazy",
+    "x-queue-type": "quorum",
+    "x-queue-version": 2,
+    "x-quorum-initial-group-size": 3,
+    "x-quorum-target-group-size": 3,
+    "x-single-active-consumer": True,
+    "x-stream-max-segment-size-bytes": 1_000_000,
+    **{f"{prefix}fairshare-{n}": 2 for prefix in ("qpid.", "x-qpid-") for n in range(3)},
+}
+BESIDE = {
+    "qpid.LVQ_key": LVQ,
+    "qpid.default-message-group": GROUPED,
+    "qpid.flow_resume_count": {"qpid.flow_stop_count": 50},
+    "qpid.flow_resume_size": {"qpid.flow_stop_size": 50},
+    "qpid.shared_msg_group": GROUPED,
+    "x-cache-persistence": {"x-message-deduplication": True},
+    "x-dead-letter-routing-key": DEAD,
+    "x-dead-letter-strategy": DEAD,
+    "x-max-age": STREAM,
+    "x-qpid-flow-resume-capacity": {"x-qpid-capacity": 50},
+    "x-stream-max-segment-size-bytes": STREAM,
+    **{name: LEVELS for name in SAMPLES if "fairshare" in name},
+}
+
+
+def test_each_argument_of_a_queue_and_each_key_of_a_policy_comes_back(
+    data: Path, file: Path, tmp_path: Path
+) -> None:
+    known = {*QUEUE_ARGUMENTS, *QUEUE_ALIASES, DEAD_LETTERS}
+    assert {*SAMPLES} == {name for name in known if not name.endswith(tuple("3456789"))}
+    asked = {f"q {name}": {name: SAMPLES[name], **BESIDE.get(name, {})} for name in SAMPLES}
+    queues = [
+        {"name": name, "vhost": "/", "arguments": arguments} for name, arguments in asked.items()
+    ]
+    policies = [
+        {
+            "name": key,
+            "vhost": "/",
+            "pattern": "^$",
+            "definition": {key: SAMPLES[key if key in SAMPLES else f"x-{key}"]},
+        }
+        for key in KEYS
+    ]
+    write(file, {"vhosts": [{"name": "/"}], "queues": queues, "policies": policies})
+    counts = taken(data, file)["counts"]
+    assert counts["queues"] == {"made": len(queues)}
+    assert counts["policies"] == {"made": len(policies)}
+    first = given(data)
+    there = {queue["name"]: queue["arguments"] for queue in first["queues"]}
+    assert there.keys() == {*asked, f"q {DEAD_LETTERS}_DLQ"}
+    for name, arguments in asked.items():
+        assert arguments.items() <= there[name].items()
+    other = tmp_path / "other"
+    counts = taken(other, write(file, first))["counts"]
+    assert counts["queues"]["made"] >= len(queues)
+    assert given(other) == first
+    kept = {policy["name"]: policy["definition"] for policy in first["policies"]}
+    assert kept == {policy["name"]: policy["definition"] for policy in policies}
+
+
+def test_what_goes_with_a_connection_is_not_given(data: Path, broker: LocalBroker) -> None:
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("stays")
+        for name, arguments in (
+            ("goes", {"qpid.lifetime_policy": "DELETE_ON_CONNECTION_CLOSE"}),
+            ("mine", {"qpid.exclusivity_policy": "CONNECTION"}),
+        ):
+            channel.declare_queue(name, arguments=arguments)
+            channel.bind_queue(name, "amq.fanout", "")
+        found = given(data)
+    assert [queue["name"] for queue in found["queues"]] == ["stays"]
+    assert found["bindings"] == []
 
 
 def test_a_hash_of_rabbitmq_is_replaced_at_the_first_login(

@@ -463,6 +463,7 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
         (("policy", "set", "p", "x", "[" * 30000), "the definition is no JSON"),
         (("policy", "set", "p", "x", '{"expires": 1e999}'), "invalid value of 'expires'"),
         (("policy", "set", "p", "x", "{"), "the definition is no JSON"),
+        (("policy", "set", "p", "x", '{"expires": 1, "expires": 2}'), "says 'expires' twice"),
         (("policy", "set", "p", "x", "[1]"), "has no definition"),
         (("policy", "set", "p" * 256, "x", '{"expires": 1}'), "255 octets at most"),
         (("policy", "set", "p", "x", '{"expires": 1}', "--vhost", "no"), "no virtual host 'no'"),

@@ -131,6 +131,32 @@ def test_a_session_owns_a_queue_and_a_channel_does_not() -> None:
         vhost.declare_queue("p", arguments=arguments, owner=Client("me"), session=object())
 
 
+GOES = [
+    {LIFETIME: "DELETE_ON_CONNECTION_CLOSE"},
+    {LIFETIME: "DELETE_ON_SESSION_END"},
+    {LIFETIME: "DELETE_ON_NO_LINKS"},
+    {"qpid.lifetime-policy": "delete-if-empty"},
+    {EXCLUSIVITY: "CONNECTION"},
+]
+
+
+@pytest.mark.parametrize("arguments", GOES)
+def test_a_quorum_queue_stays_and_is_everybodys_in_qpids_words_too(
+    arguments: dict[str, str],
+) -> None:
+    vhost = Host().vhost
+    asked = {"x-queue-type": "quorum", **arguments}
+    with pytest.raises(PreconditionFailed, match="invalid property"):
+        vhost.declare_queue("q", durable=True, arguments=asked, owner=Client("me"))
+    assert "q" not in vhost.queues
+    vhost.rules = vhost.rules._replace(default_queue_type="quorum")
+    for _ in range(2):  # What is declared so gets no such type, and is the same again.
+        queue = vhost.declare_queue("q", durable=True, arguments=arguments, owner=Client("me"))
+        assert "x-queue-type" not in queue.arguments
+        vhost.delete_queue("q", owner=queue.exclusive_owner)
+    assert vhost.declare_queue("p", durable=True).arguments["x-queue-type"] == "quorum"
+
+
 @pytest.mark.parametrize(
     ("arguments", "flags"),
     [

@@ -111,7 +111,8 @@ def do(
         **fields,
     )
     before = " before, under this name" if answer["already"] else ""
-    click.echo(f"{answer['done']} messages {'would be ' if dry_run else ''}{done}{before}")
+    some = "1 message" if answer["done"] == 1 else f"{answer['done']} messages"
+    click.echo(f"{some} {'would be ' if dry_run else ''}{done}{before}")
     if "to" not in fields:
         for queue, number in sorted(answer["to"].items()):
             click.echo(f"{number} to {queue}")

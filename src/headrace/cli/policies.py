@@ -39,6 +39,16 @@ def checked(component: str, name: str, value: Any) -> Any:
     return value
 
 
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; a name that is there twice says two things at once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise click.ClickException(f"the definition says '{twice:.255}' twice")
+    return found
+
+
 def read_definition(text: str) -> Any:
     """Return the JSON of a definition; `-` is standard input."""
     if text == "-":
@@ -48,7 +58,7 @@ def read_definition(text: str) -> Any:
             f"a definition has {policies.DEFINITION_CHARACTERS_MAX} characters at most"
         )
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise click.ClickException(f"the definition is no JSON: {error}") from None
 

@@ -193,6 +193,11 @@ class Plan:
         """Whether the queue is somebody's only as long as that one is there."""
         return self.policy in (CONNECTION, SESSION)
 
+    @property
+    def fleeting(self) -> bool:
+        """Whether the queue goes by itself one day."""
+        return self.auto_delete or bool(self.life.scope) or self.life.drained
+
     def owner(
         self, owner: object, session: object, arguments: Mapping[str, Any]
     ) -> tuple[object, Mapping[str, Any]]:
@@ -258,6 +263,10 @@ class Lives:
     def end(self, scope: object) -> list[Queue]:
         """A connection or a session is over: return the queues that go with it."""
         return list(self._of.get(scope, ()))
+
+    def goes_with_somebody(self, queue: Queue) -> bool:
+        """Tell whether a queue goes when a connection or a session does."""
+        return queue in self._scopes
 
     def forget(self, queue: Queue) -> None:
         """A queue is gone."""

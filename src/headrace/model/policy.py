@@ -90,7 +90,10 @@ WRONG = {
     "{value_zero": "0 is too small",
     "{value_too_large": "{} is too large",
     "{max_value_exceeded": "{} is too large",
+    '"expected integer': "a whole number is needed, not {!r:.64}",
+    "{unacceptable_type": "{!r:.64} is of the wrong type",
 }
+NOTES_MAX = 1024  # Of keys without effect, of one process; further ones are passed over in silence.
 #: Keys about things that are not here: several machines, other brokers, memory we see to ourselves.
 HARMLESS = frozenset(
     {
@@ -116,6 +119,9 @@ HARMLESS = frozenset(
         "target-group-size",
     }
 )
+
+
+_noted: set[tuple[str, str]] = set()
 
 
 class Policy(NamedTuple):
@@ -146,7 +152,10 @@ def read_policy(name: str, value: Any) -> Policy:
         raise InvalidArgument(f"policy '{name}' has no pattern")
     priority = value.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
-        raise InvalidArgument(f"the priority of policy '{name}' is no number: {priority!r:.64}")
+        raise InvalidArgument(
+            f"the priority of policy '{name}' is a whole number of {PRIORITY_MAX} at most, not "
+            f"{priority!r:.64}"
+        )
     target = value.get("apply-to", "all")
     kinds = APPLY_TO.get(target) if isinstance(target, str) else None
     if kinds is None:
@@ -167,7 +176,9 @@ def _arguments(name: str, definition: Mapping[str, Any], kinds: frozenset[str]) 
     arguments: dict[str, Any] = {}
     for key, given in definition.items():
         if key in HARMLESS:
-            log.warning("policy '%s': '%s' has no effect on this broker", name, key)
+            if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # It is read time and again.
+                _noted.add((name, key))
+                log.warning("policy '%s': '%s' has no effect on this broker", name, key)
             continue
         known = KEYS.get(key)
         if known is None or known.argument not in QUEUE_ARGUMENTS:

@@ -156,19 +156,20 @@ class Queues(Topology):
         else:
             name = fresh_name or self._fresh_name()
         default_type = self.rules.default_queue_type
-        plain = durable and not exclusive and not auto_delete
+        plan = lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
+        own = exclusive or plan.limited
+        plain = durable and not own and not plan.fleeting
         if default_type != "classic" and plain and "x-queue-type" not in arguments:
             arguments = {**arguments, "x-queue-type": default_type}
         check_queue_arguments(arguments, self._queue(name))
         kinds.check(arguments, self._queue(name))
         if queue_type(arguments) != "classic":
-            self._check_lasting(name, durable, exclusive, auto_delete)
+            self._check_lasting(name, durable, own, plan.fleeting)
             self._check_stream(name, arguments)
         spare = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
         if spare in self.queues:
             spare = ""
         self.check_room(name, 2 if spare else 1)
-        plan = lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
         holder, arguments = plan.owner(owner, session, arguments)
         auto_delete = plan.auto_delete
         if not is_own(name):

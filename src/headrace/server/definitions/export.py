@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.gateway.service.requests import Service
 from headrace.model.arguments import queue_type
 from headrace.model.binding import EXCHANGE, QUEUE
 from headrace.model.configure import is_own
@@ -137,7 +136,7 @@ def is_exported(queue: Queue) -> bool:
         queue.is_hidden
         or is_own(queue.name)
         or queue.exclusive_owner is not None
-        or isinstance(queue.exclusive_owner, Service)
+        or queue.vhost.lives.goes_with_somebody(queue)
     )
 
 

@@ -375,7 +375,8 @@ class Plan:
         try:
             self._nameable(found.name, "queue")
             self._check_type(found)
-            arguments, none = translate(found.arguments, what, self._unknown_arguments(vhost))
+            mode = self._unknown_arguments(vhost)
+            arguments, none = translate(found.arguments, what, mode, found.name)
             if none:
                 raise NoEquivalent(found.name, none)
             check_queue_arguments(arguments, what)

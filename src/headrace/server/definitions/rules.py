@@ -53,13 +53,17 @@ def without_effect(value: Any) -> list[str]:
     return sorted(HARMLESS & definition.keys()) if isinstance(definition, Mapping) else []
 
 
-def translate(arguments: Mapping[str, Any], what: str, mode: str) -> tuple[Mapping[str, Any], str]:
+def translate(
+    arguments: Mapping[str, Any], what: str, mode: str, queue: str
+) -> tuple[Mapping[str, Any], str]:
     """Return the arguments of a queue in our terms, and why there is no equivalent, if so.
+
+    ``what`` names the queue in texts, ``queue`` is its own name.
 
     Raises:
         InvalidArgument: one is wrong in itself.
     """
     try:
-        return understand(arguments, what, mode), ""
+        return understand(arguments, what, mode, queue), ""
     except NotUnderstood as error:
         return {}, error.text
