@@ -48,17 +48,23 @@ def bodies(consumer: blocking.Consumer, count: int) -> list[bytes]:
 def test_a_single_active_consumer_and_who_comes_after_it(
     channels: Channels, name: Callable[[], str]
 ) -> None:
-    queue, first, second = name(), channels(), channels()
+    queue, first, second, third = name(), channels(), channels(), channels()
     # The tables of 0-8 and 0-9 have no booleans, so a number does as well.
     first.declare_queue(queue, arguments={"x-single-active-consumer": 1})
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as next_stack:
         active = stack.enter_context(second.consume(queue, prefetch=1))
         with first.consume(queue, prefetch=1) as waiting:
+            # Who has a higher priority comes next, and does not put the active one out.
+            favoured = third.consume(queue, prefetch=1, arguments={"x-priority": 5})
+            next_stack.enter_context(favoured)
             first.publish_many([b"1", b"2"], queue)
             assert bodies(active, 2) == [b"1", b"2"]
             stack.close()
             first.publish(b"3", queue)
-            assert bodies(waiting, 1) == [b"3"]
+            assert bodies(favoured, 1) == [b"3"]
+            next_stack.close()
+            first.publish(b"4", queue)
+            assert bodies(waiting, 1) == [b"4"]
 
 
 @every

@@ -12,6 +12,7 @@ Pace. Publishers that are faster than the consumers wait until the queue is shor
 """
 
 import logging
+import operator
 from typing import TYPE_CHECKING, Any
 
 import cython
@@ -38,6 +39,7 @@ COUNT_MAX = 255  # Times that a message can count to have come back.
 RESERVATION = 65536  # How far ahead of the deliveries the journal says "may have been delivered".
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 PACE_BELOW = 2048  # Ready messages below which they go on.
+PRIORITY = operator.attrgetter("priority")
 
 
 class Consumer:
@@ -313,7 +315,8 @@ class ServedMessages(ReadyMessages):
         if consumer.selective:
             self.selective -= 1
         if consumer is self.chosen:
-            self.chosen = self.consumers[0] if self.consumers else None
+            # The highest priority comes next, and of those the one that has waited longest.
+            self.chosen = max(self.consumers, key=PRIORITY) if self.consumers else None
             if self.chosen is not None:
                 self.enlist(self.chosen)
         if not self.consumers:
