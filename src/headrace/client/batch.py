@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from headrace.client.channel import Channel
+    from headrace.client.channel_publishing import Publishing
     from headrace.client.errors import ClientError, Returned
     from headrace.client.message import Content
 
@@ -18,7 +18,7 @@ class Batch:
     """Publishes with many confirms in flight, and one outcome of them all."""
 
     def __init__(
-        self, channel: Channel, routing_key: str, exchange: str, *, mandatory: bool
+        self, channel: Publishing, routing_key: str, exchange: str, *, mandatory: bool
     ) -> None:
         self.failure: BaseException | None = None  # The first.
         self._channel = channel
@@ -62,7 +62,7 @@ class Transaction:
     taken effect for the others; `returned` holds them all.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Publishing) -> None:
         self.returned: list[Returned] = []
         self.broken: ClientError | None = None  # Why it can no longer be committed.
         self._channel = channel

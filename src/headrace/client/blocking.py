@@ -18,7 +18,7 @@ from headrace.client.background import LOOP
 from headrace.client.blocking_channel import Channel, Confirmation, Consumer, Delivery, Transaction
 from headrace.client.blocking_session import Session, Subscription
 from headrace.client.blocking_stream import Stream
-from headrace.client.channel import UNCONFIRMED_MAX
+from headrace.client.channel_publishing import UNCONFIRMED_MAX
 from headrace.client.closing import Closing
 from headrace.client.connection import RECONNECT
 from headrace.client.intake import HELD_MAX, HIGH_WATER

@@ -1,32 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel: declare, bind, publish, get, consume, transactions."""
+"""A channel: what comes to it, and how it opens, breaks and ends.
+
+What it does besides is in the classes that it derives from, one on top of the other: `Linked` waits
+for a link, `Native` speaks a version's own methods, `Declarations` makes the topology, `Publishing`
+publishes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.client.batch import Batch, Transaction, each
-from headrace.client.calls import Answer, Call, Calls, Reply
-from headrace.client.closing import AsyncClosing
-from headrace.client.confirms import Confirms, Publication
+from headrace.client.channel_publishing import UNCONFIRMED_MAX, Mode, Publishing
 from headrace.client.consumer import Consumer, Delivery, read_delivery
-from headrace.client.declare import DECLARED, Arguments, Declarations
+from headrace.client.declare import DECLARED, Arguments
 from headrace.client.errors import (
     ChannelClosed,
     ClientError,
-    ConfirmLost,
     ConnectionLost,
     Returned,
     UsageError,
     channel_closed,
     fresh,
 )
-from headrace.client.message import Content, Message, encode_header, read_message
-from headrace.client.native import Native
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -37,7 +35,6 @@ from headrace.protocol.codec_0_x import (
     BasicGetEmpty,
     BasicGetOk,
     BasicNack,
-    BasicPublish,
     BasicQos,
     BasicQosOk,
     BasicRecover,
@@ -56,10 +53,6 @@ from headrace.protocol.codec_0_x import (
     ConfirmSelectOk,
     MethodBase,
     QueueDeclareOk,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
     TxSelect,
     TxSelectOk,
 )
@@ -67,26 +60,15 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
+    from headrace.client.calls import Answer, Call
     from headrace.client.connection import Connection
     from headrace.client.distinct import Distinct
-    from headrace.client.intake import Intake
     from headrace.client.link import Link
     from headrace.protocol.content import Gatherer
 
 log = logging.getLogger(__name__)
 
-UNCONFIRMED_MAX = 1000
 PREFETCH = 100
-YIELD_EVERY = 100  # Publishes that need no wait.
-FRAMES_YIELD_EVERY = 4  # Buffers of frames.
-
-
-class Mode(Enum):
-    """What a channel does with publishes; the protocol knows no way back to NONE."""
-
-    NONE = "none"
-    CONFIRM = "confirm"
-    TX = "tx"
 
 
 class Sink(Protocol):
@@ -108,7 +90,7 @@ class Sink(Protocol):
         """The connection broke."""
 
 
-class Channel(AsyncClosing, Declarations, Native):
+class Channel(Publishing):
     """One channel of a connection. After a reconnection it is open again, as it was.
 
     An error of the broker (a ChannelClosed) closes it for good: open another.
@@ -126,40 +108,22 @@ class Channel(AsyncClosing, Declarations, Native):
         resume: bytes = b"",
         consumers: Mapping[str, str] | None = None,
     ) -> None:
-        Native.__init__(self)
-        self.connection = connection
-        self.number = number
-        self.intake: Intake = connection.intake
-        self.topology = connection.topology
-        self._confirm = confirm
-        self._retry_lost = retry_lost
-        self._on_return = on_return
-        self._confirms = Confirms(unconfirmed_max)
-        self._mode = Mode.NONE
+        super().__init__(
+            connection,
+            number,
+            confirm=confirm,
+            unconfirmed_max=unconfirmed_max,
+            retry_lost=retry_lost,
+            on_return=on_return,
+        )
         self._qos: list[BasicQos] = []
-        self._link: Link | None = None
-        self._epoch = 0
-        self._calls = Calls(number, connection.intake)
         self._sinks: dict[str, Sink] = {}
         self._tags = 0
-        self._sent = 0  # Publishes that were not waited for.
-        self._flow = asyncio.Event()
-        self._flow.set()
-        self._transaction: Transaction | None = None
-        self._error: ClientError | None = None
         self.channel_id = resume  # In 0-9: what a lost channel is resumed by.
         self._resume = bool(resume)
         self.resumed = {
             tag: self._adopt(queue, tag) for tag, queue in (consumers or {}).items() if resume
         }
-
-    def __repr__(self) -> str:
-        return f"<Channel {self.number} of {self.connection!r}>"
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the channel is closed for good."""
-        return self._error is not None
 
     async def close(self) -> None:
         """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
@@ -175,83 +139,6 @@ class Channel(AsyncClosing, Declarations, Native):
             log.warning("channel %d ended without channel.close-ok: %s", self.number, error)
         finally:
             self.connection.forget(self)
-
-    # --- Publishing ---------------------------------------------------------------------------
-
-    async def publish(
-        self,
-        message: Content,
-        routing_key: str = "",
-        exchange: str = "",
-        *,
-        mandatory: bool = False,
-    ) -> None:
-        """Publish and wait until the broker has taken it over.
-
-        Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
-        with `mandatory` Returned when no queue got it. In a transaction it does not wait.
-        """
-        confirmed = await self.publish_soon(message, routing_key, exchange, mandatory=mandatory)
-        await confirmed
-
-    async def publish_soon(
-        self,
-        message: Content,
-        routing_key: str = "",
-        exchange: str = "",
-        *,
-        mandatory: bool = False,
-    ) -> asyncio.Future[None]:
-        """Publish and return a future of the confirm, to have many in flight.
-
-        It waits only while `unconfirmed_max` are unconfirmed, or while the broker does not read.
-        """
-        message = Message.of(message)
-        header = encode_header(message)
-        method = BasicPublish(
-            ticket=self.ticket, exchange=exchange, routing_key=routing_key, mandatory=mandatory
-        )
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self._confirm or self._mode is Mode.TX:
-            link = await self._writable()
-            self._check_transaction()
-            link.send_content(self.number, method, header, message.body)
-            self._sent += 1
-            if self._sent % YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # A flood of publishes must not starve the loop.
-            future.set_result(None)
-            return future
-        publication = Publication(message, method, header, future)
-        await self._confirms.room.acquire()
-        try:
-            await self._publish(publication)
-        except BaseException:
-            self._confirms.room.release()
-            raise
-        return future
-
-    async def publish_many(
-        self,
-        messages: Iterable[Content] | AsyncIterable[Content],
-        routing_key: str = "",
-        exchange: str = "",
-        *,
-        mandatory: bool = False,
-    ) -> int:
-        """Publish them all, many in flight, and wait for all confirms; return how many.
-
-        The first failure is raised, after the outcome of every message sent so far is known.
-        """
-        batch = Batch(self, routing_key, exchange, mandatory=mandatory)
-        async for message in each(messages):
-            await batch.add(message)
-            if batch.failure is not None:
-                break
-        return await batch.finish()
-
-    def transaction(self) -> Transaction:
-        """A block whose publishes and acks take effect together when it ends, or not at all."""
-        return Transaction(self)
 
     # --- Receiving ----------------------------------------------------------------------------
 
@@ -350,18 +237,6 @@ class Channel(AsyncClosing, Declarations, Native):
             if isinstance(sink, Consumer) and sink.distinct is not None
         ]
 
-    def is_current(self, epoch: int) -> bool:
-        """Whether what came by that opening of the channel can still be settled."""
-        return epoch == self._epoch and self._link is not None and self._link.is_open
-
-    async def send_frames(self, frames: bytes | bytearray) -> None:
-        """Send frames of this channel that are encoded already, once the broker reads."""
-        link = await self._writable()
-        link.send_frames(frames)
-        self._sent += 1
-        if self._sent % FRAMES_YIELD_EVERY == 0:
-            await asyncio.sleep(0)
-
     # --- For the package: consumers and streams -----------------------------------------------
 
     async def start_consumer(self, consumer: Consumer) -> None:
@@ -429,50 +304,6 @@ class Channel(AsyncClosing, Declarations, Native):
             self._sinks.pop(tag, None)
             raise
 
-    async def confirm_by(self, confirms: Confirms) -> None:
-        """Let somebody else publish here, in confirm mode, and hear of the outcomes."""
-        await self._call(ConfirmSelect(), ConfirmSelectOk)
-        self._confirms = confirms
-        self._mode = Mode.CONFIRM
-
-    async def writable(self) -> Link:
-        """The link, once the broker reads; frames for this channel may be sent there."""
-        return await self._writable()
-
-    async def begin(self, transaction: Transaction) -> None:
-        """Enter a transaction."""
-        link = await self._ready()
-        if self._transaction is not None:
-            raise UsageError("a transaction is under way on this channel; they do not nest")
-        if self._mode is Mode.CONFIRM:
-            raise UsageError("this channel confirms its publishes; use another for transactions")
-        self._transaction = transaction
-        if self._mode is Mode.NONE:
-            self._mode = Mode.TX
-            try:
-                await self._calls.exchange(link, TxSelect(), TxSelectOk)
-            except BaseException:
-                self._transaction = None
-                raise
-
-    async def end(self, transaction: Transaction, *, commit: bool) -> None:
-        """Leave a transaction."""
-        try:
-            if not commit:
-                if transaction.broken is None and self._link is not None:
-                    await self._calls.exchange(self._link, TxRollback(), TxRollbackOk)
-                return
-            self._check_transaction()
-            await self._calls.exchange(await self._ready(), TxCommit(), TxCommitOk)
-            for distinct in self._distinct():
-                distinct.decide(commit=True)
-        finally:
-            self._transaction = None
-            for distinct in self._distinct():
-                distinct.decide(commit=False)
-        if transaction.returned:
-            raise transaction.returned[0]
-
     def stop_gathering(self) -> None:
         """The gatherer of `attach` wants nothing more."""
         if self._link is not None:
@@ -528,11 +359,7 @@ class Channel(AsyncClosing, Declarations, Native):
 
     async def resume(self, link: Link) -> None:
         """Start the consumers again, and send again what was lost unconfirmed, if so wanted."""
-        publications = self._confirms.take_all()
-        for publication in publications:
-            self._confirms.add(publication)
-        for publication in publications:
-            self._send_publication(link, publication)
+        self._publish_again(link)
         consumers = [sink for sink in self._sinks.values() if isinstance(sink, Consumer)]
         for consumer in consumers:
             try:
@@ -615,78 +442,16 @@ class Channel(AsyncClosing, Declarations, Native):
 
     # --- Inside -------------------------------------------------------------------------------
 
+    def _decide(self, *, commit: bool) -> None:
+        for distinct in self._distinct():
+            distinct.decide(commit=commit)
+
     def _adopt(self, queue: str, tag: str) -> Consumer:
         """A consumer that the broker has kept with the channel."""
         consumer = self.consume(queue, tag=tag)
         consumer.started = True
         self._sinks[tag] = consumer
         return consumer
-
-    async def _ready(self) -> Link:
-        """The link, once the channel is open on one."""
-        while True:
-            if self._error is not None:
-                raise fresh(self._error)
-            if self._link is not None and self.connection.is_ready:
-                return self._link
-            await self.connection.ready()
-
-    async def _writable(self) -> Link:
-        """The link, once the broker reads."""
-        while True:
-            link = await self._ready()
-            if not link.can_write.is_set():
-                await link.can_write.wait()
-            elif not self._flow.is_set():
-                await self._flow.wait()
-            else:
-                return link
-
-    async def _call(self, request: MethodBase, reply: type[Reply]) -> Reply:
-        """Send a request and return its reply."""
-        link = await self._ready()
-        self.stamp(request)
-        return await self._calls.exchange(link, request, reply)
-
-    def _returned(self, method: BasicReturn, header: bytes, body: bytes) -> None:
-        message = read_message(header, body)
-        if self._confirms.returned(method, message):
-            return
-        returned = Returned(
-            message, method.reply_text, method.reply_code, method.exchange, method.routing_key
-        )
-        if self._transaction is not None:
-            self._transaction.returned.append(returned)
-        elif self._on_return is not None:
-            self._on_return(returned)
-
-    async def _publish(self, publication: Publication) -> None:
-        link = await self._writable()
-        if self._mode is Mode.TX:
-            raise UsageError("this channel became transactional while a publish was waiting")
-        if self._mode is Mode.NONE:
-            self._calls.ask(link, ConfirmSelect(), ConfirmSelectOk)
-            self._mode = Mode.CONFIRM
-        self._send_publication(link, publication)
-        self._confirms.add(publication)
-        self.intake.wait_begins()
-        publication.confirmed.add_done_callback(lambda _: self.intake.wait_ends())
-
-    def _send_publication(self, link: Link, publication: Publication) -> None:
-        body = publication.message.body
-        link.send_content(self.number, publication.method, publication.header, body)
-
-    def _check_transaction(self) -> None:
-        """Publishes and settlements of a transactional channel belong into a transaction."""
-        if self._mode is Mode.TX:
-            if self._transaction is None:
-                raise UsageError("this channel is transactional: do this within a transaction")
-            if self._transaction.broken is not None:
-                raise fresh(self._transaction.broken)
-
-    def _break_transaction(self, error: ClientError) -> None:
-        if self._transaction is not None and self._transaction.broken is None:
-            self._transaction.broken = error
 
     def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[Call]:
         """Send the qos and the consume together, so that no other consumer comes between them."""
@@ -724,10 +489,3 @@ class Channel(AsyncClosing, Declarations, Native):
             self._lose_confirms(error)
         else:
             self._confirms.fail_all(error)
-
-    def _lose_confirms(self, error: ClientError) -> None:
-        for publication in self._confirms.take_all():
-            publication.settle(
-                ConfirmLost(publication.message, f"not confirmed, perhaps taken: {error}")
-            )
-            self._confirms.room.release()

@@ -10,7 +10,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.client.channel import UNCONFIRMED_MAX, Channel
+from headrace.client.channel import Channel
+from headrace.client.channel_publishing import UNCONFIRMED_MAX
 from headrace.client.closing import AsyncClosing
 from headrace.client.errors import (
     AuthenticationFailed,

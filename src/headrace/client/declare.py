@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.client.native import Native
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
     ExchangeBindOk,
@@ -33,7 +33,6 @@ from headrace.wire.table import Value
 
 if TYPE_CHECKING:
     from headrace.client.calls import Reply
-    from headrace.client.reconnect import Topology
 
 Arguments = Mapping[str, Value]
 
@@ -52,14 +51,8 @@ class QueueState:
         return self.name
 
 
-class Declarations(ABC):
+class Declarations(Native):
     """What a channel can do to exchanges, queues and bindings."""
-
-    topology: Topology  # Of the connection: what it will declare again.
-
-    @abstractmethod
-    async def _call(self, request: MethodBase, reply: type[Reply]) -> Reply:
-        """Send a request and return its reply."""
 
     async def declare_exchange(
         self,

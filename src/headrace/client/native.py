@@ -8,12 +8,12 @@ counterpart in the calls of a channel. (In 0-10 a `Session` does the same with c
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.client.errors import BufferOverflow, ClientError, UsageError, fresh
+from headrace.client.channel_link import Linked
+from headrace.client.errors import BufferOverflow, UsageError, fresh
 from headrace.protocol import codec_0_x
 from headrace.protocol.codec_0_x import (
     AccessRequest,
@@ -26,9 +26,8 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1, V0_10, Version
 
 if TYPE_CHECKING:
-    from headrace.client.calls import Call, Calls
+    from headrace.client.calls import Call
     from headrace.client.connection import Connection
-    from headrace.client.intake import Intake
     from headrace.client.link import Link
 
 WAITING_MAX = 65536  # Methods that nobody took.
@@ -52,23 +51,13 @@ class Arrived:
     body: bytes = b""
 
 
-class Native(ABC):
+class Native(Linked):
     """The part of a channel that speaks the version's own methods."""
 
-    connection: Connection
-    number: int
-    intake: Intake
-    _calls: Calls
-    _error: ClientError | None
-
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection, number: int) -> None:
+        super().__init__(connection, number)
         self._arrived: deque[Arrived] = deque()
         self._arriving = asyncio.Event()
-        self.ticket = 0  # Sent with every method that has a field for it.
-
-    @abstractmethod
-    async def _ready(self) -> Link:
-        """The link, once the channel is open on one."""
 
     async def call(
         self,
@@ -167,11 +156,6 @@ class Native(ABC):
         self._arrived.append(Arrived(method, properties, body))
         self._arriving.set()
         return True
-
-    def stamp(self, method: MethodBase) -> None:
-        """Put the channel's ticket on a method that has a field for it."""
-        if self.ticket and getattr(method, "ticket", None) == 0:
-            method.ticket = self.ticket  # type: ignore[attr-defined]  # It has one.
 
     def _version(self) -> Version:
         return self.connection.version
