@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from headrace.client.gather import Block
+from headrace.client.gather import BLOCK_OCTETS_MAX, Block
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.spark.arrow import BATCH_BYTES_MAX, RecordError
+from headrace.spark.arrow import RecordError
 from headrace.spark.arrow import batches as batches_of
 from headrace.spark.columns import ARRIVAL_HEADER
 from headrace.spark.ddl import parse_schema
@@ -164,7 +164,7 @@ def test_a_moment_after_the_calendar_is_null() -> None:
 def test_batches_are_bounded_in_records_and_octets() -> None:
     small = [record(offset) for offset in range(25_000)]
     assert [b.num_rows for b in batches("s", ("offset",), small)] == [10_000, 10_000, 5_000]
-    body = bytes(BATCH_BYTES_MAX // 2)
+    body = bytes(BLOCK_OCTETS_MAX // 2)
     large = [record(offset, body=body) for offset in range(5)]
     assert [b.num_rows for b in batches("s", ("offset", "body"), large)] == [2, 2, 1]
 

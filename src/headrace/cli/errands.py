@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ASK_FIRST_S = 0.005  # Before it is asked how far an errand is; twice as long each time,
 ASK_S = 0.25  # up to this.
 UNDER_WAY = ("choosing", "moving")
-NOTHING_CHANGED = "nothing was changed"
 
 
 def errand(url: str, request: str, name: str | None, **fields: Any) -> dict[str, Any]:

@@ -148,10 +148,6 @@ class Peer:
                 continue
             return head[0], int.from_bytes(head[1:3], "big"), payload[:size]
 
-    def is_ended(self) -> bool:
-        """Tell whether the broker ends the stream without another method."""
-        return self.frame() is None
-
     # --- Methods --------------------------------------------------------------------------------
 
     def send(self, method: MethodBase, channel: int = 1) -> None:

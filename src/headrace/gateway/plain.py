@@ -23,10 +23,8 @@ from headrace.wire.table import Timestamp, decode_table, encode_entry, encode_ti
 
 FLAGS_AT = 12
 PROPERTIES_AT = 14
-HEADERS_FLAG = 0x2000
 BEFORE_HEADERS = (0x8000, 0x4000)  # Content type and encoding, in every class that has headers.
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
-TIME_MAX = 2**64 - 1
 
 
 def plain_header(payload: bytes) -> bytes:

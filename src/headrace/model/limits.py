@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import number
 from headrace.model.guard import MAXIMA
+from headrace.model.ready import (
+    OVERFLOW_DROP_HEAD,
+    OVERFLOW_REJECT,
+    OVERFLOW_REJECT_DEAD_LETTER,
+    OVERFLOW_RING_STRICT,
+    OVERFLOW_SELF_DESTRUCT,
+    OVERFLOW_TO_DISK,
+)
 from headrace.model.retry import backoff
 
 if TYPE_CHECKING:
@@ -16,14 +24,14 @@ if TYPE_CHECKING:
 
 DELIVERIES_MAX = 254  # What a message can count, less one.
 OVERFLOWS = {
-    "drop-head": 0,
-    "reject-publish": 1,
-    "reject-publish-dlx": 2,
-    "ring-strict": 3,
-    "self-destruct": 4,
-    "flow-to-disk": 5,
-    "flow-control": 0,
-    "none": 0,
+    "drop-head": OVERFLOW_DROP_HEAD,
+    "reject-publish": OVERFLOW_REJECT,
+    "reject-publish-dlx": OVERFLOW_REJECT_DEAD_LETTER,
+    "ring-strict": OVERFLOW_RING_STRICT,
+    "self-destruct": OVERFLOW_SELF_DESTRUCT,
+    "flow-to-disk": OVERFLOW_TO_DISK,
+    "flow-control": OVERFLOW_DROP_HEAD,  # Not that it would come to that.
+    "none": OVERFLOW_DROP_HEAD,
 }
 SHOWN_ONLY = ("qpid.browse-only", "qpid.ensure_nondestructive_consumers")
 UNLIMITED = ("flow-control", "none")  # Of these publishers are stopped (model.guard), or nobody is.
@@ -59,5 +67,5 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.insists = (
         queue.dead_letter_exchange is not None
         and arguments.get("x-dead-letter-strategy") == "at-least-once"
-        and not (queue.limited and queue.overflow == OVERFLOWS["drop-head"])
+        and not (queue.limited and queue.overflow == OVERFLOW_DROP_HEAD)
     )

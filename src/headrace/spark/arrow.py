@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.gather import BLOCK_OCTETS_MAX, BLOCK_RECORDS_MAX, Block, Octets
 from headrace.spark.columns import Columns, Numbers, Texts
 from headrace.spark.schema import (
     COLUMNS,
@@ -21,8 +20,9 @@ from headrace.spark.schema import (
     PROPERTIES_TYPE,
 )
 
-BATCH_RECORDS_MAX: Final = BLOCK_RECORDS_MAX
-BATCH_BYTES_MAX: Final = BLOCK_OCTETS_MAX
+if TYPE_CHECKING:
+    from headrace.client.gather import Block, Octets
+
 MOMENT_MS: Final = pa.timestamp("ms", tz="UTC")
 MOMENT_S: Final = pa.timestamp("s", tz="UTC")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from headrace.wire.errors import MalformedError
 
 SHORTSTR_BYTES_MAX = 255  # 4.2.5.3: one octet of length.
-LONGSTR_BYTES_MAX = 0xFFFFFFFF  # 4.2.5.3: four octets of length; a frame holds far less.
 
 
 def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
