@@ -140,7 +140,8 @@ def test_connections_of_an_address_have_a_rate() -> None:
 
 def test_connections_that_do_not_log_in_are_few(tmp_path: Path) -> None:
     """Of one address, and in all; who has logged in counts no longer, and who goes makes room."""
-    options = ("--handshakes-max", "5", "--handshakes-per-address-max", "3")
+    limits = ("--handshakes-max", "5", "--handshakes-per-address-max", "3")
+    options = (*limits, "--handshake-s", f"{PATIENCE_S:g}")
     broker = Served(tmp_path, *options, memory=True).start()
     try:
         users = [Raw(broker.host, broker.port).opened() for _ in range(6)]

@@ -256,7 +256,9 @@ def test_a_revoked_certificate_changes_nothing(
                 assert read_all(raw) == b""
     assert state(broker, home) == before
     until(lambda: count(home, "connection.refused") > refusals, "the audit log says so")
+    reloads = count(home, "certificates.reloaded")
     certificates.crl.write_bytes(kept)
+    until(lambda: count(home, "certificates.reloaded") > reloads, "the old list is read")
 
 
 def count(home: Path, what: str) -> int:

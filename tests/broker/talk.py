@@ -58,6 +58,13 @@ class Talk:
     def close(self) -> None:
         self.raw._socket.close()
 
+    def vanish(self) -> None:
+        """End the connection without a word, once the broker has read all that was sent."""
+        self.raw.end()
+        while self.raw._more():
+            pass
+        self.close()
+
     def channel(self, number: int) -> None:
         self.raw.channel(number)
 

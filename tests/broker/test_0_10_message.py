@@ -33,6 +33,7 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.testing.broker import LocalBroker
 from headrace.wire.ranges import SequenceSet
+from serving import until
 
 rule = pytest.mark.rule
 
@@ -99,6 +100,7 @@ def test_the_broker_sets_timestamp_and_expiration(session: TalkSession, queue: s
 def test_a_message_is_dropped_when_its_ttl_is_over(session: TalkSession, queue: str) -> None:
     session.publish(b"a", queue, ttl=1)
     session.publish(b"b", queue)
+    until(lambda: depth(session, queue) == 1, "its time is over")
     session.subscribe(queue, messages=None)
     session.publish(b"c", queue)
     session.call(MessageFlow(destination="d", unit=0, value=2))

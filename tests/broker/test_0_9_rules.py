@@ -902,6 +902,7 @@ def test_virtual_hosts_are_separate_and_guarded(hosts: Served, version: Version,
         if isinstance(received[1], ConnectionOpenOk):
             return raw
         assert isinstance(received[1], ConnectionClose)
+        raw.__exit__(None, None, None)
         return received[1].reply_code
 
     until(lambda: not isinstance(opened("other"), int), "the new host is open")

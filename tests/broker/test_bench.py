@@ -57,10 +57,13 @@ def test_workloads_run_by_other_versions(
     bench: Bench, name: str, publish: Version, consume: Version
 ) -> None:
     versions = {"publish_version": publish, "consume_version": consume}
-    # So long that something is delivered on a machine that is busy otherwise, too.
-    sample = WORKLOADS[name].measure(replace(bench, **versions, seconds=1.0))
-    assert sample.problems == []
-    assert sample.figures[Figure.DELIVERED] > 0
+
+    def delivered(seconds: float) -> float:
+        sample = WORKLOADS[name].measure(replace(bench, **versions, seconds=seconds))
+        assert sample.problems == []
+        return sample.figures[Figure.DELIVERED]
+
+    assert any(delivered(seconds) > 0 for seconds in (0.5, 20.0))  # Of a slow machine later.
 
 
 @pytest.mark.parametrize("name", [name for name in GROWTH if "5M" not in name])
@@ -112,17 +115,20 @@ def test_publishing_and_draining_apart(bench: Bench) -> None:
 
 
 def test_a_stolen_message_is_reported(bench: Bench) -> None:
-    load = Load(count=COUNT, consumers=0)
-    try:
-        run(load, bench.settings, bench.usage)
-        link = Link(bench.settings)
-        link.call(BasicGet(queue=queue_name(0), no_ack=True), BasicGetOk)
-        link.close()
-        drain = replace(load, consumers=1, publishes=False, keep=True, idle_s=2.0)
-        outcome = run(drain, bench.settings, bench.usage)
-        assert outcome.problems() == ["1 messages lost"]
-    finally:
-        remove(load, bench.settings)
+    def problems(idle_s: float) -> list[str]:
+        load = Load(count=COUNT, consumers=0)
+        try:
+            run(load, bench.settings, bench.usage)
+            link = Link(bench.settings)
+            link.call(BasicGet(queue=queue_name(0), no_ack=True), BasicGetOk)
+            link.close()
+            drain = replace(load, consumers=1, publishes=False, keep=True, idle_s=idle_s)
+            return run(drain, bench.settings, bench.usage).problems()
+        finally:
+            remove(load, bench.settings)
+
+    # On a machine that stood still meanwhile more seem to be lost, unless more time is given.
+    assert ["1 messages lost"] in map(problems, (2.0, 60.0))
 
 
 def test_queues_are_removed(bench: Bench) -> None:

@@ -32,7 +32,7 @@ from headrace.protocol.codec_0_x import (
     QueueDeleteOk,
 )
 from headrace.wire.frame import FRAME_HEARTBEAT, encode_frame
-from serving import Served, until
+from serving import Served, undisturbed, until
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
@@ -151,20 +151,24 @@ def test_a_heartbeat_is_sent_when_there_is_nothing_else(served: Served) -> None:
 
 
 def test_a_silent_peer_is_dropped_and_a_beating_one_kept(served: Served) -> None:
-    with Raw(served.host, served.port) as silent, Raw(served.host, served.port) as beating:
-        for raw in (silent, beating):
-            raw.log_in()
-            raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=2))
-            raw.method(0, ConnectionOpen(virtual_host="/"))
-            raw.expect(ConnectionOpenOk)
-        heartbeat = encode_frame(FRAME_HEARTBEAT, 0, b"")
-        beats = 0
-        while (frame := silent.frame()) is not None:
-            assert frame[0] == FRAME_HEARTBEAT
-            beats += 1
-            assert beats < 20
-            beating.send(heartbeat)
-        beating.channel(1)
+    def silence_and_beats(in_time: Callable[[], None]) -> None:
+        with Raw(served.host, served.port) as silent, Raw(served.host, served.port) as beating:
+            for raw in (silent, beating):
+                raw.log_in()
+                raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=2))
+                raw.method(0, ConnectionOpen(virtual_host="/"))
+                raw.expect(ConnectionOpenOk)
+            heartbeat = encode_frame(FRAME_HEARTBEAT, 0, b"")
+            beats = 0
+            while (frame := silent.frame()) is not None:
+                assert frame[0] == FRAME_HEARTBEAT
+                beats += 1
+                assert beats < 20
+                beating.send(heartbeat)
+                in_time()
+            beating.channel(1)
+
+    undisturbed(silence_and_beats, 2)
 
 
 def test_no_heartbeat_when_the_client_wants_none(served: Served) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,12 +18,16 @@ from headrace.protocol.codec_0_10 import QueueDeclare as QueueDeclare010
 from headrace.protocol.codec_0_10 import QueueDelete as QueueDelete010
 from headrace.protocol.codec_0_x import QueueDeclare
 from headrace.spec.tables import V0_9_1, V0_10
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headrace.client.url import Settings
     from headrace.spec.tables import Version
     from serving import Served
+
+PATIENT = ["--timeout", f"{PATIENCE_S:g}"]
 
 CASES = [
     pytest.param(
@@ -38,16 +43,26 @@ CASES = [
 ]
 
 
+def settings_of(served: Served) -> Settings:
+    """Where the broker is, for who waits for as long as it takes."""
+    return replace(parse_url(served.url), connection_timeout_s=PATIENCE_S)
+
+
 @pytest.mark.parametrize(("check", "version"), CASES)
 def test_the_broker_conforms(served: Served, check: Check, version: Version) -> None:
-    with site(parse_url(served.url), version) as one:
+    with site(settings_of(served), version) as one:
         check.run(one)
 
 
 def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "verdicts.json"
     names = ("a_purge", "a_transaction", "exchange_passive")
-    options = [*(word for name in names for word in ("--check", name)), "--json", str(path)]
+    options = [
+        *(word for name in names for word in ("--check", name)),
+        "--json",
+        str(path),
+        *PATIENT,
+    ]
     done = CliRunner().invoke(conformance, [served.url, *options])
     assert done.exit_code == 0, done.output
     assert "0-9-1/queue.purge#01  MUST NOT  holds" in done.output
@@ -65,7 +80,7 @@ def test_a_broken_rule_is_said(served: Served, monkeypatch: pytest.MonkeyPatch) 
 
     check = Check("odd", "It refuses all queues", ("0-9-1/s056", "0-9-1/s003"), run)
     monkeypatch.setitem(CHECKS, "odd", check)
-    options = ["--version", "0-9-1", "--check", "odd", "--broken"]
+    options = ["--version", "0-9-1", "--check", "odd", "--broken", *PATIENT]
     done = CliRunner().invoke(conformance, [served.url, *options])
     assert done.exit_code == 1
     text = "queue.declare-ok on channel 1 instead of an error"
@@ -86,7 +101,7 @@ def test_a_broken_rule_of_0_10_is_said(served: Served, monkeypatch: pytest.Monke
     for rule, run in (("s004", no_exception), ("s005", other_exception), ("s006", no_answer)):
         check = Check(run.__name__, f"It does {run.__name__}", (f"0-10/{rule}",), run)
         monkeypatch.setitem(CHECKS, check.name, check)
-    options = ["--version", "0-10", "--broken"]
+    options = ["--version", "0-10", "--broken", *PATIENT]
     for name in ("no_exception", "other_exception", "no_answer"):
         options += ["--check", name]
     done = CliRunner().invoke(conformance, [served.url, *options])
@@ -111,7 +126,7 @@ def test_what_cannot_be_checked_is_said(arguments: list[str], text: str) -> None
 
 
 def test_what_a_check_made_is_deleted(served: Served) -> None:
-    settings = parse_url(served.url)
+    settings = settings_of(served)
     with site(settings, V0_9_1) as one:
         peer = one.peer()
         name = one.queue()
@@ -121,7 +136,7 @@ def test_what_a_check_made_is_deleted(served: Served) -> None:
 
 
 def test_what_a_check_of_0_10_made_is_deleted(served: Served) -> None:
-    settings = parse_url(served.url)
+    settings = settings_of(served)
     with site(settings, V0_10) as one:
         peer = one.session()
         never, queue = one.queue(), peer.declare(one.queue())

@@ -32,7 +32,7 @@ from headrace.server.management import socket as management
 from headrace.store.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
 from patience import PATIENCE_S
-from serving import until
+from serving import files_below, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -802,7 +802,13 @@ def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
     client = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli", *words], stderr=subprocess.PIPE
     )
-    until(lambda: b"q1000" in (data / "definitions.db-wal").read_bytes(), "some are made")
+
+    def begun() -> bool:
+        """Whether some are made; if the command is through already, that is seen no more."""
+        journal = files_below(data, "definitions.db-wal")
+        return client.poll() is not None or any(b"q1000" in octets for _, octets in journal)
+
+    until(begun, "some are made")
     child.kill()
     client.communicate()
     child.start()

@@ -23,7 +23,7 @@ from headrace.protocol.codec_0_x import (
     QueuePurgeOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from serving import Served, until
+from serving import Served, files_below, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def test_purged_messages_are_not_kept_among_the_live_ones(tmp_path: Path, versio
 
     def filled() -> int:
         """In how many segments such bodies are."""
-        return sum(BODY[:50_000] in path.read_bytes() for path in journal.rglob("*.segment"))
+        return sum(BODY[:50_000] in octets for _, octets in files_below(journal, "*.segment"))
 
     client = Talk(broker.host, broker.port, version)
     client.declare("q", durable=True)
@@ -98,7 +98,7 @@ def test_messages_purged_in_0_10_are_not_kept_among_the_live_ones(tmp_path: Path
     broker.restart()
 
     def filled() -> int:
-        return sum(BODY[:50_000] in path.read_bytes() for path in journal.rglob("*.segment"))
+        return sum(BODY[:50_000] in octets for _, octets in files_below(journal, "*.segment"))
 
     until(lambda: filled() <= 1, "the files are let go of, but for the one that is written to")
     session = Talk010(broker.port).attach()

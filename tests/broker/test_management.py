@@ -465,7 +465,7 @@ def test_a_connection_is_closed_with_a_reason(
         with pytest.raises(ConnectionClosed, match="maintenance at noon") as caught:
             channel.declare_queue("x")
         assert str(caught.value).startswith("320 ")
-    assert as_json("list", "connections", *where) == []
+    until(lambda: as_json("list", "connections", *where) == [], "it is gone")
 
 
 def test_all_connections_of_a_user_or_a_vhost_are_closed(broker: LocalBroker, data: Path) -> None:

@@ -19,6 +19,7 @@ import trustme
 from test_management import run, works
 
 import headrace
+from headrace.cli.management import ask
 from headrace.client import ClientError
 from headrace.client.blocking import connect
 from headrace.server.logs import JsonFormatter
@@ -143,9 +144,17 @@ def test_clients_may_go_by_themselves_while_the_broker_drains(tmp_path: Path) ->
     data = tmp_path / "data"
     with LocalBroker(data) as broker:
         connection = connect(broker.url)
-        threading.Timer(0.2, connection.close).start()
-        out = works("drain", "--grace-s", "20", "--data", data)
+
+        def leave() -> None:
+            """As soon as the broker drains."""
+            until(lambda: ask(data / "management.sock", "status")["draining"], "it drains")
+            connection.close()
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        out = works("drain", "--grace-s", f"{PATIENCE_S:g}", "--data", data)
         assert "1 left by themselves, 0 were closed" in out
+        thread.join()
 
 
 # --- Settings and logs ---------------------------------------------------------------------------
@@ -206,7 +215,7 @@ def test_reload_reads_certificates_again_and_keeps_them_when_it_cannot(tmp_path:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         with (
-            socket.create_connection(("127.0.0.1", port), 20) as plain,
+            socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain,
             context.wrap_socket(plain) as encrypted,
         ):
             return encrypted.getpeercert(binary_form=True) or b""
@@ -271,8 +280,11 @@ def test_each_setting_is_taken_over_or_has_a_reason() -> None:
 def test_the_log_is_json_with_what_is_known_of_a_connection(served: Served, log_file: Path) -> None:
     with connect(served.url) as connection, pytest.raises(ClientError):
         connection.channel().declare_queue("nowhere", passive=True)
-    until(lambda: "nowhere" in log_file.read_text(), "the fault is logged")
-    line = next(line for line in lines_of(log_file) if "nowhere" in line["message"])
+
+    def found() -> list[dict[str, Any]]:
+        return [line for line in lines_of(log_file) if "nowhere" in line["message"]]
+
+    line = until(found, "the fault is logged")[0]
     assert (line["level"], line["user"], line["vhost"]) == ("warning", "guest", "/")
     assert line["peer"].startswith("127.0.0.1:")
     assert line["connection"] >= 1

@@ -44,6 +44,17 @@ def refused(call: Callable[[], object]) -> tuple[int, str]:
     return caught.value.reply_code, caught.value.reply_text
 
 
+def why_not(connection: BlockingConnection, queue: str) -> int:
+    """The code with which a passive declaration is refused; 0 when the queue is there."""
+    channel = connection.channel()
+    try:
+        channel.queue_declare(queue, passive=True)
+    except ChannelClosedByBroker as error:
+        return int(error.reply_code)
+    channel.close()
+    return 0
+
+
 @pytest.mark.rule("0-9-1/s050")
 def test_a_name_is_made_up(channel: BlockingChannel) -> None:
     names = {channel.queue_declare("", exclusive=True).method.queue for _ in range(20)}
@@ -142,14 +153,7 @@ def test_an_exclusive_queue_is_locked_and_goes_with_its_connection(connect: Any,
     assert (caught.value.reply_code, caught.value.reply_text) == (405, LOCKED.format(name)[:255])
     owner.close()
 
-    def is_gone() -> bool:
-        try:
-            other.channel().queue_declare(name, passive=True)
-        except ChannelClosedByBroker as error:
-            return error.reply_code == 404
-        return False
-
-    until(is_gone, "the exclusive queue goes")
+    until(lambda: why_not(other, name) == 404, "the exclusive queue goes")
 
 
 def test_auto_delete_waits_for_the_last_consumer(connection: BlockingConnection, name: str) -> None:
@@ -171,14 +175,7 @@ def test_auto_delete_hears_of_consumers_that_just_leave(connect: Any, name: str,
     channel.basic_consume(name, lambda *_: None)
     (channel if how == "channel" else there).close()
 
-    def is_gone() -> bool:
-        try:
-            here.channel().queue_declare(name, passive=True)
-        except ChannelClosedByBroker:
-            return True
-        return False
-
-    until(is_gone, "the queue goes")
+    until(lambda: why_not(here, name) == 404, "the queue goes")
 
 
 @pytest.mark.rule("0-9-1/s065")

@@ -18,12 +18,11 @@ from headrace.protocol.codec_0_x import (
     BasicGetOk,
     ConfirmSelect,
     ConfirmSelectOk,
-    QueueDeclare,
-    QueueDeclareOk,
 )
 from headrace.store.disk import Disk
 from headrace.testing.broker import LocalBroker
 from patience import PATIENCE_S
+from serving import until
 
 
 class Gate:
@@ -75,10 +74,11 @@ def test_a_delivery_waits_until_it_is_known_on_disk(broker: LocalBroker, gate: G
     getter, consumer = (Talk(broker.host, broker.port) for _ in range(2))
     gate.open.clear()
     getter.send(BasicGet(queue="q"))
+    until(lambda: publisher.count("q") == 3, "it is taken")  # Nobody else waits for the disk.
     assert heard_nothing(getter)
     consumer.send(BasicConsume(queue="q", consumer_tag="t"))
+    until(lambda: publisher.count("q") == 0, "all are taken")
     assert heard_nothing(consumer)
-    publisher.call(QueueDeclare(queue="q", passive=True), QueueDeclareOk)  # Nobody else waits.
     gate.open.set()
     method, body = getter.content(BasicGetOk)
     assert (method.redelivered, body) == (False, b"1")

@@ -25,6 +25,7 @@ from headrace.protocol.codec_0_x import ConnectionSecure, ConnectionStartOk
 from headrace.server.settings import NEEDS_RESTART, SETTINGS, Setting, load
 from headrace.server.trust import ISSUERS_MAX
 from headrace.testing import LocalBroker
+from patience import PATIENCE_S
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
 from serving import json_lines, until
 
@@ -347,7 +348,7 @@ def test_ports_move_under_who_is_connected(desk: Desk, tmp_path: Path) -> None:
     trust = ssl.create_default_context(cafile=certificates.ca)
 
     def speaks(port: int, context: ssl.SSLContext | None) -> bool:
-        with socket.create_connection(("127.0.0.1", port), 20) as plain:
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain:
             one = (
                 plain
                 if context is None

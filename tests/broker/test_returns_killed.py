@@ -66,8 +66,9 @@ def test_what_waits_for_its_next_try_waits_over_a_kill(durable: Served) -> None:
         arguments = {"x-delayed-retry-min": wait_ms, "x-delivery-limit": 9}
         channel.declare_queue(queue, durable=True, arguments=arguments)
         channel.publish(Message(queue.encode(), persistent=True), queue)
-        take(channel, queue).reject(requeue=True)
     returned = time.time()
+    for queue in ("soon", "late"):
+        take(channel, queue).reject(requeue=True)
     settle(channel)
     for how in (signal.SIGKILL, signal.SIGTERM):
         durable.restart(how)

@@ -46,7 +46,7 @@ def run(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env={**os.environ, "PYTHONPATH": PACKAGE, **(environment or {})},
     )

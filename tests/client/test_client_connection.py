@@ -819,7 +819,7 @@ async def test_a_broker_that_restarts(headrace_process: ChildBroker, name: Name)
                     confirmed.add(f"{number}")
 
             publishing = asyncio.create_task(publish())
-            while len(confirmed) < n * 300 + 50:
+            while len(confirmed) < n * 300 + 50 or not seen:  # The consumer is there, too.
                 await asyncio.sleep(0)
             await loop.run_in_executor(None, how)
             await loop.run_in_executor(None, headrace_process.start)

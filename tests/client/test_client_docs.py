@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker
@@ -35,7 +36,7 @@ def run(code: str, broker: LocalBroker) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ import pytest
 from headrace.client import ClientError, Message, blocking
 from headrace.client.errors import PreconditionFailed
 from patience import PATIENCE_S
+from serving import until
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
@@ -160,23 +161,26 @@ def test_auto_delete_queues_may_linger(
             blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
             connection.channel() as channel,
         ):
-            queue = name(version)
-            queues.append(queue)
-            linger = {"qpid.auto_delete_timeout": 3}  # Seconds.
-            channel.declare_queue(queue, auto_delete=True, arguments=linger)
-            with channel.consume(queue):
-                pass
+            queues.append(name(version))
+            for queue, lingers_s in ((queues[-1], 1), (f"{queues[-1]}.long", 3600)):
+                linger = {"qpid.auto_delete_timeout": lingers_s}
+                channel.declare_queue(queue, auto_delete=True, arguments=linger)
+                with channel.consume(queue):
+                    pass
             channel.declare_queue(queue, passive=True)  # It is still there.
-    deadline = time.monotonic() + PATIENCE_S
+            channel.delete_queue(queue)
     with blocking.connect(headrace_broker.url, reconnect=None) as connection:
-        while queues:
-            assert time.monotonic() < deadline, queues
+
+        def is_gone(queue: str) -> bool:
             try:
                 with connection.channel() as channel:
-                    channel.declare_queue(queues[0], passive=True)
-                    time.sleep(0.05)
+                    channel.declare_queue(queue, passive=True)
             except ClientError:
-                queues.pop(0)
+                return True
+            return False
+
+        for queue in queues:
+            until(lambda queue=queue: is_gone(queue), f"{queue} goes")
 
 
 @every

@@ -256,6 +256,8 @@ async def test_files(broker: LocalBroker, version: str) -> None:
 
 @pytest.mark.rule("0-9/file.open.content-size#01", "0-9/file.open-ok.staged-size#01")
 async def test_a_file_goes_on_where_it_stopped() -> None:
+    answered = asyncio.Event()
+
     async def script(peer: Peer) -> None:
         await peer.handshake()
         await peer.open_channel()
@@ -270,15 +272,18 @@ async def test_a_file_goes_on_where_it_stopped() -> None:
         peer.send(peer.channel, FileOpen(identifier="you", content_size=3))
         answer = await peer.expect(FileOpenOk)
         assert answer.staged_size == 2
+        answered.set()
 
     async with scripted_broker.scripted(script) as server:
         async with connect(f"{server.url}/?version=0-9", reconnect=None) as connection:
             channel = await connection.channel()
             files = Files(channel, {"you": Staged(bytearray(b"ab"))})
             assert await files.publish(b"0123456789", "q", identifier="me") == 4
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await files.receive()
+            receiving = asyncio.create_task(files.receive())
+            await answered.wait()
+            receiving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await receiving
 
 
 @early
