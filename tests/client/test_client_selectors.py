@@ -141,6 +141,8 @@ def test_a_selector_sees_all_properties_in_every_version(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
+        ({"x-stream-offset": "first"}, "of queue type rabbit_classic_queue"),  # It would take.
+        ({"x-stream-filter": "a"}, "of queue type rabbit_classic_queue"),
         ({SELECTOR: "colour = 'red' AND"}, "it ends too early at position 19"),
         ({SELECTOR: "colour ~ 'red'"}, "unexpected '~' at position 8"),
         ({SELECTOR: 7}, "expected a string"),

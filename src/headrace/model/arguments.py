@@ -322,6 +322,15 @@ _NOT_STREAM = frozenset(
     }
 )
 
+#: Of consumers of streams, and of those that look at a queue without taking from it.
+READER_ONLY = (
+    "x-stream-offset",
+    "x-stream-last",
+    "x-stream-filter",
+    "x-stream-match-unfiltered",
+    "x-stream-offset-error",
+    "x-stream-automatic-offset-tracking",
+)
 EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # What they name.
 _TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Both say the same in two ways.
 
@@ -335,6 +344,21 @@ def queue_type(arguments: Mapping[str, Any]) -> str:
 def keeps_all(arguments: Mapping[str, Any]) -> bool:
     """Tell whether all messages in a queue with these arguments survive, persistent or not."""
     return arguments.get("x-queue-type") == "quorum"
+
+
+def check_reader_arguments(arguments: Mapping[str, Any], what: str, kind: str) -> None:
+    """Refuse what only a reader of a stream may ask for; ``what`` names the queue, of that kind.
+
+    Who asks for it wants to look, and would take.
+
+    Raises:
+        InvalidArgument: naming the argument.
+    """
+    for name in READER_ONLY:
+        if name in arguments:
+            raise InvalidArgument(
+                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+            )
 
 
 def wrong_argument(name: str, value: Any, what: str, wrong: str) -> InvalidArgument:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model import deadletter, lifetime, super_stream
 from headrace.model.agenda import Agenda
-from headrace.model.arguments import keeps_all
+from headrace.model.arguments import check_reader_arguments, keeps_all, queue_type
 from headrace.model.binding import QUEUE, Binding, Destination
 from headrace.model.branch import Branches
 from headrace.model.definitions import Definitions, NoDefinitions, QueueRecord
@@ -388,8 +388,14 @@ class VirtualHost(Queues):
         """Refuse a consumer that is on no queue yet, if it would hold more than there may be.
 
         Raises:
+            InvalidArgument: it would take, and asks for what readers of streams may ask for.
             LimitReached: definitions and consumers hold too much memory.
         """
+        queue = consumer.queue
+        if consumer.arguments and not (queue.is_stream or consumer.browses):
+            check_reader_arguments(
+                consumer.arguments, self._queue(queue.name), queue_type(queue.arguments)
+            )
         octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
         self.check_definition(octets, "consumer '{}'", consumer.tag)
 
