@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order, credit, expiry and limits of a queue, without any protocol around it."""
 
+from heapq import heapify
+
 import pytest
 
 from headrace.model.message import REDELIVERED, Message, new_message
@@ -242,6 +244,39 @@ def test_the_queue_tells_the_clock_about_an_earlier_deadline(queue: Queue, tally
     offer(queue, b"later", deadline_ms=tally.now_ms + 900)
     offer(queue, b"soon", deadline_ms=tally.now_ms + 100)
     assert told == [tally.now_ms + 500, tally.now_ms + 100]
+
+
+def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
+    queue: Queue, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that somebody holds is in no list of deadlines that is gone through for each."""
+    sweeps: list[int] = []
+
+    def counting(listed: list[object]) -> None:
+        sweeps.append(len(listed))
+        heapify(listed)
+
+    monkeypatch.setattr("headrace.model.ready.heapify", counting)
+    many = 5000
+    queue.dead_letter_exchange = None
+    for n in range(many):
+        offer(queue, b"%d" % n, deadline_ms=tally.now_ms + 50 + n % 2)
+    taker = Taker(queue, room=many)
+    attach(queue, taker)
+    queue.remove_consumer(taker)
+    for _ in range(3):
+        for message in taker.taken:
+            queue.requeue(message)
+        assert queue.ready_count == many
+        again = [queue.get(taker) for _ in range(many)]
+        assert again == taker.taken
+    for message in taker.taken:
+        queue.requeue(message)
+    assert sum(sweeps) <= 4 * many
+    assert queue.expire(tally.now_ms + 50) == tally.now_ms + 51
+    assert queue.ready_count == many // 2
+    assert queue.expire(tally.now_ms + 51) == 0
+    assert (queue.ready_count, tally.memory_used) == (0, 0)
 
 
 def test_an_expired_message_is_never_delivered(queue: Queue, tally: Tally) -> None:

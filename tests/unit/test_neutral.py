@@ -18,8 +18,10 @@ from headrace.gateway.conversion.neutral_transfer import (
     MESSAGE_PROPERTIES,
     read_transfer,
     struct32,
+    with_application_header,
     write_transfer,
 )
+from headrace.gateway.conversion.neutral_values import INT64
 from headrace.protocol.codec_0_x import decode_content_header
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import encode_frame
@@ -250,6 +252,29 @@ def test_a_0_10_header_comes_back_from_0_x(payload: bytes) -> None:
     assert decode_content_header(V0_9_1, basic)[:2] == (60, 7)
     returned = write_transfer(read_basic(basic), b"ex", b"k")
     assert said(returned) == said(payload)
+
+
+@settings(max_examples=100, deadline=None)
+@given(transfer_headers())
+def test_a_header_more_leaves_the_others_of_0_10_alone(payload: bytes) -> None:
+    name, value = b"x-delivery-count", (INT64, bytes(7) + b"\x05")
+    changed = with_application_header(payload, name, (INT64, bytes(8)))
+    changed = with_application_header(changed, name, value)
+    before, after = said(payload), said(changed)
+    headers = before.pop("headers")
+    assert isinstance(headers, dict | None)
+    assert after.pop("headers") == {**(headers or {}), name: value}
+    assert after == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 511))
+def test_a_header_more_in_what_is_malformed_is_refused_with_a_reason(
+    raw: bytes, flags: int
+) -> None:
+    for segment in (raw, struct32(MESSAGE_PROPERTIES, flags, raw)):
+        added = refusal(lambda one: with_application_header(one, b"x", (INT64, bytes(8))), segment)
+        assert added != ""
 
 
 def refusal(read: Callable[[bytes], object], raw: bytes) -> str | None:

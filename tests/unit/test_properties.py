@@ -19,6 +19,7 @@ from headrace.spec.properties import CONTENT_CLASSES
 from headrace.spec.tables import V0_9_1
 from headrace.wire import properties as p
 from headrace.wire.errors import MalformedError
+from headrace.wire.frame import encode_frame
 from headrace.wire.table import encode_entry, encode_table, encode_timestamp
 
 SHORT = st.none() | st.text(max_size=20)
@@ -182,6 +183,30 @@ def test_a_header_entry_is_added_or_replaced(
     again = p.without_header_entry(changed, key.encode())
     headers.pop(key)
     assert decoded(again) == properties.replaced(headers=headers)
+
+
+@given(PROPERTIES, st.text(max_size=8), st.integers(0, 2**40), st.binary(max_size=9))
+def test_a_header_entry_is_added_where_the_header_stands(
+    properties: BasicProperties, key: str, value: int, around: bytes
+) -> None:
+    payload, entry = encoded(properties, 5), encode_entry(key, value)
+    data = around + encode_frame(2, 7, payload) + around
+    changed = around + encode_frame(2, 7, p.with_header_entry(payload, entry)) + around
+    assert p.with_header_entry_at(data, len(around), entry) == changed
+    assert p.with_header_entry_at(changed, len(around), entry) == changed
+
+
+def test_a_header_that_is_malformed_or_would_be_is_left() -> None:
+    entry = encode_entry("a", 1)
+    for payload in (b"\x00\x3c", b"\x00\x3c" + bytes(10) + b"\x20\x00"):
+        with pytest.raises(MalformedError):
+            p.with_header_entry_at(encode_frame(2, 1, payload), 0, entry)
+    most = b"".join([b"\x05%05dV" % n for n in range(65536)])
+    full = p.with_property(
+        encoded(BasicProperties()), p.HEADERS, len(most).to_bytes(4, "big") + most
+    )
+    with pytest.raises(MalformedError):
+        p.with_header_entry_at(encode_frame(2, 1, full), 0, entry)
 
 
 def test_the_other_entries_keep_their_bytes() -> None:

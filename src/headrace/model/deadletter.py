@@ -89,6 +89,15 @@ class Contents(Protocol):
             UnreadableError: they do not fit.
         """
 
+    def counted(self, message: Message, count: int) -> bytes:
+        """Return the data of a message with a header that says how often it came back.
+
+        ``count`` is 255 at most.
+
+        Raises:
+            UnreadableError: it does not fit.
+        """
+
     def traced(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
     ) -> Message:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADER = "x-delivery-count"
+COUNT_MAX = 255  # Times that a message can count to have come back.
 
 
 def tell(queue: ReadyMessages, message: Message) -> None:
@@ -39,15 +40,9 @@ def tell(queue: ReadyMessages, message: Message) -> None:
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
         return
     try:
-        content = contents.read(message)
-        headers = {**content.headers, HEADER: message.deliveries}
-        told = contents.rewrite(
-            message, content.exchange, content.routing_key, headers, expires=True
-        )
+        message.data = contents.counted(message, message.deliveries)
     except deadletter.UnreadableError as error:
         log.warning("queue %r: a message does not tell its count: %s", queue.name, error)
-        return
-    message.data = told.data
 
 
 def is_spent(queue: ServedMessages, message: Message) -> bool:

@@ -56,6 +56,8 @@ cdef class ReadyMessages(Places):
         long long octets_max,
     ) except? 0
     cpdef watch(self, Message message)
+    @cython.locals(message=Message, listed=dict, entry=tuple, known=tuple)
+    cdef sweep_deadlines(self)
     @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint,
                    budget=cython.longlong, following=cython.longlong, letters=cython.bint,
                    spent=cython.bint, tally=Tally)

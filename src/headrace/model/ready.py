@@ -204,11 +204,27 @@ class ReadyMessages(Places):
         if self.expiring is None:
             self.expiring = []
         elif len(self.expiring) > 2 * self.ready_count + SHELLS_MIN:
-            self.expiring = [entry for entry in self.expiring if not entry[2].flags & C_GONE]
-            heapify(self.expiring)
+            self.sweep_deadlines()
         heappush(self.expiring, (message.deadline_ms, message.seq, message))
         if self.on_deadline is not None and self.expiring[0][2] is message:
             self.on_deadline(self, message.deadline_ms)
+
+    def sweep_deadlines(self) -> None:
+        """List the deadlines of ready messages only, and each of them once.
+
+        What somebody holds is listed again when it comes back. At least half of the list goes, so
+        that a message costs the same however many there are.
+        """
+        message: Message
+        listed: dict[int, tuple[int, int, Message]] = {}
+        for entry in self.expiring:
+            message = entry[2]
+            if not message.flags & C_GONE and message.consumer is None:
+                known = listed.get(entry[1])
+                if known is None or entry[0] < known[0]:
+                    listed[entry[1]] = entry
+        self.expiring = list(listed.values())
+        heapify(self.expiring)
 
     def expire(self, now_ms: int) -> int:
         """Drop and dead-letter what is due; return the next deadline, 0 when there is none.

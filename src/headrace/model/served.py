@@ -27,6 +27,7 @@ if not cython.compiled:
     from headrace.model.ready import ReadyMessages
     from headrace.model.tally import Tally
 
+from headrace.model.delivery_counts import COUNT_MAX as COUNTED_MAX
 from headrace.model.delivery_counts import tell as tell_count
 from headrace.model.ready import OVERFLOW_REJECT_DEAD_LETTER, OVERFLOW_SELF_DESTRUCT
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COUNT_MAX = 255  # Times that a message can count to have come back.
+COUNT_MAX = COUNTED_MAX
 RESERVATION = 65536  # How far ahead of the deliveries the journal says "may have been delivered".
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 PACE_BELOW = 2048  # Ready messages below which they go on.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 cimport cython
 
-from headrace.wire.memory cimport get16, get32, get64
+from headrace.wire.memory cimport cut, get16, get32, get64, same
 from headrace.wire.table cimport check_table, check_utf8, value_end
 
 @cython.final
@@ -55,6 +55,13 @@ cpdef bytes without_property(bytes payload, int flag)
 
 @cython.locals(start=Py_ssize_t, end=Py_ssize_t, kept=bytes)
 cpdef bytes with_header_entry(bytes payload, bytes entry)
+
+@cython.locals(scan=BasicScan, start=Py_ssize_t, end=Py_ssize_t, lo=Py_ssize_t, hi=Py_ssize_t,
+               kept=bytes, middle=bytes, size=bytes, flags=bytes, head=bytes, made=bytes)
+cpdef bytes with_header_entry_at(bytes data, Py_ssize_t at, bytes entry)
+
+@cython.locals(at=Py_ssize_t, key_end=Py_ssize_t)
+cdef bytes _entries_but(bytes data, Py_ssize_t start, Py_ssize_t end, bytes key)
 
 @cython.locals(start=Py_ssize_t, end=Py_ssize_t, kept=bytes)
 cpdef bytes without_header_entry(bytes payload, bytes key)

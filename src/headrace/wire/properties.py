@@ -18,7 +18,7 @@ import cython
 from headrace.wire.errors import MalformedError
 
 if not cython.compiled:
-    from headrace.wire.memory import get16, get32, get64
+    from headrace.wire.memory import cut, get16, get32, get64, same
     from headrace.wire.table import check_table, check_utf8, value_end
 
 CONTENT_TYPE = 0x8000
@@ -271,6 +271,50 @@ def with_header_entry(payload: bytes, entry: bytes) -> bytes:
     kept = _entries_without(payload, start, end, entry[1 : 1 + entry[0]]) + entry
     table = len(kept).to_bytes(4, "big") + kept
     return _with_flags(payload, get16(payload, 12) | 0x2000, start, end, table)
+
+
+def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
+    """Return ``data`` with one more entry in the header whose frame starts at ``at``.
+
+    As :func:`with_header_entry`, for many in a row.
+
+    Raises:
+        MalformedError: the header is, or it would be with the entry.
+    """
+    scan = BasicScan()
+    start = at + 7
+    end = start + get32(data, at + 3)
+    if end >= len(data) or not scan_basic(data, start, end, scan):
+        raise MalformedError("a content header is malformed")
+    lo = start + 14
+    if scan.content_type_at >= 0:
+        lo = scan.content_type_at + scan.content_type_len
+    if scan.content_encoding_at >= 0:
+        lo = scan.content_encoding_at + scan.content_encoding_len
+    hi = lo
+    kept = b""
+    if scan.headers_at >= 0:
+        hi = scan.headers_end
+        kept = _entries_but(data, lo, hi, cut(entry, 1, 1 + entry[0]))
+    middle = (len(kept) + len(entry)).to_bytes(4, "big") + kept + entry
+    size = (end - start + lo - hi + len(middle)).to_bytes(4, "big")
+    flags = (scan.flags | 0x2000).to_bytes(2, "big")
+    head = cut(data, 0, at + 3) + size + cut(data, start, start + 12) + flags
+    made = head + cut(data, start + 14, lo) + middle + cut(data, hi, len(data))
+    if not scan_basic(made, start, end + len(made) - len(data), scan):
+        raise MalformedError("a content header would be malformed")  # Too many entries.
+    return made
+
+
+def _entries_but(data: bytes, start: int, end: int, key: bytes) -> bytes:
+    """Return the entries of the table data[start..end] but those of ``key``."""
+    at = start + 4
+    while at < end:
+        key_end = at + 1 + data[at]
+        if same(key, data, at + 1, key_end):
+            return _entries_without(data, start, end, key)
+        at = value_end(data, key_end)
+    return cut(data, start + 4, end)
 
 
 def without_header_entry(payload: bytes, key: bytes) -> bytes:

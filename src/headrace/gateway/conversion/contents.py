@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.headers import BasicContents, address_of, shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
-from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
+from headrace.gateway.conversion.neutral_transfer import (
+    read_transfer,
+    with_application_header,
+    write_transfer,
+)
 from headrace.gateway.conversion.neutral_values import (
+    INT64,
     CannotConvert,
     Entry,
     entries_of_table,
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PERSISTENT_MODE = 2
+_DELIVERY_COUNT = DELIVERY_COUNT.encode()
 REDELIVERED_ENTRY = b"\x0dx-redeliveredt\x01"
 
 
@@ -86,6 +92,18 @@ class Contents:
             UnreadableError: they do not fit.
         """
         return stamped(message, headers, timestamp_s)
+
+    def counted(self, message: Message, count: int) -> bytes:
+        """Return the data of a message with a header that says how often it came back.
+
+        ``count`` is 255 at most.
+
+        Raises:
+            UnreadableError: it does not fit.
+        """
+        if message.flags & KIND_MASK == KIND_TRANSFER:
+            return self._transfer.counted(message, count)
+        return self._basic.counted(message, count)
 
     def traced(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
@@ -169,6 +187,20 @@ class TransferContents:
             p.delivery_mode == PERSISTENT_MODE,
             p.priority or 0,
         )
+
+    def counted(self, message: Message, count: int) -> bytes:
+        """Return the data of a message with a header that says how often it came back."""
+        data = message.data
+        assert data is not None, "the message is paged out"
+        segment = segment_of(message)
+        value = (INT64, count.to_bytes(8, "big"))
+        try:
+            written = with_application_header(segment, _DELIVERY_COUNT, value)
+        except CannotConvert as error:
+            raise UnreadableError(error.reason) from error
+        at = message.address_len + 2
+        size = len(written).to_bytes(4, "big")
+        return b"".join((data[:at], size, written, data[at + 4 + len(segment) :]))
 
     def rewrite(
         self,

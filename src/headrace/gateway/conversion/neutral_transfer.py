@@ -32,6 +32,7 @@ from headrace.gateway.conversion.neutral import (
 )
 from headrace.gateway.conversion.neutral_values import (
     BOOLEAN,
+    ENTRIES_MAX,
     MAP,
     STR16,
     UINT8,
@@ -202,6 +203,72 @@ def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
         at = stop
     if at != end:
         raise CannotConvert("message properties are malformed")
+
+
+def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
+    """Return the payload of a header segment with one more entry in the application headers.
+
+    An entry of the same name is replaced, and the rest stays as it came.
+
+    Raises:
+        CannotConvert: it is malformed, or there would be too many.
+    """
+    start = stop = -1
+    for code, at, end in structs_of(payload, 0, len(payload)):
+        if code == MESSAGE_PROPERTIES:
+            start, stop = at, end
+    if start < 0:
+        return payload + struct32(MESSAGE_PROPERTIES, 0x100, _application_headers([], name, value))
+    flags = _flags(payload, start, stop, 0x1FF)
+    at = _application_headers_at(payload, start + 2, stop, flags)
+    entries: list[Entry] = []
+    if flags & 0x100:
+        if stop - at < 4 or get32(payload, at) != stop - at - 4:
+            raise CannotConvert("the application headers are cut off")
+        entries = [e for e in entries_of_map(payload, at + 4, stop) if e[0] != name]
+        if len(entries) >= ENTRIES_MAX:
+            raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
+    elif at != stop:
+        raise CannotConvert("message properties are malformed")
+    fields = payload[start + 2 : at] + _application_headers(entries, name, value)
+    made = struct32(MESSAGE_PROPERTIES, flags | 0x100, fields)
+    return payload[: start - 6] + made + payload[stop:]
+
+
+def _application_headers(entries: list[Entry], name: bytes, value: Value) -> bytes:
+    """Return the field with these entries and one more."""
+    headers = map_of_entries([*entries, (name, value)])
+    return len(headers).to_bytes(4, "big") + headers
+
+
+def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
+    """Return where the application headers of message properties are, or would be."""
+    if flags & 0x01:
+        at += 8
+    if flags & 0x02:
+        at += 16
+    if at > end:
+        raise CannotConvert("message properties are cut off")
+    if flags & 0x04:
+        at = _skip_octets(d, at, end)
+    if flags & 0x08:
+        at = _skip_octets(d, at, end)
+    if flags & 0x10:
+        at = _skip_text(d, at, end)
+    if flags & 0x20:
+        at = _skip_text(d, at, end)
+    if flags & 0x40:
+        at = _skip_octets(d, at, end)
+    if flags & 0x80:
+        at = _skip_octets(d, at, end)
+    return at
+
+
+def _skip_octets(d: bytes, at: int, end: int) -> int:
+    """Return the position behind a vbin16, or a struct of that size."""
+    if end - at < 2 or get16(d, at) > end - at - 2:
+        raise CannotConvert("octets of a header segment are cut off")
+    return at + 2 + get16(d, at)
 
 
 def _read_reply_to(p: Properties, d: bytes, at: int, end: int) -> None:
