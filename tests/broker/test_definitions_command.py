@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
+from commands import run, works
 
-from headrace.cli import main
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
 from headrace.model.aliases import QUEUE_ALIASES
@@ -36,16 +35,6 @@ from serving import files_below, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
-
-
-def works(*words: str | Path) -> str:
-    done = run(*words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def refused(*words: str | Path) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
+from commands import run, works
 
-from headrace.cli import main, output
+from headrace.cli import output
 from headrace.cli.management import ask, listed
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from headrace.server.management.call import Call
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
-
-
-def run(*words: str | Path) -> Result:
-    """Run `headrace` in this process."""
-    return CliRunner().invoke(main, [str(word) for word in words])
-
-
-def works(*words: str | Path) -> str:
-    """Run a command that must succeed; return what it prints."""
-    done = run(*words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def refused(*words: str | Path) -> str:

@@ -12,8 +12,9 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fuzz_edits import Edits
 from fuzz_gateway import OUTPUT_MAX, Rig, listening, names_in_order, run_all
-from fuzz_target import Finding, holds, splits
+from fuzz_target import Finding, holds, run_machine
 
 import recorded
 from headrace.gateway.v0_10.context import Context010
@@ -158,20 +159,9 @@ def feed(machine: Connection, chunks: list[bytes]) -> str:
     return "\n".join([*map(repr, events), told(written), machine.state.name])
 
 
-def run_machine_0_10(make: Callable[[], Connection], data: bytes) -> str:
-    first: str | None = None
-    for chunks in splits(data, len(data)):
-        said = feed(make(), chunks)
-        if first is None:
-            first = said
-        elif said != first:
-            raise Finding(f"in {len(chunks)} chunks:\n{said}\nin one:\n{first}")
-    return first or ""
-
-
 def run_stream_0_10(data: bytes) -> str:
     """The machines on a stream, and the codecs on the payload of each of its frames."""
-    said = [run_machine_0_10(Server, data), run_machine_0_10(Client, data)]
+    said = [run_machine(Server, data, feed), run_machine(Client, data, feed)]
     for one in frames_of(data)[:40]:
         said.append(run_codec_0_10(one[12:]))
     return hashlib.sha256("\n".join(said).encode("utf-8", "surrogatepass")).hexdigest()
@@ -246,13 +236,12 @@ def frame(flags: int, kind: int, channel: int, payload: bytes) -> bytes:
     return head + bytes((0, 1 if kind else 0)) + channel.to_bytes(2, "big") + bytes(4) + payload
 
 
-class Mutator010:
+class Mutator010(Edits):
     """Inputs from recorded conversations, and sessions of its own making. A seed gives the same."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
         self._streams = [frames_of(stream) for stream in CORPUS if len(stream) < INPUT_MAX]
-        self._frames = [one for frames in self._streams for one in frames]
+        super().__init__(random.Random(seed), [one for frames in self._streams for one in frames])
         self._moves: list[Callable[[list[bytes]], None]] = [
             self._drop,
             self._repeat,
@@ -389,23 +378,6 @@ class Mutator010:
         if "Xid" in kind:
             return codec.Xid(format=pick.choice((0, 1)), global_id=b"g", branch_id=b"b")
         return None
-
-    def _place(self, frames: list[bytes]) -> int:
-        return self._random.randrange(len(frames))
-
-    def _drop(self, frames: list[bytes]) -> None:
-        del frames[self._place(frames)]
-
-    def _repeat(self, frames: list[bytes]) -> None:
-        place = self._place(frames)
-        frames[place:place] = [frames[place]] * self._random.choice((1, 1, 2, 20))
-
-    def _swap(self, frames: list[bytes]) -> None:
-        one, other = self._place(frames), self._place(frames)
-        frames[one], frames[other] = frames[other], frames[one]
-
-    def _graft(self, frames: list[bytes]) -> None:
-        frames.insert(self._place(frames) + 1, self._random.choice(self._frames))
 
     def _invent(self, frames: list[bytes]) -> None:
         place = self._place(frames) + 1

@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from fuzz_edits import Edits
+
 from headrace.protocol import codec_0_x as codec
 from headrace.spec.methods import dialect
 from headrace.spec.tables import V0_9_1, Method, Receiver
@@ -87,13 +89,12 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
     return head + payload + b"\xce"
 
 
-class Mutator:
+class Mutator(Edits):
     """Inputs from a corpus of real streams."""
 
     def __init__(self, corpus: list[bytes], seed: int) -> None:
-        self._random = random.Random(seed)
         self._streams = [frames_of(stream) for stream in corpus]
-        self._frames = [one for frames in self._streams for one in frames]
+        super().__init__(random.Random(seed), [one for frames in self._streams for one in frames])
         self._moves: list[Callable[[list[bytes]], None]] = [
             self._drop,
             self._repeat,
@@ -176,29 +177,12 @@ class Mutator:
     def _noise(self, size: int) -> bytes:
         return self._random.randbytes(size)
 
-    def _place(self, frames: list[bytes]) -> int:
-        return self._random.randrange(len(frames))
-
     def _edit(self, frames: list[bytes], edit: Callable[[bytearray], None]) -> None:
         place = self._place(frames)
         raw = bytearray(frames[place])
         if raw:
             edit(raw)
         frames[place] = bytes(raw)
-
-    def _drop(self, frames: list[bytes]) -> None:
-        del frames[self._place(frames)]
-
-    def _repeat(self, frames: list[bytes]) -> None:
-        place = self._place(frames)
-        frames[place:place] = [frames[place]] * self._random.choice((1, 1, 2, 20))
-
-    def _swap(self, frames: list[bytes]) -> None:
-        one, other = self._place(frames), self._place(frames)
-        frames[one], frames[other] = frames[other], frames[one]
-
-    def _graft(self, frames: list[bytes]) -> None:
-        frames.insert(self._place(frames) + 1, self._random.choice(self._frames))
 
     def _insert(self, frames: list[bytes], pieces: list[bytes]) -> None:
         place = self._place(frames) + 1

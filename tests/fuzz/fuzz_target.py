@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.codec_0_x import (
     ChannelOpen,
@@ -216,7 +216,10 @@ def splits(data: bytes, seed: int) -> list[list[bytes]]:
     return ways
 
 
-def run_machine(make: Callable[[], Connection], data: bytes) -> str:
+def run_machine(
+    make: Callable[[], Any], data: bytes, feed: Callable[[Any, list[bytes]], str]
+) -> str:
+    """Feed machines in every split, which must lead to the same; return what they report."""
     first: str | None = None
     for chunks in splits(data, len(data)):
         said = feed(make(), chunks)
@@ -229,7 +232,7 @@ def run_machine(make: Callable[[], Connection], data: bytes) -> str:
 
 def run_stream(data: bytes) -> str:
     """The machines on a stream, and the codecs on the payload of each of its frames."""
-    said = [run_machine(Server, data), run_machine(Client, data)]
+    said = [run_machine(Server, data, feed), run_machine(Client, data, feed)]
     at = 8 if data[:4] == b"AMQP" else 0
     while at + 8 <= len(data) and len(said) < 40:
         size = int.from_bytes(data[at + 3 : at + 7], "big")

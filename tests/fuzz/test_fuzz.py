@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fuzz_0_10 import Client as Client010
-from fuzz_0_10 import Mutator010, run_any, run_gateway_0_10, run_machine_0_10, run_stream_0_10
+from fuzz_0_10 import Mutator010, run_any, run_gateway_0_10, run_stream_0_10
 from fuzz_0_10 import Server as Server010
 from fuzz_0_10 import feed as feed_0_10
 from fuzz_0_10 import frames_of as frames_of_0_10
@@ -126,7 +126,7 @@ def test_the_fuzzer_sees_a_machine_that_depends_on_splits() -> None:
             return [HeaderRejected(data), *Server.receive(self, data)]
 
     with pytest.raises(Finding, match="chunks"):
-        run_machine(Broken, b"AMQP\x00\x00\x09\x01")
+        run_machine(Broken, b"AMQP\x00\x00\x09\x01", feed)
 
 
 def test_the_fuzzer_sees_a_session_that_depends_on_splits() -> None:
@@ -136,7 +136,7 @@ def test_the_fuzzer_sees_a_session_that_depends_on_splits() -> None:
             self.events.append(HeartbeatReceived())
 
     with pytest.raises(Finding, match="chunks"):
-        run_machine_0_10(Broken, recorded.octets("send-1", "client"))
+        run_machine(Broken, recorded.octets("send-1", "client"), feed_0_10)
 
 
 def test_the_fuzzer_sees_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from by_hand import bodies, message, put, take
 
 from headrace.model import branch as branch_module
 from headrace.model.branch import Branches, State, Status
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
-from headrace.model.message import REDELIVERED, Message, new_message
+from headrace.model.message import REDELIVERED, Message
 from headrace.model.ports import Store
 from headrace.model.served import Consumer
 from headrace.model.tally import Tally
@@ -46,30 +47,6 @@ def branches(vhost: VirtualHost) -> Branches:
 @pytest.fixture
 def queue(vhost: VirtualHost) -> Queue:
     return vhost.declare_queue("q", durable=True)
-
-
-def message(body: bytes) -> Message:
-    return new_message(b"\x00\x01q\x00\x00" + body, 3, len(body))
-
-
-def put(vhost: VirtualHost, queue: Queue, *bodies: bytes) -> None:
-    for body in bodies:
-        vhost.deliver(message(body), [queue], False)
-
-
-def take(queue: Queue) -> Message:
-    found = queue.get(Consumer(queue, "", False))
-    assert found is not None
-    return found
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    found = []
-    while (taken := queue.get(Consumer(queue, "", True))) is not None:
-        assert taken.data is not None
-        found.append(taken.data[5:])
-        queue.leave(taken)
-    return found
 
 
 def pass_time(vhost: VirtualHost, seconds: float) -> None:

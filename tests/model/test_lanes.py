@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from by_hand import Taker
 
 from headrace.model.errors import NotImplementedHere
 from headrace.model.lanes import FILE_DELIVERIES, FileLane, StreamLane, lane_of
@@ -19,30 +20,11 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.model.ports import Files, Store
-from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue
-
-
-class Taker(Consumer):
-    """A consumer with room that keeps what it is given."""
-
-    def __init__(self, queue: Queue, *, no_ack: bool = True, room: int = 1000) -> None:
-        super().__init__(queue, "taker", no_ack)
-        self.room = room
-        self.taken: list[Message] = []
-        self.bodies: list[bytes | None] = []
-
-    def can(self) -> bool:
-        return self.room > 0
-
-    def deliver(self, message: Message) -> None:
-        self.room -= 1
-        self.taken.append(message)
-        self.bodies.append(message.data)
 
 
 class Bodies(Files):
@@ -83,9 +65,9 @@ def offer(
     return message
 
 
-def attach(queue: Queue, kind: int, **options: bool | int) -> Taker:
+def attach(queue: Queue, kind: int, *, room: int = 1000, no_ack: bool = True) -> Taker:
     lane = lane_of(queue, kind)
-    taker = Taker(lane, **options)
+    taker = Taker(lane, room, no_ack=no_ack)
     lane.add_consumer(taker)
     lane.drain()
     return taker
@@ -140,7 +122,7 @@ def test_a_queue_with_a_file_is_not_empty_and_its_consumer_keeps_it_in_use(
 def test_an_exclusive_consumer_has_the_whole_queue(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
     lane = lane_of(queue, KIND_FILE)
-    taker = Taker(lane)
+    taker = Taker(lane, no_ack=True)
     taker.exclusive = True
     lane.add_consumer(taker)
     assert queue.exclusive_consumer is taker

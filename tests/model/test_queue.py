@@ -4,6 +4,7 @@
 from heapq import heapify
 
 import pytest
+from by_hand import Taker
 
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
@@ -11,24 +12,6 @@ from headrace.model.queue import Queue
 from headrace.model.ready import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT
 from headrace.model.served import Consumer
 from headrace.model.tally import Tally
-
-
-class Taker(Consumer):
-    """A consumer with a fixed room that keeps what it is given."""
-
-    def __init__(self, queue: Queue, room: int = 1000, *, no_ack: bool = False) -> None:
-        super().__init__(queue, "taker", no_ack)
-        self.room = room
-        self.taken: list[Message] = []
-        self.bodies: list[bytes | None] = []
-
-    def can(self) -> bool:
-        return self.room > 0
-
-    def deliver(self, message: Message) -> None:
-        self.room -= 1
-        self.taken.append(message)
-        self.bodies.append(message.data)
 
 
 class Letters:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from by_hand import bodies, message, put, take
 
 from headrace.model import work as work_module
 from headrace.model.errors import ResourceError
-from headrace.model.message import REDELIVERED, Message, new_message
+from headrace.model.message import REDELIVERED
 from headrace.model.ports import Store
-from headrace.model.served import Consumer
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
 from headrace.model.work import ACCEPT, DISCARD, REQUEUE, Work
@@ -30,33 +30,9 @@ def queue(vhost: VirtualHost) -> Queue:
     return vhost.declare_queue("q")
 
 
-def message(body: bytes) -> Message:
-    return new_message(b"\x00\x01q\x00\x00" + body, 3, len(body))
-
-
-def put(vhost: VirtualHost, queue: Queue, *bodies: bytes) -> None:
-    for body in bodies:
-        vhost.deliver(message(body), [queue], False)
-
-
-def got(queue: Queue) -> Message:
-    found = queue.get(Consumer(queue, "", False))
-    assert found is not None
-    return found
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    found = []
-    while (taken := queue.get(Consumer(queue, "", True))) is not None:
-        assert taken.data is not None
-        found.append(taken.data[5:])
-        queue.leave(taken)
-    return found
-
-
 def test_it_happens_at_the_commit(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a", b"b", b"c")
-    taken = [got(queue) for _ in range(3)]
+    taken = [take(queue) for _ in range(3)]
     work = Work(vhost)
     other = vhost.declare_queue("other")
     work.publish(message(b"new"), (queue, other), True)
@@ -76,7 +52,7 @@ def test_a_local_rollback_leaves_deliveries_with_their_client(
     vhost: VirtualHost, queue: Queue
 ) -> None:
     put(vhost, queue, b"a")
-    delivery = got(queue)
+    delivery = take(queue)
     work = Work(vhost)
     work.publish(message(b"never"), (queue,), False)
     work.settle(queue, delivery, ACCEPT)
@@ -90,7 +66,7 @@ def test_a_local_rollback_leaves_deliveries_with_their_client(
 
 def test_what_a_branch_owns_returns_when_it_is_undone(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a", b"b")
-    first, second = got(queue), got(queue)
+    first, second = take(queue), take(queue)
     session = first.consumer
     work = Work(vhost, owns=True)
     work.publish(message(b"never"), (queue,), False)
@@ -105,7 +81,7 @@ def test_what_a_branch_owns_returns_when_it_is_undone(vhost: VirtualHost, queue:
 
 def test_what_is_added_to_dead_work_is_undone_at_once(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a")
-    delivery = got(queue)
+    delivery = take(queue)
     work = Work(vhost, owns=True)
     work.dead = True
     work.publish(message(b"never"), (queue,), False)
@@ -117,7 +93,7 @@ def test_what_is_added_to_dead_work_is_undone_at_once(vhost: VirtualHost, queue:
 def test_a_queue_that_went_meanwhile_gets_nothing(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a")
     work = Work(vhost, owns=True)
-    work.settle(queue, got(queue), ACCEPT)
+    work.settle(queue, take(queue), ACCEPT)
     work.publish(message(b"b"), (queue,), True)
     vhost.delete_queue("q")
     work.commit()
@@ -128,7 +104,7 @@ def test_a_transaction_is_bounded(
     vhost: VirtualHost, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(vhost, queue, b"a")
-    delivery = got(queue)
+    delivery = take(queue)
     work = Work(vhost)
     monkeypatch.setattr(work_module, "OCTETS_MAX", 1000)
     work.publish(message(bytes(300)), (queue,), False)

@@ -28,8 +28,6 @@ from headrace.protocol.session_0_10 import Session
 from headrace.protocol.sessions_0_10 import Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from headrace.protocol.events_0_10 import Event
 
 HEADER = b"AMQP\x01\x01\x00\x0a"
@@ -94,16 +92,6 @@ def controls_of(octets: bytes) -> list[Control]:
 def commands_of(octets: bytes) -> list[Command]:
     """The commands among these frames."""
     return [decode_command(payload)[1] for _, kind, _, _, payload in frames_of(octets) if kind == 1]
-
-
-def split(data: bytes, sizes: Iterable[int]) -> list[bytes]:
-    """`data` in chunks of these sizes, the rest as the last one."""
-    chunks, at = [], 0
-    for size in sizes:
-        if at < len(data):
-            chunks.append(data[at : at + size])
-            at += size
-    return [*chunks, data[at:]]
 
 
 class Clock:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from chunks import split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,9 +48,6 @@ from headrace.protocol.handshake import Role, State
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import HEARTBEAT, body_frames, encode_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 8192
@@ -104,16 +100,6 @@ class Pair:
         self.answer(1, ChannelOpenOk())
         assert self.client.state is self.server.state is State.OPEN
         return self
-
-
-def split(data: bytes, sizes: Iterable[int]) -> list[bytes]:
-    """`data` in chunks of these sizes, the rest as the last one."""
-    chunks, at = [], 0
-    for size in sizes:
-        if at < len(data):
-            chunks.append(data[at : at + size])
-            at += size
-    return [*chunks, data[at:]]
 
 
 def test_a_handshake_leaves_both_with_the_same_limits() -> None:

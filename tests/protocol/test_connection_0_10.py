@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chunks import split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pair_0_10 import (
@@ -22,7 +23,6 @@ from pair_0_10 import (
     frames_of,
     raw,
     registry,
-    split,
     transfer,
 )
 

@@ -3,30 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.client import blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.spark.planner import GroupInUseError
-from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
 
+if TYPE_CHECKING:
+    from headrace.client import blocking
+    from headrace.testing.broker import LocalBroker
+
 STREAM = {"x-queue-type": "stream"}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: LocalBroker) -> Iterator[blocking.Connection]:
-    with blocking.connect(broker.url) as opened:
-        yield opened
 
 
 class Followed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,6 @@ def query(
 
 def bodies(rows: dict[int, list[dict[str, Any]]]) -> list[int]:
     return sorted(int(row["body"]) for batch in rows.values() for row in batch)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
 
 
 @pytest.mark.parametrize("version", VERSIONS)

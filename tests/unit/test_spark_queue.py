@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, cast
 
@@ -20,18 +20,6 @@ from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
 
 COLUMNS = ("stream", "offset", "body")
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: LocalBroker) -> Iterator[blocking.Connection]:
-    with blocking.connect(broker.url) as opened:
-        yield opened
 
 
 @pytest.fixture

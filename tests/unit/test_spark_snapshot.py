@@ -14,11 +14,11 @@ from headrace.client import blocking
 from headrace.spark.kinds import OptionError
 from headrace.spark.options import read_options
 from headrace.spark.snapshot import SnapshotReader, parts
-from headrace.testing.broker import LocalBroker
 from pyspark_amqp import DefaultSource
 
 if TYPE_CHECKING:
     from headrace.spark.options import ReadOptions
+    from headrace.testing.broker import LocalBroker
 
 SCHEMA = StructType(
     [
@@ -28,12 +28,6 @@ SCHEMA = StructType(
         StructField("redelivered", BooleanType()),
     ]
 )
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("stream", "offset", "body")
 STREAM = {"x-queue-type": "stream"}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: LocalBroker) -> Iterator[blocking.Connection]:
-    with blocking.connect(broker.url) as opened:
-        yield opened
 
 
 @pytest.fixture
