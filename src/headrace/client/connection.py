@@ -453,6 +453,9 @@ def connect(
     lost. `ssl_context` replaces the default of `amqps://`, which verifies. `on_event` is called
     with Blocked, Unblocked, Lost and Recovered. `name` shows in the broker's tools. `high_water`
     and `held_max` bound the octets of messages received and not taken (see docs/client.md).
+
+    Raises InvalidUrl at once; then ConnectFailed when no broker takes the connection, of which
+    AuthenticationFailed is one.
     """
     settings = [parse_url(one) for one in ([url] if isinstance(url, str) else url)]
     if not settings:

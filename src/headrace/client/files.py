@@ -118,7 +118,11 @@ class Files:
         await self._channel.call(FileCancel(consumer_tag=tag))
 
     async def receive(self) -> FileDelivery:
-        """The next file, whole."""
+        """The next file, whole.
+
+        Raises ProtocolViolation when the broker stages more than `STAGED_MAX` octets at a time, or
+        more of a file than it said.
+        """
         while True:
             arrived = await self._channel.next_method()
             method = arrived.method

@@ -179,7 +179,11 @@ class Messages:
         await self.channel.call(MessageRecover(requeue=requeue))
 
     async def receive(self) -> Transferred:
-        """The next message, with its body whole; answer it with `ok` or `reject`."""
+        """The next message, with its body whole; answer it with `ok` or `reject`.
+
+        Raises ProtocolViolation when the broker breaks a rule of references, or has more open, or
+        more octets in them, than `REFERENCES_MAX` and `REFERENCE_BYTES_MAX` allow.
+        """
         while True:
             method = (await self.channel.next_method()).method
             match method:

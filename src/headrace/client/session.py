@@ -184,7 +184,10 @@ class Session(AsyncClosing, SessionCalls):
         headers: Sequence[Struct] = (),
         body: bytes = b"",
     ) -> int:
-        """Send a command without waiting; its id. While detached it waits for the next attach."""
+        """Send a command without waiting; its id. While detached it waits for the next attach.
+
+        Raises ConnectionLost when it is detached and the broker keeps nothing of it.
+        """
         self._check_open()
         if self._link is None and not self._machine.keeps:
             raise ConnectionLost(f"{self!r} has no connection")

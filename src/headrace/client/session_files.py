@@ -128,7 +128,11 @@ class SessionFiles:
         await self._session.call(FileCancel(consumer_tag=tag))
 
     async def receive(self) -> SessionFile:
-        """The next file, whole."""
+        """The next file, whole.
+
+        Raises ProtocolViolation when the broker stages more than `STAGED_MAX` octets at a time, or
+        more of a file than it said.
+        """
         while True:
             command, headers, body = await self._next()
             properties = next(

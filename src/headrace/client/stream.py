@@ -72,7 +72,8 @@ class Stream:
     async def offset_at(self, moment: datetime) -> int:
         """The offset of the first record that arrived at `moment` or later; the end when none did.
 
-        RabbitMQ knows this by chunk only: there it may be some records earlier.
+        RabbitMQ knows this by chunk only: there it may be some records earlier. Raises ValueError
+        when `moment` has no time zone.
         """
         if moment.tzinfo is None:
             raise ValueError(f"a moment needs a time zone: {moment!r}")
@@ -126,8 +127,8 @@ class Stream:
         `match_unfiltered` those without any as well. Headrace sends no others; what comes from
         RabbitMQ is sifted here.
 
-        OffsetGone when `first` is no longer kept. Waits for records that are not yet there. It goes
-        on where it was after a reconnection.
+        OffsetGone when `first` is no longer kept, ValueError when it is negative. Waits for records
+        that are not yet there. It goes on where it was after a reconnection.
 
         With `browse` this is no stream but an ordinary queue of Headrace, which is looked at: see
         `headrace.client.snapshot`.

@@ -84,7 +84,7 @@ class Settings:
 
 
 def parse_url(url: str) -> Settings:
-    """Read a broker's URL; whatever is left out takes its default."""
+    """Read a broker's URL; whatever is left out takes its default. Raises InvalidUrl."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

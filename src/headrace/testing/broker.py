@@ -76,7 +76,7 @@ class LocalBroker(_Address):
         self.stop()
 
     def start(self) -> Self:
-        """Start it and wait until it accepts connections."""
+        """Start it and wait until it accepts connections. Raises BrokerFailed."""
         assert self._thread is None, "the broker runs"
         started: Future[None] = Future()
         self._thread = threading.Thread(
@@ -94,7 +94,10 @@ class LocalBroker(_Address):
         return self
 
     def stop(self) -> None:
-        """Stop it as SIGTERM would: clients are told, what must be kept is written."""
+        """Stop it as SIGTERM would: clients are told, what must be kept is written.
+
+        Raises BrokerFailed when it takes longer than `STOP_TIMEOUT_S`.
+        """
         if self._thread is None:
             return
         assert self._loop is not None
@@ -167,7 +170,7 @@ class ChildBroker(_Address):
         return self._process.pid
 
     def start(self) -> Self:
-        """Start it and wait until it accepts connections."""
+        """Start it and wait until it accepts connections. Raises BrokerFailed."""
         assert self._process is None, "the broker runs"
         command = [sys.executable, "-m", "headrace.cli", "serve"]
         command += ["--host", self.host, "--port", str(self.port), *self._where, *self._options]
