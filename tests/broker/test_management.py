@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import stat
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from commands import run, works
 
-from headrace.cli import output
+from headrace.cli import lists, output
 from headrace.cli.management import ask, listed
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
@@ -359,6 +360,34 @@ def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:
     ]
     for kind in ("transactions", "leases", "groups"):
         assert as_json("list", kind, *where) == []
+
+
+def documented() -> dict[str, list[str]]:
+    """The columns of each kind, as the documentation has them."""
+    text = (Path(__file__).parents[2] / "docs" / "lists.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| ((?:`[\w-]+`(?:, )?)+) \|$", text, re.MULTILINE)
+    return {kind: re.findall(r"`([\w-]+)`", columns) for kind, columns in rows}
+
+
+def test_lists_tell_what_their_documentation_says(broker: LocalBroker, data: Path) -> None:
+    where = ("--data", data)
+    columns = documented()
+    assert columns.keys() == lists.COLUMNS.keys()
+    for kind, shown in lists.COLUMNS.items():
+        assert set(shown) <= set(columns[kind])
+    works("policy", "set", "short", "^orders", '{"max-length": 10}', *where)
+    until(lambda: as_json("list", "policies", *where), "it counts")
+    stream = {"x-queue-type": "stream"}
+    for version in ("0-9-1", "0-10"):
+        with connect(f"{broker.url}?version={version}") as connection:
+            channel = connection.channel()
+            channel.declare_queue("log", durable=True, arguments=stream)
+            channel.declare_queue("orders")
+            channel.bind_queue("orders", "amq.fanout", "")
+            with channel.consume("orders"):
+                for kind in set(columns) - {"transactions", "errands", "leases", "groups"}:
+                    for row in as_json("list", kind, *where):
+                        assert list(row) == columns[kind]
 
 
 def test_policies_are_listed_as_they_count(broker: LocalBroker, data: Path) -> None:

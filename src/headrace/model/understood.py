@@ -199,7 +199,8 @@ def judge_exchange(
     """
     for name in arguments:
         if name not in known:
-            _judge(name, what, mode, name in MEANINGFUL_OF_EXCHANGES)
+            meaningful = name in MEANINGFUL_OF_EXCHANGES
+            _judge(name, what, mode, meaningful, "its type has no such argument")
     alternates = [name for name in ALTERNATES if name in arguments]
     for name in alternates[1:]:
         if arguments[name] != arguments[alternates[0]] and mode in (DEFAULT, REFUSE):
@@ -217,16 +218,18 @@ def judge_binding(
     """
     for name in arguments:
         if name not in known:
-            _judge(name, what, mode, name in MEANINGFUL_OF_BINDINGS)
+            meaningful = name in MEANINGFUL_OF_BINDINGS
+            _judge(name, what, mode, meaningful, "an exchange of this type does not look at it")
 
 
-def _judge(name: str, what: str, mode: str, meaningful: bool) -> None:
-    """Refuse, log or ignore a name that has no meaning here."""
+def _judge(name: str, what: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
+    """Refuse, log or ignore a name that has no meaning here; ``elsewhere``: it has one there."""
     shown = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
+    why = elsewhere if meaningful and elsewhere else "this broker does not have it"
     if mode == REFUSE or (mode == DEFAULT and meaningful):
-        raise NotUnderstood(f"invalid arg '{shown}' for {what}: this broker does not have it")
+        raise NotUnderstood(f"invalid arg '{shown}' for {what}: {why}")
     if mode == LOG:
-        _log_once(name, f"{what}: argument '{shown}' is ignored: this broker does not have it")
+        _log_once(name, f"{what}: argument '{shown}' is ignored: {why}")
     elif mode == DEFAULT and name not in _logged and what.startswith("queue"):
         near = difflib.get_close_matches(name[:64], [*QUEUE_ARGUMENTS, *QUEUE_ALIASES], 1, 0.85)
         if near:
