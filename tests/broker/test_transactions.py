@@ -279,6 +279,23 @@ def test_a_refused_publish_is_nacked_alone(talk: Client, name: str) -> None:
     assert confirmed(client, 4) == {1: True, 2: True, 3: False, 4: False}
 
 
+def test_a_refused_publish_of_a_transaction_is_told(talk: Client, name: str) -> None:
+    """The rest of the transaction has happened, as with RabbitMQ."""
+    client = talk()
+    client.declare(
+        name, exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
+    )
+    other = f"{name}-other"
+    client.declare(other, exclusive=True)
+    select(client)
+    client.publish(name, b"1", b"2", delivery_mode=2)
+    client.publish(other, b"3")
+    client.send(TxCommit())
+    assert client.closed().text == "PRECONDITION_FAILED - partial tx completion"
+    client.channel(1)
+    assert [client.get(name), client.get(name), client.get(other)] == [b"1", None, b"3"]
+
+
 def test_confirms_and_deliveries_share_a_channel(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)

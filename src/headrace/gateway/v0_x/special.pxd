@@ -64,9 +64,9 @@ cdef class SpecialPublisher(Spreader):
     cdef publish_later(self, Channel channel, Publish p)
     @cython.locals(message=Message, bits=cython.uint, work=Work)
     cdef publish_in_branch(self, Channel channel, Publish p)
-    @cython.locals(store=Store, p=Publish, size=Py_ssize_t)
+    @cython.locals(store=Store, p=Publish, size=Py_ssize_t, refused=cython.int)
     cpdef commit(self, Channel channel)
-    cdef publish_now(self, Channel channel, Publish p)
+    cdef int publish_now(self, Channel channel, Publish p) except -1
 
 @cython.locals(queue=Queue)
 cdef tuple at_once(tuple queues)

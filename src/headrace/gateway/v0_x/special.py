@@ -29,7 +29,7 @@ from headrace.model.errors import ModelError
 from headrace.model.passage import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
 from headrace.protocol.errors import AmqpError
-from headrace.spec.reply import ReplyCode
+from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
     from headrace.model.work import Work
@@ -334,10 +334,16 @@ class SpecialPublisher(Spreader):
             self.send_back(channel, p, NO_CONSUMERS)
 
     def commit(self, channel: Channel) -> None:
-        """Make a transaction happen, and answer once it is durable."""
+        """Make a transaction happen, and answer once it is durable.
+
+        Raises:
+            AmqpError: the disk is full, and nothing happened; or all of it did, but for publishes
+                that a queue refused.
+        """
         publishes = channel.tx_publishes
         settles = channel.tx_settles
         p: Publish
+        refused = 0
         if publishes:
             for p in publishes:  # What cannot be, fails
                 size = get32(p.data, p.header + 3)
@@ -358,9 +364,9 @@ class SpecialPublisher(Spreader):
             if publishes:
                 for p in publishes:
                     if p.number is None:
-                        self.publish_now(channel, p)
+                        refused += self.publish_now(channel, p)
                     elif not self.vhost.publishers.knows(p.number):
-                        self.publish_now(channel, p)
+                        refused += self.publish_now(channel, p)
                         self.vhost.publishers.note(p.number, True)
             if settles:
                 for tag in sorted(settles):
@@ -370,22 +376,24 @@ class SpecialPublisher(Spreader):
         finally:
             channel.tx = True
             store.commit()
+        if refused:  # Without confirms nobody would hear of it.
+            raise AmqpError(
+                ReplyCode.PRECONDITION_FAILED, "partial tx completion", scope=Scope.CHANNEL
+            )
         self.line.join(channel, C_ANSWER_COMMIT)
 
-    def publish_now(self, channel: Channel, p: Publish) -> None:
-        """Route a publish of a transaction that is being committed."""
+    def publish_now(self, channel: Channel, p: Publish) -> int:
+        """Route a publish of a transaction that is being committed; return how many refused it."""
         p.route = self.route_of(p)
         if p.route.keeps:
             p.mode = 2
         if p.delay_ms:
             self.put_off(p)
         elif p.route.passage is not None:
-            self.pass_on(channel, p, True)
-            return
+            return self.pass_on(channel, p, True)
         if p.data[p.address_len] or p.route.count == 0:
-            self.publish_rarely(channel, p)
-        else:
-            self.give(p, p.route)
+            return self.publish_rarely(channel, p)
+        return self.give(p, p.route)
 
 
 def at_once(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
