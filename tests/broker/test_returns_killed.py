@@ -78,3 +78,27 @@ def test_what_waits_for_its_next_try_waits_over_a_kill(durable: Served) -> None:
     assert time.time() - returned > WAIT_MS / 1000 - 0.1
     assert (delivery.headers or {})["x-delivery-count"] == 1
     assert channel.get("late") is None
+
+
+def test_a_dead_letter_that_nobody_took_stays_one_over_a_kill(durable: Served) -> None:
+    """It is not ready again in the meantime, and it is told what it died of."""
+    channel = channel_to(durable)
+    channel.declare_queue("other", durable=True)
+    insistent = {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "dead",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    channel.declare_queue("q", durable=True, arguments=insistent)
+    channel.publish(Message(b"letter", persistent=True), "q")
+    take(channel, "q").reject(requeue=False)
+    settle(channel)
+    durable.restart(signal.SIGKILL)
+    channel = channel_to(durable)
+    assert channel.get("q") is None
+    channel.declare_queue("dead", durable=True)
+    letter = until(lambda: channel.get("dead"), "it arrived")
+    assert letter is not None
+    assert letter.body == b"letter"
+    assert [death["reason"] for death in (letter.headers or {})["x-death"]] == ["rejected"]

@@ -17,6 +17,7 @@ from headrace.protocol.codec_0_x import (
     BasicPublish,
     BasicQos,
     BasicReject,
+    QueueBind,
     QueueDeclare,
     QueueDelete,
     QueuePurge,
@@ -164,6 +165,65 @@ def test_a_full_queue_keeps_dead_letters_waiting(client: Client) -> None:
         found.append(get(client, "dead", no_ack=True)[1])
         rig.pass_time(60_000)
     assert found == [b"0", b"1", b"2"]
+
+
+def reject(client: Client, queue: str) -> None:
+    """Take the first message of a queue and reject it."""
+    client.send(BasicReject(delivery_tag=get(client, queue)[0], requeue=False))
+
+
+def test_a_full_queue_does_not_keep_a_dead_letter_from_others(client: Client) -> None:
+    """Who can take it does at once, and only once."""
+    rig = client.rig
+    declare(client, "room")
+    declare(client, "full", **{"x-max-length": 1, "x-overflow": "reject-publish"})
+    for name in ("room", "full"):
+        client.send(QueueBind(queue=name, exchange="amq.fanout"))
+    declare(client, "q", **{**AT_LEAST_ONCE, "x-dead-letter-exchange": "amq.fanout"})
+    publish(client, "full", b"first")
+    publish(client, "q", b"letter")
+    reject(client, "q")
+    assert get(client, "room", no_ack=True)[1] == b"letter"
+    rig.pass_time(60_000)
+    assert rig.vhost.queues["q"].held_count == 1
+    assert get(client, "full", no_ack=True)[1] == b"first"
+    rig.pass_time(60_000)
+    assert get(client, "full", no_ack=True)[1] == b"letter"
+    assert get(client, "room")[0] == 0
+    assert rig.vhost.queues["q"].held_count == 0
+    assert rig.tally.memory_used == 0
+
+
+def test_a_dead_letter_is_done_when_who_refused_it_is_gone(client: Client) -> None:
+    rig = client.rig
+    declare(client, "room")
+    declare(client, "full", **{"x-max-length": 0, "x-overflow": "reject-publish"})
+    for name in ("room", "full"):
+        client.send(QueueBind(queue=name, exchange="amq.fanout"))
+    declare(client, "q", **{**AT_LEAST_ONCE, "x-dead-letter-exchange": "amq.fanout"})
+    publish(client, "q")
+    reject(client, "q")
+    client.send(QueueDelete(queue="full"))
+    client.send(QueueDelete(queue="room"))
+    rig.pass_time(60_000)
+    assert rig.vhost.queues["q"].held_count == 0
+    assert rig.tally.memory_used == 0
+
+
+def test_a_dead_letter_that_could_only_go_round_waits(client: Client) -> None:
+    """It expired in the one queue that would get it; another one is bound later."""
+    rig = client.rig
+    circle = {"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 10}
+    declare(client, "q", **{**AT_LEAST_ONCE, **circle})
+    client.send(QueueBind(queue="q", exchange="amq.fanout"))
+    publish(client, "q", b"letter")
+    rig.pass_time(60_000)
+    assert rig.vhost.queues["q"].held_count == 1
+    declare(client, "dead")
+    client.send(QueueBind(queue="dead", exchange="amq.fanout"))
+    rig.pass_time(60_000)
+    assert get(client, "dead", no_ack=True)[1] == b"letter"
+    assert rig.tally.memory_used == 0
 
 
 def test_at_most_once_drops_what_leads_nowhere(client: Client) -> None:

@@ -12,7 +12,8 @@ leaves the broker once its note is durable, and a message whose first one was no
 as redelivered when it comes back, so it does not get away a second time. Of a message that takes
 the broker down with it each time at most the first try is not counted.
 
-From the same notes queues know how long a message waits for its next try (:mod:`.retry`).
+From the same notes queues know how long a message waits for its next try (:mod:`.retry`), and that
+it died, and of what, where its letter is to arrive and has not yet (:mod:`.undelivered`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 
 HEADER = "x-delivery-count"
 COUNT_MAX = 255  # Times that a message can count to have come back.
+
+# Where a note says until when a message waits, these times, from 1, say that it died.
+DEATHS = (deadletter.REJECTED, deadletter.EXPIRED, deadletter.MAXLEN, deadletter.DELIVERY_LIMIT)
 
 
 def tell(queue: ReadyMessages, message: Message) -> None:
@@ -56,6 +60,9 @@ def restore(queue: ServedMessages, message: Message, arrived_ms: int) -> None:
     ``queue`` is the one for its kind of content. All that is before any consumer comes.
     """
     when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
+    if 0 < when_ms <= len(DEATHS) and queue.insists:
+        queue.vhost.letters.keep_again(queue, message, DEATHS[when_ms - 1])
+        return
     if when_ms <= queue.tally.now_ms and not is_spent(queue, message):
         queue.restore(message, arrived_ms)
         return

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headrace.model import deadletter
+from headrace.model import deadletter, delivery_counts
 from headrace.model.lanes import lane_of
 from headrace.model.message import KIND_MASK
 from headrace.model.retry import Waiting
@@ -200,9 +200,7 @@ class Letters:
         watches: dict[Watch, None] = {}
         said = Headed(headers, message, contents)
         self.vhost.follow(exchange, keys[0], said, found, watches=watches, copies=keys[1:])
-        refused = any(target.will_refuse(message.body_size) for target in found)
-        if queue.insists and (refused or not (found or watches)):
-            return False
+        far = False
         if reason != deadletter.REJECTED:
             for target in list(found):
                 if deadletter.is_cycle(target.name, headers):
@@ -211,11 +209,48 @@ class Letters:
             if found and deadletter.is_far(headers):
                 found.clear()
                 self._report_flood(queue.name, "died in too many places")
+                far = True
+        arrived = True
+        kept = self._undelivered.get(queue)
+        if not far and (queue.insists or (kept is not None and message in kept.takers)):
+            arrived = self._insist(queue, message, found, watches)
         count = len(found) + len(watches)
         if count and self.may_spread(queue.name, headers, reason, count):
             letter = contents.rewrite(message, exchange.name, keys[0], headers)
             self.vhost.send(letter, found, watches, headers, content.persistent)
-        return True
+        return arrived
+
+    def _insist(
+        self,
+        queue: Queue,
+        message: Message,
+        found: dict[Queue, None],
+        watches: dict[Watch, None],
+    ) -> bool:
+        """Leave those queues that get a letter now; tell whether then all have it.
+
+        One that is full gets it later, and nobody gets it twice.
+        """
+        if not found and not watches:
+            kept = self._undelivered.get(queue)
+            return kept is not None and kept.takers.pop(message, None) is not None
+        kept = self._kept_by(queue)
+        had = kept.takers.pop(message, None)
+        if had is not None:
+            watches.clear()
+        full = False
+        for target in list(found):
+            if had is not None and target.name in had:
+                del found[target]
+            elif target.will_refuse(message.body_size):
+                del found[target]
+                full = True
+        if full:
+            if not found and had is None:
+                watches.clear()
+            else:
+                kept.takers[message] = (had or set()).union([target.name for target in found])
+        return not full
 
     def may_spread(self, dead_in: str, headers: dict[str, Any], reason: str, count: int) -> bool:
         """Note in the headers of a letter how many one has become, now that it is to be ``count``.
@@ -254,9 +289,21 @@ class Letters:
 
     def keep(self, queue: Queue, message: Message, reason: str) -> Consumer:
         """Keep a dead letter that could not be delivered; return who holds it."""
+        if reason in delivery_counts.DEATHS:
+            queue.note(message, message.deliveries, 1 + delivery_counts.DEATHS.index(reason))
         kept = self._kept_by(queue)
         kept.add(message, reason)
         return kept
+
+    def keep_again(self, queue: Queue, message: Message, reason: str) -> None:
+        """A dead letter that was kept when the broker stopped is kept on."""
+        kept = self._kept_by(queue)
+        message.consumer = kept
+        if queue.restore_held(message):
+            queue.unacked_count -= 1  # Not a consumer, but the queue holds it.
+            queue.held_bytes -= message.body_size
+            queue.held_count += 1
+            kept.add(message, reason)
 
     def _kept_by(self, queue: Queue) -> Undelivered:
         kept = self._undelivered.get(queue)

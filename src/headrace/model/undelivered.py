@@ -3,8 +3,8 @@
 
 With ``x-dead-letter-strategy`` ``at-least-once`` a message leaves its queue once all queues that
 its letter leads to have taken it. Until then it is kept here: not ready, not counted in the queue's
-limits, in the journal still the queue's. It is tried again after a while. A restart of the broker
-makes it a message of the queue like any other, to die once more.
+limits, in the journal still the queue's, with a note of what it died of. It is tried again after a
+while, with those queues that have not taken it yet; after a restart of the broker, with all.
 
 Where very many messages die at once, most of them wait here, in any queue, until it is their turn
 to become letters.
@@ -33,6 +33,7 @@ class Undelivered(Consumer):
     def __init__(self, queue: Queue, agenda: Agenda) -> None:
         super().__init__(queue, "", False)
         self.letters: list[tuple[Message, str]] = []
+        self.takers: dict[Message, set[str]] = {}  # Of letters that not all have taken yet.
         self.dying: deque[tuple[Message, str]] = deque()  # Not tried yet.
         self._agenda = agenda
         self._wait_ms = RETRY_MS
@@ -65,8 +66,7 @@ class Undelivered(Consumer):
             message.consumer = None
             if not queue.retry_letter(message, reason):
                 queue.held_count += 1
-                message.consumer = self
-                self.add(message, reason)
+                message.consumer = queue.vhost.letters.keep(queue, message, reason)
         return now_ms + 1 if self.dying else 0
 
     def retry(self, now_ms: int) -> int:
@@ -98,6 +98,7 @@ class Undelivered(Consumer):
         """The queue is gone, and its letters with it."""
         letters, self.letters = [*self.dying, *self.letters], []
         self.dying.clear()
+        self.takers.clear()
         for message, _ in letters:
             self.queue.held_count -= 1
             self.queue.leave(message)
