@@ -32,6 +32,8 @@ LIBRARY = Path("/usr/lib/rabbitmq/lib")
 START_S = 120.0
 STOP_S = 30.0
 HOST = "127.0.0.1"  # In the node's name too, so that no name has to be resolved.
+# One scheduler; and letters that nobody took are tried again after a second, not three minutes.
+ERLANG = "+S 1 -rabbit dead_letter_worker_publisher_confirm_timeout 1000"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,7 +76,7 @@ class RabbitMQ:
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG,
             "ERL_EPMD_PORT": str(self.epmd),
             "ERL_EPMD_ADDRESS": HOST,
         }
@@ -129,6 +131,12 @@ class RabbitMQ:
             except ProcessLookupError:
                 pass
             process.wait()
+
+    def kill(self) -> None:
+        """Kill it at once, as a crash would."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.stop()
 
     def close(self) -> None:
         """End it and its port mapper."""

@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from deeds import (
+    LETTERS,
+    bind,
+    call,
+    consume,
+    declare,
+    exchange,
+    get,
+    letters,
+    policy,
+    publish,
+    quorum,
+    settle,
+    wait,
+)
 from differ import REPLY_TO, Deed
 
 from headrace.protocol.codec_0_x import (
     BasicCancel,
-    BasicConsume,
-    BasicGet,
-    BasicPublish,
     BasicQos,
     ConfirmSelect,
     ConnectionUpdateSecret,
     ExchangeBind,
-    ExchangeDeclare,
-    QueueBind,
     QueueDeclare,
     QueueDelete,
     QueuePurge,
@@ -30,87 +38,6 @@ TEN_YEARS_MS = 3650 * 86_400_000
 MALFORMED = ("x", "-1", "1 ", " 1", "1.5", "", "0x10", "1e3", "--1", "+-1", "+", "\u0661")
 UNUSUAL = ("+0", "-0", "007", "00010000000", "4294967296", "315360000000", "315360000001")
 
-
-def call(method: Any, link: int = 0, channel: int = 1) -> Deed:
-    return Deed("call", link, channel, method)
-
-
-def declare(name: str = "q1", *, durable: bool = False, **arguments: Any) -> Deed:
-    named = {k.replace("_", "-"): v for k, v in arguments.items()}
-    return call(QueueDeclare(queue=name, durable=durable, arguments=named))
-
-
-def quorum(name: str = "q1", **arguments: Any) -> Deed:
-    return declare(name, durable=True, x_queue_type="quorum", **arguments)
-
-
-def exchange(name: str, kind: str, **arguments: Any) -> Deed:
-    named = {k.replace("_", "-"): v for k, v in arguments.items()}
-    return call(ExchangeDeclare(exchange=name, type=kind, arguments=named))
-
-
-def bind(queue: str, source: str, key: str = "", **arguments: Any) -> Deed:
-    named = {k.replace("_", "-"): v for k, v in arguments.items()}
-    return call(QueueBind(queue=queue, exchange=source, routing_key=key, arguments=named))
-
-
-def publish(
-    key: str = "q1",
-    body: bytes = b"m",
-    *,
-    to: str = "",
-    mandatory: bool = False,
-    link: int = 0,
-    channel: int = 1,
-    **properties: Any,
-) -> Deed:
-    method = BasicPublish(exchange=to, routing_key=key, mandatory=mandatory)
-    return Deed("publish", link, channel, method, (properties, body))
-
-
-def get(name: str = "q1", *, no_ack: bool = True) -> Deed:
-    return call(BasicGet(queue=name, no_ack=no_ack))
-
-
-def consume(
-    name: str = "q1", tag: str = "t", *, link: int = 0, channel: int = 1, **more: Any
-) -> Deed:
-    return call(BasicConsume(queue=name, consumer_tag=tag, **more), link, channel)
-
-
-def settle(how: str = "reject", requeue: bool = False, channel: int = 1, link: int = 0) -> Deed:
-    return Deed("settle", link, channel, None, (0.0, how, False, requeue))
-
-
-def wait(milliseconds: int = 60) -> Deed:
-    return Deed("wait", 0, 0, None, milliseconds / 1000)
-
-
-def policy(
-    name: str = "one",
-    *,
-    component: str = "policy",
-    pattern: str = "^q1$",
-    apply_to: str = "queues",
-    priority: int = 0,
-    **keys: Any,
-) -> Deed:
-    """A policy; without keys its end."""
-    said = {
-        "pattern": pattern,
-        "apply-to": apply_to,
-        "priority": priority,
-        "definition": {key.replace("_", "-"): value for key, value in keys.items()},
-    }
-    return Deed("policy", 0, 0, None, (component, name, said if keys else None))
-
-
-def letters(cause: list[Deed], count: int = 1) -> list[Deed]:
-    """What makes dead letters, and the letters in q2."""
-    return [*cause, wait(), *[get("q2") for _ in range(count + 1)]]
-
-
-LETTERS = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "q2"}
 CONVERSATIONS: dict[str, list[Deed]] = {
     # -- Times to live -----------------------------------------------------------------------------
     "expiration 0, nobody there": [declare(), publish(expiration="0"), get()],

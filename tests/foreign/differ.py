@@ -43,6 +43,8 @@ from headrace.protocol.codec_0_x import (
 from headrace.wire.table import Byte, Long, Short
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from laws import Laws
 
 QUEUES = ("q1", "q2", "q3", "q4")
@@ -52,7 +54,9 @@ KEYS = ("q1", "q2", "q3", "a", "a.b", "a.b.c", "b..c", "", "k" * 40)
 PATTERNS = ("#", "*", "a.*", "a.#", "#.c", "*.b.*", "a", "a.b", "q1", "", "#.#", "*.#.c")
 REPLY_TO = "amq.rabbitmq.reply-to"
 OPEN = ("shapes", "routing", "queues", "consumers", "replies")  # Themes without dead letters.
-AGREE_S_MAX = 0.7  # So long are the brokers given to come to the same.
+UNTIL_S_MAX = 60.0  # What a conversation waits for comes in this time.
+AGREE_S_MAX = 20.0  # So long are the brokers given to come to the same,
+AGREE_S = 0.7  # and so long where it is known that they may not.
 LETTERS = ("limits", "ttl", "quorum", "once", "letters", "tx", "tx limits")
 RANKED = ("queues", "limits", "ttl", "letters", "expiry", "tx limits")  # With priorities.
 SHORT_LIVES = ("0", "5", "20", "60000", "315360000000")  # In queues where nothing lives long.
@@ -408,7 +412,8 @@ class Maker:
         policy = {
             "pattern": pick(("^q", "^q1$", "[12]", ".*", "q[2-9]")),
             "apply-to": pick(("queues", "all", "queues", "exchanges")),
-            "priority": pick((0, 1, 5)),
+            # Two of the same priority are not told apart the same way.
+            "priority": pick((0, 1, 5)) * 2 + (name == "two"),
             "definition": {key: pick(choices[key]) for key in keys},
         }
         return Deed("policy", 0, 0, None, (component, name, policy))
@@ -576,8 +581,11 @@ class Pair:
         one: tuple[str, int],
         other: tuple[str, int],
         laws: tuple[Laws, Laws] | None = None,
+        crash: Callable[[], None] | None = None,
     ) -> None:
+        """``crash`` kills both brokers and starts them again."""
         self.one, self.other = Peer(*one), Peer(*other)
+        self.crash = crash
         self.laws = laws or ()
         self.laid: set[tuple[str, str]] = set()  # Which policies there are.
         self.aside: dict[tuple[int, int, int], list[Any]] = {}
@@ -600,8 +608,10 @@ class Pair:
         for peer in self.both:
             peer.end()
 
-    def differs(self, deeds: list[Deed], theme: str = "") -> Difference | None:
-        """Where the two disagree."""
+    def differs(
+        self, deeds: list[Deed], theme: str = "", patience_s: float = AGREE_S_MAX
+    ) -> Difference | None:
+        """Where the two disagree, and still do after so long."""
         self.aside = {}
         self.tidy()
         self.bound = [deed.method for deed in deeds if isinstance(deed.method, ExchangeBind)]
@@ -610,14 +620,17 @@ class Pair:
             if theme in ("ttl", "expiry"):
                 for peer in self.both:
                     peer.listen(SHORT_MS * 2.5 / 1000)
-            found = self.compared(theme)
+            found = self.compared(theme, AGREE_S)
+            if found is not None and known(Difference(step, deed, *found)):
+                return None
             if found is not None:
-                difference = Difference(step, deed, *found)
-                return None if known(difference) else difference
+                found = self.compared(theme, patience_s)
+            if found is not None:
+                return Difference(step, deed, *found)
         return None
 
-    def compared(self, theme: str) -> tuple[Any, Any] | None:
-        until = time.monotonic() + AGREE_S_MAX
+    def compared(self, theme: str, patience_s: float) -> tuple[Any, Any] | None:
+        until = time.monotonic() + patience_s
         pause = 0.003
         while True:
             told = []
@@ -683,16 +696,36 @@ class Pair:
         elif what == "drop":
             for peer in self.both:
                 peer.drop(link)
+        elif what == "leave":
+            for peer in self.both:
+                peer.leave(link)
         elif what == "policy":
             component, name, policy = more
             self.laid.add((component, name))
             for laws in self.laws:
                 laws.set(component, name, policy)
+        elif what == "crash":
+            assert self.crash is not None
+            self.crash()
+            for peer in self.both:
+                peer.come_back()
         elif what == "wait":
             for peer in self.both:
                 peer.listen(more)
+        elif what == "several":
+            for peer in self.both:
+                peer.publish_all(link, channel, more)
+        elif what == "until":
+            for peer in self.both:
+                self.until(peer, *more)
         elif what == "answer":
             self.answer(link, channel, method, *more)
+
+    def until(self, peer: Peer, name: str, seen: Any) -> None:
+        """Wait until a broker counts so; what it never does the comparison shows."""
+        end = time.monotonic() + UNTIL_S_MAX
+        while peer.counts((name,))[name] != seen and time.monotonic() < end:
+            peer.listen(0.02)
 
     def settle(
         self, link: int, channel: int, pick: float, how: str, multiple: bool, requeue: bool
@@ -723,6 +756,16 @@ class Pair:
             names = [other.reply_to for _, other in sorted(peer.links.items()) if other.reply_to]
             to = BasicPublish(routing_key=names[0] if names else REPLY_TO + ".odd")
             peer.publish(link, channel, to, BasicProperties(**properties), body)
+
+
+def theme_of(deeds: list[Deed]) -> str:
+    """The theme of a conversation that somebody wrote: what it has queues of."""
+    types = {
+        getattr(deed.method, "arguments", {}).get("x-queue-type")
+        for deed in deeds
+        if isinstance(deed.method, QueueDeclare)
+    }
+    return "stream" if "stream" in types else "quorum" if "quorum" in types else ""
 
 
 def closes(told: dict[Any, Any]) -> list[tuple[int, str]]:
@@ -766,7 +809,7 @@ def shrink(pair: Pair, deeds: list[Deed], theme: str) -> list[Deed]:
         at = 0
         while at < len(deeds):
             fewer = deeds[:at] + deeds[at + size :]
-            found = pair.differs(fewer, theme)
+            found = pair.differs(fewer, theme, AGREE_S)
             if found is not None:
                 deeds = fewer[: found.step + 1]
             else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import selectors
 import socket
 import time
+from copy import copy
 from typing import Any, NamedTuple
 
 from headrace.protocol.codec_0_x import (
@@ -56,6 +57,7 @@ ANSWER_S_MAX = 10.0
 CLOSED = ("channel.close-ok", {})
 OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))
 PIECE = 100_000  # Octets of a body in one frame.
+MADE = ("amq.gen-", "amq.ctag-")  # So begin names that a broker makes.
 PROBE = 9  # The first of the channels on which the control connection asks for queues.
 
 
@@ -80,6 +82,8 @@ class Link:
         self.events: list[tuple[int, str, Any]] = []
         self.held: dict[int, list[Held]] = {}
         self.consumers: dict[int, dict[str, bool]] = {}  # By channel: tags, and whether no-ack.
+        self.returned: dict[int, set[bytes]] = {}  # Bodies, by channel.
+        self.names: list[str] = []  # That the broker made.
         self.reply_to = ""
         self.socket.sendall(V0_9_1.header)
         self.wait_for(0)
@@ -189,6 +193,7 @@ class Link:
         if isinstance(method, BasicReturn):
             fact = (method.reply_code, method.reply_text, method.exchange, key, properties, body)
             self.events.append((channel, "return", fact))
+            self.returned.setdefault(channel, set()).add(body)
             return
         fact = (method.redelivered, method.exchange, key, properties, body)
         if isinstance(method, BasicDeliver):
@@ -215,7 +220,9 @@ class Link:
                 self.send(channel, ChannelCloseOk())
         elif isinstance(method, BasicAck | BasicNack):
             kind = "ack" if isinstance(method, BasicAck) else "nack"
-            self.events.append((channel, "confirm", (kind, method.delivery_tag, method.multiple)))
+            returned = frozenset(self.returned.get(channel, ()))
+            fact = (kind, method.delivery_tag, method.multiple, returned)
+            self.events.append((channel, "confirm", fact))
         elif isinstance(method, BasicCancel):
             self.events.append((channel, "cancel", method.consumer_tag))
         elif isinstance(method, ChannelFlow):
@@ -224,6 +231,11 @@ class Link:
             name = method.NAME
             if name != "channel.flow-ok":
                 fields = {field: getattr(method, field) for field in method.__slots__}
+                self.names += [
+                    value
+                    for value in fields.values()
+                    if str(value).startswith(MADE) and value not in self.names
+                ]
                 self.events.append((channel, "answer", (name, fields)))
             self.answers.setdefault(channel, []).append(method)
 
@@ -232,6 +244,11 @@ class Link:
         self.held.pop(channel, None)
         self.consumers.pop(channel, None)
         self.answers.pop(channel, None)
+        self.returned.pop(channel, None)
+
+
+def str_of(death: Any) -> str:
+    return str(sorted(death.items()) if isinstance(death, dict) else death)
 
 
 def shown(properties: Any) -> dict[str, Any]:
@@ -255,8 +272,18 @@ def shown(properties: Any) -> dict[str, Any]:
             {k: v for k, v in death.items() if k != "time"} if isinstance(death, dict) else death
             for death in headers["x-death"]
         ]
-        found["headers"] = {**headers, "x-death": deaths}
+        # RabbitMQ turns the order of the others round with each one that comes first.
+        found["headers"] = {**headers, "x-death": deaths[:1] + sorted(deaths[1:], key=str_of)}
     return found
+
+
+def content(channel: int, properties: BasicProperties, body: bytes) -> list[bytes]:
+    """The frames behind basic.publish."""
+    header = encode_content_header(V0_9_1, 60, len(body), properties)
+    frames = [encode_frame(FRAME_HEADER, channel, header)]
+    for at in range(0, len(body), PIECE):
+        frames.append(encode_frame(FRAME_BODY, channel, body[at : at + PIECE]))
+    return frames
 
 
 class Peer:
@@ -268,6 +295,7 @@ class Peer:
         self.control = Link(host, port)
         self.seen: dict[tuple[int, int], list[tuple[str, Any]]] = {}
         self.confirmed: dict[tuple[int, int], set[int]] = {}
+        self.names: dict[str, str] = {}  # That the broker made, by `$1` and so on.
 
     def link(self, number: int) -> Link:
         link = self.links.get(number)
@@ -292,7 +320,7 @@ class Peer:
         if isinstance(method, BasicConsume):
             tags = link.consumers.setdefault(channel, {})
             tags.setdefault(method.consumer_tag, method.no_ack)
-        link.call(channel, method)
+        link.call(channel, self.filled(method))
         if isinstance(method, BasicGet) and method.no_ack:
             link.held[channel] = [h for h in link.held.get(channel, []) if h.consumer]
 
@@ -311,12 +339,38 @@ class Peer:
         body: bytes,
     ) -> None:
         link = self.channel(number, channel)
-        header = encode_content_header(V0_9_1, 60, len(body), properties)
-        frames = [encode_frame(FRAME_HEADER, channel, header)]
-        for at in range(0, len(body), PIECE):
-            frames.append(encode_frame(FRAME_BODY, channel, body[at : at + PIECE]))
-        link.send(channel, method, *frames)
+        link.send(channel, self.filled(method), *content(channel, properties, body))
         link.call(channel, ChannelFlow(active=True))
+
+    def publish_all(
+        self, number: int, channel: int, messages: list[tuple[Any, Any, bytes]]
+    ) -> None:
+        """Publish several in one go."""
+        link = self.channel(number, channel)
+        octets = b""
+        for method, properties, body in messages:
+            octets += encode_frame(FRAME_METHOD, channel, encode_method(V0_9_1, method))
+            octets += b"".join(content(channel, BasicProperties(**properties), body))
+        link.send(channel, ChannelFlow(active=True), octets)
+        link.wait_for(channel)
+        link.call(channel, ChannelFlow(active=True))
+
+    def filled(self, method: Any) -> Any:
+        """A method with the names that this broker made in the place of `$1` and so on."""
+        found = None
+        for field in method.__slots__:
+            value = getattr(method, field)
+            if isinstance(value, str) and value[:1] == "$":
+                found = found or copy(method)
+                setattr(found, field, self.names.get(value, value))
+        return found or method
+
+    def leave(self, number: int) -> None:
+        """Close a connection."""
+        link = self.links.get(number)
+        if link is not None and link.open:
+            link.call(0, ConnectionClose(reply_code=200))
+        self.drop(number)
 
     def drop(self, number: int) -> None:
         """Hang up without a word."""
@@ -325,6 +379,12 @@ class Peer:
             link.end()
         for where in [where for where in self.confirmed if where[0] == number]:
             del self.confirmed[where]
+
+    def come_back(self) -> None:
+        """The broker was killed and is there again."""
+        self.end()
+        self.links, self.seen, self.confirmed = {}, {}, {}
+        self.control = Link(*self.address)
 
     def close_channel(self, number: int, channel: int) -> None:
         link = self.links.get(number)
@@ -351,8 +411,12 @@ class Peer:
     def collect(self) -> dict[Any, Any]:
         """All that was not told before, in a form that two brokers share."""
         for number, link in self.links.items():
+            for name in link.names:
+                if name not in self.names.values():
+                    self.names[f"${len(self.names) + 1}"] = name
             for channel, kind, fact in link.events:
-                self.seen.setdefault((number, channel), []).append((kind, fact))
+                told = (kind, fact) if not self.names else self.masked((kind, fact))
+                self.seen.setdefault((number, channel), []).append(told)
             link.events = []
         told: dict[Any, Any] = {}
         ended = {where[0] for where in self.seen if where[1] == 0}  # What else came may be late.
@@ -369,13 +433,26 @@ class Peer:
                 told[(*where, "confirm")] = self.expanded(where, confirms)
         return told
 
+    def masked(self, fact: Any) -> Any:
+        """What was told, with `$1` and so on in the place of names that the broker made."""
+        if isinstance(fact, str):
+            for short, name in self.names.items():
+                fact = fact.replace(name, short)
+            return fact
+        if isinstance(fact, tuple | list):
+            return type(fact)(self.masked(each) for each in fact)
+        if isinstance(fact, dict):
+            return {key: self.masked(value) for key, value in fact.items()}
+        return fact
+
     def expanded(self, where: tuple[int, int], confirms: list[Any]) -> dict[int, str]:
         found: dict[int, str] = {}
         before = self.confirmed.get(where, set())
-        for kind, tag, multiple in confirms:
+        for kind, tag, multiple, returned in confirms:
             for each in range(1 if multiple else tag, tag + 1):
                 if each not in before:
-                    found.setdefault(each, kind)
+                    late = b"tag %d" % each in returned
+                    found.setdefault(each, f"{kind} after its return" if late else kind)
         return found
 
     def done(self) -> None:
@@ -391,15 +468,21 @@ class Peer:
         self.seen = {}
 
     def counts(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Ready messages and consumers of queues, or why that is not told."""
+        """Ready messages and consumers of queues, or why that is not told.
+
+        Those of `$1` and so on, too.
+        """
         control = self.control
         found: dict[str, Any] = {}
-        for index, name in enumerate(names):
+        made = [short for short, name in self.names.items() if name.startswith(MADE[0])]
+        for index, name in enumerate((*names, *made)):
             number = PROBE + index
             if number not in control.channels:
                 control.channels.add(number)
                 control.call(number, ChannelOpen())
-            answer = control.call(number, QueueDeclare(queue=name, passive=True))
+            answer = control.call(
+                number, QueueDeclare(queue=self.names.get(name, name), passive=True)
+            )
             if isinstance(answer, QueueDeclareOk):
                 found[name] = answer.message_count, answer.consumer_count
             else:
@@ -418,7 +501,8 @@ class Peer:
                 link.wait_for(0)
                 link.end()
         self.links, self.seen, self.confirmed = {}, {}, {}
-        methods: list[MethodBase] = [QueueDelete(queue=name) for name in queues]
+        made = [name for name in self.names.values() if name.startswith(MADE[0])]
+        methods: list[MethodBase] = [QueueDelete(queue=name) for name in (*queues, *made)]
         methods += [ExchangeDelete(exchange=name) for name in exchanges]
         methods += [
             ExchangeUnbind(
@@ -436,6 +520,7 @@ class Peer:
                 self.control.call(number, ChannelOpen())
             self.control.call(number, method)
         self.control.events.clear()
+        self.names = {}
 
     def end(self) -> None:
         self.control.end()

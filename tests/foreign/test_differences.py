@@ -10,23 +10,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import corners
+import corners_consumers
+import corners_letters
+import corners_queues
+import corners_routing
 import pytest
-from corners import BODY_MAX, CONVERSATIONS
-from differ import WEIGHTS, Maker, Pair, shrink
+from differ import WEIGHTS, Maker, Pair, shrink, theme_of
 from laws import OurLaws, TheirLaws
 
-from headrace.testing import LocalBroker
+from headrace.testing import ChildBroker, LocalBroker
+
+if TYPE_CHECKING:
+    from conftest import RabbitMQ
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "1"))
 LENGTH = 40
+CONVERSATIONS = {
+    name: deeds
+    for module in (corners, corners_consumers, corners_letters, corners_queues, corners_routing)
+    for name, deeds in module.CONVERSATIONS.items()
+}
 
 
 @pytest.fixture(scope="module")
 def pair(url: str, api: int) -> Iterator[Pair]:
     """RabbitMQ and Headrace."""
     host, _, port = url.rpartition("@")[2].partition("/")[0].rpartition(":")
-    with LocalBroker(body_size_max=BODY_MAX) as broker:
+    with LocalBroker(body_size_max=corners.BODY_MAX) as broker:
         laws = TheirLaws(api), OurLaws(broker)
         pair = Pair((host, int(port)), (broker.host, broker.port), laws)
         yield pair
@@ -36,8 +50,30 @@ def pair(url: str, api: int) -> Iterator[Pair]:
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_a_client_sees_the_same_in_corners(pair: Pair, name: str) -> None:
     deeds = CONVERSATIONS[name]
-    quorum = any("x-queue-type" in getattr(deed.method, "arguments", ()) for deed in deeds)
-    found = pair.differs(deeds, "quorum" if quorum else "")
+    found = pair.differs(deeds, theme_of(deeds))
+    if found is not None:
+        pytest.fail(f"after {found.deed}\nRabbitMQ: {found.one}\nHeadrace: {found.other}")
+
+
+def test_dead_letters_that_wait_outlast_a_kill(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if os.environ.get("HEADRACE_TEST_URL"):
+        pytest.fail("this test needs a RabbitMQ of its own: unset HEADRACE_TEST_URL")
+    node: RabbitMQ = request.getfixturevalue("rabbitmq")
+    with ChildBroker(tmp_path / "data") as broker:
+
+        def crash() -> None:
+            broker.kill()
+            broker.start()
+            node.kill()
+            node.start()
+
+        pair = Pair((broker.host, node.port), (broker.host, broker.port), crash=crash)
+        try:
+            found = pair.differs(corners_letters.KILLED, "quorum")
+        finally:
+            pair.end()
     if found is not None:
         pytest.fail(f"after {found.deed}\nRabbitMQ: {found.one}\nHeadrace: {found.other}")
 
