@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.cli import pipelines
+from headrace.cli import lake, pipelines
 from headrace.pipeline.load import ready_names
 from headrace.pipeline.settings import AmqpSource, DeltaSink, FileSink, Pipeline
 
@@ -21,7 +21,7 @@ def call(*words: str) -> Result:
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Pipeline]:
     """The pipelines that would have been run."""
     would: list[Pipeline] = []
-    monkeypatch.setattr(pipelines, "run_pipeline", would.append)
+    monkeypatch.setattr(lake, "run_pipeline", would.append)
     monkeypatch.chdir(tmp_path)
     return would
 

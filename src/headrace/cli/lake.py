@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,27 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.broker import NAMED, broker_option
+from headrace.cli.running import console, run_pipeline, told
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from headrace.pipeline.deadletters import Group, Outcome
     from headrace.pipeline.letters import LetterRule
     from headrace.pipeline.replay import Tally
 
 SHOWN_MAX = 20
-WIDTH = 200
-
-
-@contextlib.contextmanager
-def told() -> Iterator[None]:
-    """What goes wrong ends the command with a sentence, or one for each line of a file."""
-    from headrace.pipeline.errors import PipelineError
-
-    try:
-        yield
-    except PipelineError as error:
-        raise click.ClickException(str(error)) from None
 
 
 @click.command()
@@ -67,7 +52,6 @@ def archive(
     The same as `headrace pipeline run ready:archive --set …`, where `status`, `stop` and `reset`
     find it too. Its state is in .headrace/archive-NAME.
     """
-    from headrace.cli.pipelines import run_pipeline
     from headrace.pipeline.load import load
 
     kinds = {"stream": stream, "super-stream": super_stream, "queue": queue}
@@ -157,14 +141,6 @@ def replay(
             return
         tally = publish(url, order, lambda done: click.echo(f"{done.messages} …", err=True))
     click.echo(f"{tally.messages} published and confirmed, {tally.octets} bytes", err=True)
-
-
-def console() -> Console:
-    """Where tables go; a pipe or a file has more room than a terminal that nobody looks at."""
-    from rich.console import Console
-
-    made = Console()
-    return made if made.is_terminal else Console(width=WIDTH)
 
 
 def _show_tally(tally: Tally) -> None:

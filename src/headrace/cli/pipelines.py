@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from headrace.cli.lake import archive, console, dead_letters, replay, told
+from headrace.cli.lake import archive, dead_letters, replay
+from headrace.cli.running import console, run_pipeline, told
 
 if TYPE_CHECKING:
     from headrace.pipeline.settings import Pipeline
@@ -100,32 +101,6 @@ def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
     """
     with told():
         run_pipeline(_load(file, parameters), trigger)
-
-
-def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
-    from headrace.pipeline.display import showing
-    from headrace.pipeline.run import Run
-    from headrace.pipeline.session import session
-    from headrace.pipeline.settings import check_trigger
-    from headrace.pipeline.state import State
-
-    if trigger is not None:
-        try:
-            made = made.triggered(check_trigger(trigger))
-        except ValueError as error:
-            raise click.UsageError(str(error)) from None
-    state = State(made.state)
-    screen = console()
-    with state.held():
-        screen.print(f"{made.head.name}: Spark starts; its log is {state.home / 'spark.log'}")
-        spark = session(made, state.home)
-        try:
-            running = Run(spark, made, state)
-            with running.signals(), showing(screen) as show:
-                status = running.run(show)
-        finally:
-            spark.stop()
-    screen.print(f"{made.head.name}: {status.state}")
 
 
 @pipeline.command()
