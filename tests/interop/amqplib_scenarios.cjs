@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// node amqplib_scenarios.cjs MODULE SCENARIO URL NAME: one scenario with Node's amqplib.
+// node amqplib_scenarios.cjs MODULE SCENARIO URL NAME PATIENCE_S: a scenario with Node's amqplib.
 'use strict';
 
 const assert = require('node:assert/strict');
 const {once} = require('node:events');
 
-const [module_, scenario, url, name] = process.argv.slice(2);
+const [module_, scenario, url, name, patience] = process.argv.slice(2);
 const amqplib = require(module_);
 const callbacks = require(`${module_}/callback_api`);
 
 const deadline = setTimeout(() => {
-  console.error(`${scenario}: not done within 30 s`);
+  console.error(`${scenario}: not done within ${patience} s`);
   process.exit(2);
-}, 30000);
+}, 1000 * patience);
 
 // Deliveries of one consumer, to be awaited one by one.
 class Inbox {

@@ -25,7 +25,7 @@ def amqplib() -> None:
 
 def start(scenario: str, url: str, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        ["node", str(SCRIPT), str(MODULE), scenario, url, name],
+        ["node", str(SCRIPT), str(MODULE), scenario, url, name, f"{PATIENCE_S:g}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -155,7 +155,7 @@ def test_errors_by_code_and_text(connection, name):
 
 def test_login_refused(broker):
     with pytest.raises(AMQPConnectionError) as raised:
-        amqpstorm.Connection(broker.host, "guest", "wrong", port=broker.port, timeout=10)
+        amqpstorm.Connection(broker.host, "guest", "wrong", port=broker.port, timeout=PATIENCE_S)
     assert raised.value.error_code == 403
 
 

@@ -132,7 +132,7 @@ def test_priorities_and_expiry_by_queue_options(connection, name):
 def test_pool_of_producers(connection, name):
     queue = topology(name)
     queue(connection.channel()).declare()
-    with producers[connection].acquire(block=True, timeout=20) as producer:
+    with producers[connection].acquire(block=True, timeout=PATIENCE_S) as producer:
         producer.publish("pooled", exchange=queue.exchange, routing_key="task.p")
     assert queue(connection.channel()).get(no_ack=True).payload == "pooled"
 

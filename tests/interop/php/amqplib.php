@@ -459,11 +459,13 @@ final class Amqplib extends Scenarios
         $queue = $this->queue($this->name);
         $this->exchange($this->name, 'x-delayed-message', ['x-delayed-type' => 'fanout']);
         $this->channel->queue_bind($queue, $this->name);
-        $this->publish('', 'later', ['headers' => ['x-delay' => 60]], $this->name);
-        $this->publish('', 'sooner', ['headers' => ['x-delay' => 10]], $this->name);
-        $got = $this->consumed($queue, 2);
-        $this->equal(array_map(fn($one) => $one->getBody(), $got), ['sooner', 'later']);
-        $this->equal($this->headers($got[0]), ['x-delay' => -10]);
+        $this->publish('', 'in an hour', ['headers' => ['x-delay' => 3600000]], $this->name);
+        foreach (['sooner' => 10, 'later' => 60] as $body => $delay) {
+            $this->publish('', $body, ['headers' => ['x-delay' => $delay]], $this->name);
+            [$got] = $this->consumed($queue, 1);
+            $this->equal($got->getBody(), $body);
+            $this->equal($this->headers($got), ['x-delay' => -$delay]);
+        }
 
         $other = $this->queue($this->name . '.other');
         $blind = $this->queue($this->name . '.blind');
