@@ -70,6 +70,16 @@ def count(channel: blocking.Channel, queue: str) -> int:
     return channel.declare_queue(queue, passive=True).message_count
 
 
+def stand_still(monkeypatch: pytest.MonkeyPatch, looked: int) -> None:
+    """Let errands go no further than so many messages, until this is undone."""
+    read = moving.Errand._read
+
+    def some(errand: moving.Errand) -> list[moving.Message]:
+        return read(errand)[: max(looked - errand._looked, 0)]
+
+    monkeypatch.setattr(moving.Errand, "_read", some)
+
+
 # --- Whole --------------------------------------------------------------------------------------
 
 
@@ -98,7 +108,7 @@ def test_what_is_cancelled_is_back_in_its_place(
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
-    monkeypatch.setattr(moving, "LOOKS_MAX", 1)
+    stand_still(monkeypatch, 40)
     monkeypatch.setattr(moving, "BATCH_MAX", 7)
     source, target = queues
     fill(channel, source, 2000)
@@ -130,7 +140,7 @@ def test_a_queue_that_is_deleted_ends_the_errand(
     queues: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(moving, "LOOKS_MAX", 1)
+    stand_still(monkeypatch, 40)
     monkeypatch.setattr(moving, "BATCH_MAX", 7)
     source, target = queues
     fill(channel, source, 300)
@@ -207,7 +217,7 @@ def test_what_is_asked_for_again_is_done_once(
 def test_what_was_done_is_known_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "LOOKS_MAX", 1)  # So that it can be seen under way.
+    stand_still(monkeypatch, 0)  # So that it can be seen under way.
     shown = ["list", "errands", "--format", "json", "--data", str(tmp_path / "data")]
     with LocalBroker(tmp_path / "data") as broker:
         names = {"from": "a", "to": "b", "id": "copy"}
@@ -225,6 +235,7 @@ def test_what_was_done_is_known_after_a_restart(
                     [line] = CliRunner().invoke(main, shown).stdout.splitlines()
                     assert json.loads(line)["id"] == "copy"
                     assert json.loads(line)["state"] == "choosing"
+                    monkeypatch.undo()
                     assert not requests.ask("messages.copy", **names)["already"]  # It waits.
                 answer = requests.ask("messages.copy", **names)
                 assert (answer["done"], answer["already"]) == (500, True)
@@ -255,7 +266,7 @@ def test_ctrl_c_leaves_everything_as_it_was(
     queues: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(moving, "LOOKS_MAX", 1)
+    stand_still(monkeypatch, 40)
     fill(channel, queues[0], 1000)
 
     def interrupted(_: float) -> None:

@@ -30,7 +30,7 @@ EXCHANGES = ("x1", "x2")
 STANDARD = ("amq.direct", "amq.fanout", "amq.topic", "amq.match")
 KEYS = ("q1", "q2", "a", "a.b", "a.b.c", "")
 PATTERNS = ("#", "*", "a.*", "a.#", "#.c", "a", "a.b", "q1", "")
-AGREE_S_MAX = 5.0
+AGREE_S_MAX = 30.0
 QUORUM = {"x-queue-type": "quorum"}
 KINDS: tuple[dict[str, Any], ...] = (
     {},
