@@ -255,13 +255,26 @@ def test_a_large_body_is_shared_not_copied(vhost: VirtualHost) -> None:
     assert taken.parts is parts
 
 
-@pytest.mark.parametrize("deaths", [None, "nonsense", [], [1], [{"queue": 5}], [{}]])
+COUNTED = {"queue": "q", "reason": "expired"}
+
+
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        *(None, "nonsense", [], [1], [{"queue": 5}], [{}]),
+        *([{**COUNTED, "count": count}] for count in ("many", -5, (1 << 63) - 1)),
+    ],
+)
 def test_headers_that_a_client_made_up_do_no_harm(deaths: Any) -> None:
     content = Content("", "k", {"x-death": deaths}, None, False)
     headers = with_death(content, "q", "expired", NOW_MS, rerouted=False)
     assert headers["x-death"][0]["count"] == 1
     assert is_cycle("q", headers)
     assert not is_cycle("p", headers)
+
+
+@pytest.mark.parametrize("deaths", [None, "nonsense", [], [1], [{"queue": 5}], [{}]])
+def test_headers_that_a_client_made_up_are_no_cycle(deaths: Any) -> None:
     assert not is_cycle("q", {"x-death": deaths})
 
 

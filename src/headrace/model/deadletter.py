@@ -32,6 +32,7 @@ ORPHANED = "orphaned"  # Its queue was deleted: no death, but a reason to go els
 CONVERSION_ERROR = "x-conversion-error"  # The header that says why.
 X_DEATH = "x-death"
 SPREAD = "x-death-spread"  # The header that says how many letters one became; absent: one.
+DEATH_COUNT_MAX = (1 << 31) - 1  # Of one queue and reason.
 DEATHS_MAX = 128  # Entries of x-death; the oldest are forgotten.
 UNASKED_MAX = 40  # Of them since a consumer rejected the message; a ladder of delays takes 28.
 SPREAD_MAX = 256  # Letters that one became, when one of them is to become several once more.
@@ -155,7 +156,9 @@ def with_death(
     others = [d for d in known if d.get("queue") != queue or d.get("reason") != reason]
     if same:
         count = same[0].get("count")
-        death = {**same[0], "count": count + 1 if isinstance(count, int) else 1}
+        if not isinstance(count, int) or not 0 <= count < DEATH_COUNT_MAX:
+            count = 0  # A client made it up.
+        death = {**same[0], "count": count + 1}
     else:
         death = {
             "count": 1,

@@ -140,7 +140,10 @@ class Letters:
             )
         except deadletter.UnreadableError as error:
             log.warning(
-                "vhost %r: a dead letter of %r is dropped: %s", self.vhost.name, queue, error
+                "vhost %r: a dead letter of queue %r is dropped: %s",
+                self.vhost.name,
+                queue.name,
+                error,
             )
             return True
 
