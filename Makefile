@@ -71,8 +71,7 @@ lint: $(STAMP)
 	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
 	@echo "== generated files"
 	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
-	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py --check
-	@PYTHONPATH=src $(BIN)/python tools/gen_spark_options.py --check
+	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
 	@$(BIN)/python tools/compatibility.py --check
 	@echo "== conformance"
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py --check
@@ -93,8 +92,7 @@ fuzz: $(STAMP)
 	@$(BIN)/python tests/fuzz/run.py --sanitize --seconds $(FUZZ_SECONDS)
 
 docs: $(STAMP)
-	@PYTHONPATH=src $(BIN)/python tools/gen_settings.py
-	@PYTHONPATH=src $(BIN)/python tools/gen_spark_options.py
+	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py
 
 conformance: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py

@@ -9,7 +9,8 @@ import pytest
 from headrace.model.aliases import QUEUE_ALIASES
 from headrace.model.arguments import QUEUE_ARGUMENTS
 from headrace.model.policy import HARMLESS, KEYS
-from headrace.server.settings import MIB, SETTINGS, SettingError, Settings, load, manual
+from headrace.server.manual import manual
+from headrace.server.settings import MIB, SETTINGS, SettingError, Settings, load
 
 ROOT = Path(__file__).parent.parent.parent
 

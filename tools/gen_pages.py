@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the pages of docs that are made from tables: of settings, of the options in Spark.
+
+python tools/gen_pages.py            # write them
+python tools/gen_pages.py --check    # exit 1 when one is not what would be written
+"""
+
+import sys
+from pathlib import Path
+
+from headrace.server import manual as settings
+from headrace.spark import manual as spark_options
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {"settings.md": settings.manual, "spark-options.md": spark_options.manual}
+
+
+def main() -> int:
+    stale = []
+    for name, text in PAGES.items():
+        page = DOCS / name
+        if "--check" not in sys.argv[1:]:
+            page.write_text(text())
+        elif page.read_text() != text():
+            stale.append(name)
+    for name in stale:
+        sys.stderr.write(f"docs/{name} is not what its table says: run make docs\n")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
