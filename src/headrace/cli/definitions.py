@@ -37,13 +37,8 @@ from headrace.server.definitions.document import (
     read_document,
 )
 from headrace.server.definitions.export import Exported, about, export
-from headrace.server.definitions.plan import (
-    DIFFERENT,
-    NO_EQUIVALENT,
-    OUTCOMES,
-    Finding,
-    Plan,
-)
+from headrace.server.definitions.outcomes import DIFFERENT, NO_EQUIVALENT, OUTCOMES, Finding
+from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.rabbitmq import READERS, Reader, adapt
 from headrace.server.definitions.target import Stopped
 from headrace.server.management.socket import FILE_NAME

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError, NotRecorded, ResourceError
-from headrace.server.definitions.plan import DIFFERENT, MADE, Finding, Plan
+from headrace.server.definitions.outcomes import DIFFERENT, MADE, Finding
+
+if TYPE_CHECKING:
+    from headrace.server.definitions.plan import Plan
 
 
 def apply(plan: Plan) -> Iterator[Finding | None]:

@@ -11,10 +11,9 @@ then nothing of it is taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.access import check_permission, check_topic_permission
 from headrace.model.arguments import QUEUE_ARGUMENTS, check_queue_arguments
 from headrace.model.binding import EXCHANGE, QUEUE
 from headrace.model.binding import Binding as Bound
@@ -22,77 +21,50 @@ from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood
 from headrace.model.exchange_types import known_arguments, new_exchange
 from headrace.model.holdings import LIMIT as DEFINITIONS
 from headrace.model.holdings import queue_octets
-from headrace.model.parameters import EVERYWHERE, Key
-from headrace.model.policy import COMPONENT as POLICY
-from headrace.model.policy import POLICIES_MAX
+from headrace.model.parameters import Key
 from headrace.model.ports import Store
 from headrace.model.rules import (
     DEFAULT,
     LIMITS_NAME,
     METADATA,
     METADATA_NAME,
-    USER_LIMITS,
     VHOST_LIMITS,
     read_limits,
 )
 from headrace.model.tally import Tally
 from headrace.model.topology import RESERVED_PREFIX
 from headrace.model.understood import judge_exchange
-from headrace.model.users import AccountError, Permission, TopicPermission
 from headrace.model.vhost import VirtualHost
+from headrace.server.definitions.account_plan import AccountPlan
 from headrace.server.definitions.document import SECTIONS, DocumentError
 from headrace.server.definitions.elements import (
     Binding,
     Element,
     Exchange,
     Queue,
-    as_object,
-    read_account,
     read_binding,
     read_exchange,
     read_queue,
 )
-from headrace.server.definitions.rules import (
-    COMPONENTS,
-    METADATA_FIELDS,
-    ONLY_NAMES,
-    POLICIES,
-    check_rule,
-    translate,
-    without_effect,
+from headrace.server.definitions.outcomes import (
+    DIFFERENT,
+    MADE,
+    NO_EQUIVALENT,
+    THERE,
+    Finding,
+    NoEquivalent,
 )
-from headrace.store.changes import Changes
+from headrace.server.definitions.rules import translate
 
 if TYPE_CHECKING:
     from headrace.model.exchange import Exchange as ModelExchange
     from headrace.server.definitions.target import Target
 
-MADE, THERE, CHANGED, DIFFERENT, NO_EQUIVALENT = (
-    *("made", "there", "changed", "different", "no equivalent"),
-)
-OUTCOMES = (MADE, THERE, CHANGED, DIFFERENT, NO_EQUIVALENT)
-VHOST_METADATA = ("description", "tags", "default_queue_type")
-NOTHING: tuple[Any, ...] = (None, "", [], "undefined")  # How RabbitMQ writes what nobody said.
-PATTERN_OCTETS_MAX = 4096
 NO_LIMIT = 1 << 62
 BARE = VirtualHost("", store=Store(), tally=Tally())  # The exchanges that every one has.
 
 
-class Finding(NamedTuple):
-    """What becomes of one element; ``text`` says why, where there is something to say."""
-
-    section: str
-    path: str
-    name: str
-    outcome: str
-    text: str = ""
-
-
-class NoEquivalent(Exception):
-    """This broker has nothing like an element; the text says why."""
-
-
-class Plan:
+class Plan(AccountPlan):
     """What one file would change at one target; made by one element after the other."""
 
     def __init__(self, target: Target, vhost: str | None = None) -> None:
@@ -101,17 +73,12 @@ class Plan:
         Raises:
             AccountError: what is there cannot be read.
         """
-        self.target = target
-        self.changes = Changes()
+        super().__init__(target, vhost)
         self.exchanges: list[Exchange] = []
         self.queues: list[Queue] = []
         self.bindings: list[Binding] = []
-        self._vhost = vhost
-        self._now = target.snapshot()
         self._rank = 0
-        self._paths: dict[tuple[Any, ...], str] = {}  # Where in the file each name is.
         self._left_out: set[tuple[str, str, str]] = set()  # What has no equivalent, by kind.
-        self._policies_of: dict[tuple[str, str], int] = {}
         self._room: dict[str, int] = {}  # How many more queues there may be, by virtual host,
         self._free: dict[str, int] = {}  # and how many octets definitions may hold more.
         self._indexed: dict[tuple[str, str], int] = {}  # By what is bound to an exchange.
@@ -132,7 +99,7 @@ class Plan:
         element = Element(section, index, value, self._vhost)
         name, outcome, text = "", NO_EQUIVALENT, ""
         try:
-            name, outcome, text = getattr(self, f"_{section}")(element)
+            name, outcome, text = _TAKERS[section](self, element)
         except NoEquivalent as error:
             name, text = str(error.args[0]), str(error.args[1])
         return Finding(section, element.path, name, outcome, text)
@@ -144,164 +111,6 @@ class Plan:
             while things:
                 pop()
                 yield None
-
-    # --- Users, virtual hosts, permissions -----------------------------------------------------
-
-    def _vhosts(self, element: Element) -> tuple[str, str, str]:
-        name = element.name("name", "virtual host")
-        self._once(element, "name", "vhost", name)
-        metadata = {**element.mapping("metadata")}
-        for field in VHOST_METADATA:
-            if element.value.get(field) not in NOTHING:
-                metadata[field] = element.value[field]
-        metadata = {field: value for field, value in metadata.items() if value not in NOTHING}
-        if metadata.get("default_queue_type") == "classic":
-            del metadata["default_queue_type"]  # What holds anyway.
-        outcome = THERE
-        if name not in self._now.vhosts:
-            self.changes.vhosts[name] = None
-            outcome = MADE
-        if metadata:
-            key = Key(name, METADATA, METADATA_NAME)
-            before = self._now.parameters.get(key, {})
-            known = {field: value for field, value in metadata.items() if field in METADATA_FIELDS}
-            self._check_rule(element, key, known)
-            after = {**before, **known}
-            if after != before:
-                self.changes.parameters[key] = after
-                outcome = MADE if outcome == MADE else CHANGED
-        return name, outcome, ""
-
-    def _users(self, element: Element) -> tuple[str, str, str]:
-        account = read_account(element)
-        self._once(element, "name", "user", account.name)
-        outcome = THERE
-        before = self._now.accounts.get(account.name)
-        if before is None:
-            outcome = MADE
-        elif before != account:
-            outcome = CHANGED
-        if outcome != THERE:
-            self.changes.accounts[account.name] = account
-        limits = element.mapping("limits")
-        if limits:
-            key = Key(EVERYWHERE, USER_LIMITS, account.name)
-            self._check_rule(element, key, limits)
-            if self._parameter(key, limits) != THERE and outcome == THERE:
-                outcome = CHANGED
-        return account.name, outcome, ""
-
-    def _permissions(self, element: Element) -> tuple[str, str, str]:
-        user, vhost = self._user(element), self._known_vhost(element)
-        self._once(element, "user", "permission", user, vhost)
-        given = Permission(*(self._pattern(element, f) for f in ("configure", "write", "read")))
-        try:
-            check_permission(given)
-        except AccountError as error:
-            raise DocumentError(element.path, str(error)) from None
-        before = self._now.permissions.get((user, vhost))
-        if before == given:
-            return f"{user} in {vhost}", THERE, ""
-        self.changes.permissions[user, vhost] = given
-        return f"{user} in {vhost}", MADE if before is None else CHANGED, ""
-
-    def _topic_permissions(self, element: Element) -> tuple[str, str, str]:
-        user, vhost = self._user(element), self._known_vhost(element)
-        exchange = element.text("exchange")
-        name = f"{user} in {vhost} at {exchange}"
-        self._once(element, "exchange", "topic permission", user, vhost, exchange)
-        given = TopicPermission(*(self._pattern(element, f) for f in ("write", "read")))
-        try:
-            check_topic_permission(given)
-        except AccountError as error:
-            raise DocumentError(element.path, str(error)) from None
-        before = self._now.topic_permissions.get((user, vhost, exchange))
-        if before == given:
-            return name, THERE, ""
-        self.changes.topic_permissions[user, vhost, exchange] = given
-        return name, MADE if before is None else CHANGED, ""
-
-    @staticmethod
-    def _pattern(element: Element, field: str) -> str:
-        return element.text(field, octets_max=PATTERN_OCTETS_MAX)
-
-    def _user(self, element: Element) -> str:
-        user = element.name("user", "user")
-        if user not in self._now.accounts and ("user", user) not in self._paths:
-            raise element.fail("user", f"there is no user '{user}', here or in the file")
-        return user
-
-    def _known_vhost(self, element: Element) -> str:
-        """The virtual host that an element is in, which must be there or in the file."""
-        vhost = element.vhost()
-        if vhost not in self._now.vhosts and vhost not in self.changes.vhosts:
-            raise element.fail("vhost", f"there is no virtual host '{vhost}', here or in the file")
-        return vhost
-
-    # --- Parameters and policies ---------------------------------------------------------------
-
-    def _parameters(self, element: Element) -> tuple[str, str, str]:
-        component = element.name("component", "component")
-        name = element.name("name", component)
-        vhost = self._known_vhost(element)
-        self._once(element, "name", component, vhost, name)
-        if component not in COMPONENTS:
-            raise NoEquivalent(name, f"parameters of component '{component}'")
-        if name != ONLY_NAMES.get(component, name):
-            raise element.fail("name", f"a {component} has the name '{ONLY_NAMES[component]}'")
-        if "value" not in element.value:
-            raise element.fail("value", "it is missing")
-        key = Key(EVERYWHERE if component == USER_LIMITS else vhost, component, name)
-        value = as_object(element.value["value"])
-        if isinstance(value, Mapping) and "definition" in value:
-            value = {**value, "definition": as_object(value["definition"])}
-        self._check_rule(element, key, value)
-        return name, self._parameter(key, value), self._note(value)
-
-    def _global_parameters(self, element: Element) -> tuple[str, str, str]:
-        name = element.name("name", "parameter")
-        self._once(element, "name", "global parameter", name)
-        raise NoEquivalent(name, "parameters of a whole cluster")
-
-    def _policies(self, element: Element) -> tuple[str, str, str]:
-        name, vhost = element.name("name", "policy"), self._known_vhost(element)
-        self._once(element, "name", POLICY, vhost, name)
-        fields = ("pattern", "definition", "priority", "apply-to")
-        value = {
-            field: as_object(element.value[field]) for field in fields if field in element.value
-        }
-        self._check_rule(element, Key(vhost, POLICY, name), value)
-        return name, self._parameter(Key(vhost, POLICY, name), value), self._note(value)
-
-    @staticmethod
-    def _note(value: Any) -> str:
-        """What of a policy is kept, and counts for nothing here."""
-        idle = without_effect(value)
-        return f"without effect here: {', '.join(idle)}" if idle else ""
-
-    def _check_rule(self, element: Element, key: Key, value: Any) -> None:
-        """Refuse a value that cannot count here."""
-        try:
-            note = check_rule(key, value)
-        except ModelError as error:
-            raise DocumentError(element.path, error.text) from None
-        if note:
-            raise NoEquivalent(key.name, note)
-
-    def _parameter(self, key: Key, value: Any) -> str:
-        before = self._now.parameters.get(key)
-        if before == value:
-            return THERE
-        if before is None and key.component in POLICIES:
-            kind = (key.vhost, key.component)
-            if kind not in self._policies_of:
-                self._policies_of[kind] = sum(one[:2] == kind for one in self._now.parameters)
-            self._policies_of[kind] += 1
-            if self._policies_of[kind] > POLICIES_MAX:
-                text = f"virtual host '{key.vhost}' has more than {POLICIES_MAX} of these"
-                raise DocumentError(f"$.{key.component}.{key.name:.64}", text)
-        self.changes.parameters[key] = value
-        return MADE if before is None else CHANGED
 
     # --- Exchanges, queues, bindings -----------------------------------------------------------
 
@@ -479,11 +288,6 @@ class Plan:
 
     # --- Inside --------------------------------------------------------------------------------
 
-    def _once(self, element: Element, field: str, *key: Any) -> None:
-        before = self._paths.setdefault(key, element.path)
-        if before != element.path:
-            raise element.fail(field, f"the same {key[0]} is there already, at {before}")
-
     def _at(self, vhost: str) -> VirtualHost | None:
         return self.target.vhosts.get(vhost)
 
@@ -548,3 +352,17 @@ class Plan:
     def _nameable(name: str, what: str) -> None:
         if not name.isprintable():
             raise NoEquivalent(name, f"names of a {what} with characters that cannot be printed")
+
+
+_TAKERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {
+    "vhosts": Plan._vhosts,
+    "users": Plan._users,
+    "permissions": Plan._permissions,
+    "topic_permissions": Plan._topic_permissions,
+    "parameters": Plan._parameters,
+    "global_parameters": Plan._global_parameters,
+    "policies": Plan._policies,
+    "exchanges": Plan._exchanges,
+    "queues": Plan._queues,
+    "bindings": Plan._bindings,
+}

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What definitions would change of virtual hosts, users, permissions, parameters and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.access import check_permission, check_topic_permission
+from headrace.model.errors import ModelError
+from headrace.model.parameters import EVERYWHERE, Key
+from headrace.model.policy import COMPONENT as POLICY
+from headrace.model.policy import POLICIES_MAX
+from headrace.model.rules import METADATA, METADATA_NAME, USER_LIMITS
+from headrace.model.users import AccountError, Permission, TopicPermission
+from headrace.server.definitions.document import DocumentError
+from headrace.server.definitions.elements import Element, as_object, read_account
+from headrace.server.definitions.outcomes import CHANGED, MADE, THERE, NoEquivalent
+from headrace.server.definitions.rules import (
+    COMPONENTS,
+    METADATA_FIELDS,
+    ONLY_NAMES,
+    POLICIES,
+    check_rule,
+    without_effect,
+)
+from headrace.store.changes import Changes
+
+if TYPE_CHECKING:
+    from headrace.server.definitions.target import Target
+
+VHOST_METADATA = ("description", "tags", "default_queue_type")
+NOTHING: tuple[Any, ...] = (None, "", [], "undefined")  # How RabbitMQ writes what nobody said.
+PATTERN_OCTETS_MAX = 4096
+
+
+class AccountPlan:
+    """The part of a plan that is about what is kept beside exchanges and queues."""
+
+    def __init__(self, target: Target, vhost: str | None) -> None:
+        """``vhost`` is where elements go that do not name one.
+
+        Raises:
+            AccountError: what is there cannot be read.
+        """
+        self.target = target
+        self.changes = Changes()
+        self._vhost = vhost
+        self._now = target.snapshot()
+        self._paths: dict[tuple[Any, ...], str] = {}  # Where in the file each name is.
+        self._policies_of: dict[tuple[str, str], int] = {}
+
+    # --- Users, virtual hosts, permissions -----------------------------------------------------
+
+    def _vhosts(self, element: Element) -> tuple[str, str, str]:
+        name = element.name("name", "virtual host")
+        self._once(element, "name", "vhost", name)
+        metadata = {**element.mapping("metadata")}
+        for field in VHOST_METADATA:
+            if element.value.get(field) not in NOTHING:
+                metadata[field] = element.value[field]
+        metadata = {field: value for field, value in metadata.items() if value not in NOTHING}
+        if metadata.get("default_queue_type") == "classic":
+            del metadata["default_queue_type"]  # What holds anyway.
+        outcome = THERE
+        if name not in self._now.vhosts:
+            self.changes.vhosts[name] = None
+            outcome = MADE
+        if metadata:
+            key = Key(name, METADATA, METADATA_NAME)
+            before = self._now.parameters.get(key, {})
+            known = {field: value for field, value in metadata.items() if field in METADATA_FIELDS}
+            self._check_rule(element, key, known)
+            after = {**before, **known}
+            if after != before:
+                self.changes.parameters[key] = after
+                outcome = MADE if outcome == MADE else CHANGED
+        return name, outcome, ""
+
+    def _users(self, element: Element) -> tuple[str, str, str]:
+        account = read_account(element)
+        self._once(element, "name", "user", account.name)
+        outcome = THERE
+        before = self._now.accounts.get(account.name)
+        if before is None:
+            outcome = MADE
+        elif before != account:
+            outcome = CHANGED
+        if outcome != THERE:
+            self.changes.accounts[account.name] = account
+        limits = element.mapping("limits")
+        if limits:
+            key = Key(EVERYWHERE, USER_LIMITS, account.name)
+            self._check_rule(element, key, limits)
+            if self._parameter(key, limits) != THERE and outcome == THERE:
+                outcome = CHANGED
+        return account.name, outcome, ""
+
+    def _permissions(self, element: Element) -> tuple[str, str, str]:
+        user, vhost = self._user(element), self._known_vhost(element)
+        self._once(element, "user", "permission", user, vhost)
+        given = Permission(*(self._pattern(element, f) for f in ("configure", "write", "read")))
+        try:
+            check_permission(given)
+        except AccountError as error:
+            raise DocumentError(element.path, str(error)) from None
+        before = self._now.permissions.get((user, vhost))
+        if before == given:
+            return f"{user} in {vhost}", THERE, ""
+        self.changes.permissions[user, vhost] = given
+        return f"{user} in {vhost}", MADE if before is None else CHANGED, ""
+
+    def _topic_permissions(self, element: Element) -> tuple[str, str, str]:
+        user, vhost = self._user(element), self._known_vhost(element)
+        exchange = element.text("exchange")
+        name = f"{user} in {vhost} at {exchange}"
+        self._once(element, "exchange", "topic permission", user, vhost, exchange)
+        given = TopicPermission(*(self._pattern(element, f) for f in ("write", "read")))
+        try:
+            check_topic_permission(given)
+        except AccountError as error:
+            raise DocumentError(element.path, str(error)) from None
+        before = self._now.topic_permissions.get((user, vhost, exchange))
+        if before == given:
+            return name, THERE, ""
+        self.changes.topic_permissions[user, vhost, exchange] = given
+        return name, MADE if before is None else CHANGED, ""
+
+    @staticmethod
+    def _pattern(element: Element, field: str) -> str:
+        return element.text(field, octets_max=PATTERN_OCTETS_MAX)
+
+    def _user(self, element: Element) -> str:
+        user = element.name("user", "user")
+        if user not in self._now.accounts and ("user", user) not in self._paths:
+            raise element.fail("user", f"there is no user '{user}', here or in the file")
+        return user
+
+    def _known_vhost(self, element: Element) -> str:
+        """The virtual host that an element is in, which must be there or in the file."""
+        vhost = element.vhost()
+        if vhost not in self._now.vhosts and vhost not in self.changes.vhosts:
+            raise element.fail("vhost", f"there is no virtual host '{vhost}', here or in the file")
+        return vhost
+
+    # --- Parameters and policies ---------------------------------------------------------------
+
+    def _parameters(self, element: Element) -> tuple[str, str, str]:
+        component = element.name("component", "component")
+        name = element.name("name", component)
+        vhost = self._known_vhost(element)
+        self._once(element, "name", component, vhost, name)
+        if component not in COMPONENTS:
+            raise NoEquivalent(name, f"parameters of component '{component}'")
+        if name != ONLY_NAMES.get(component, name):
+            raise element.fail("name", f"a {component} has the name '{ONLY_NAMES[component]}'")
+        if "value" not in element.value:
+            raise element.fail("value", "it is missing")
+        key = Key(EVERYWHERE if component == USER_LIMITS else vhost, component, name)
+        value = as_object(element.value["value"])
+        if isinstance(value, Mapping) and "definition" in value:
+            value = {**value, "definition": as_object(value["definition"])}
+        self._check_rule(element, key, value)
+        return name, self._parameter(key, value), self._note(value)
+
+    def _global_parameters(self, element: Element) -> tuple[str, str, str]:
+        name = element.name("name", "parameter")
+        self._once(element, "name", "global parameter", name)
+        raise NoEquivalent(name, "parameters of a whole cluster")
+
+    def _policies(self, element: Element) -> tuple[str, str, str]:
+        name, vhost = element.name("name", "policy"), self._known_vhost(element)
+        self._once(element, "name", POLICY, vhost, name)
+        fields = ("pattern", "definition", "priority", "apply-to")
+        value = {
+            field: as_object(element.value[field]) for field in fields if field in element.value
+        }
+        self._check_rule(element, Key(vhost, POLICY, name), value)
+        return name, self._parameter(Key(vhost, POLICY, name), value), self._note(value)
+
+    @staticmethod
+    def _note(value: Any) -> str:
+        """What of a policy is kept, and counts for nothing here."""
+        idle = without_effect(value)
+        return f"without effect here: {', '.join(idle)}" if idle else ""
+
+    def _check_rule(self, element: Element, key: Key, value: Any) -> None:
+        """Refuse a value that cannot count here."""
+        try:
+            note = check_rule(key, value)
+        except ModelError as error:
+            raise DocumentError(element.path, error.text) from None
+        if note:
+            raise NoEquivalent(key.name, note)
+
+    def _parameter(self, key: Key, value: Any) -> str:
+        before = self._now.parameters.get(key)
+        if before == value:
+            return THERE
+        if before is None and key.component in POLICIES:
+            kind = (key.vhost, key.component)
+            if kind not in self._policies_of:
+                self._policies_of[kind] = sum(one[:2] == kind for one in self._now.parameters)
+            self._policies_of[kind] += 1
+            if self._policies_of[kind] > POLICIES_MAX:
+                text = f"virtual host '{key.vhost}' has more than {POLICIES_MAX} of these"
+                raise DocumentError(f"$.{key.component}.{key.name:.64}", text)
+        self.changes.parameters[key] = value
+        return MADE if before is None else CHANGED
+
+    # --- Inside --------------------------------------------------------------------------------
+
+    def _once(self, element: Element, field: str, *key: Any) -> None:
+        before = self._paths.setdefault(key, element.path)
+        if before != element.path:
+            raise element.fail(field, f"the same {key[0]} is there already, at {before}")
