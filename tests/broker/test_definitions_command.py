@@ -21,11 +21,7 @@ from headrace.model.aliases import QUEUE_ALIASES
 from headrace.model.arguments import QUEUE_ARGUMENTS
 from headrace.model.policy import KEYS
 from headrace.model.understood import DEAD_LETTERS
-from headrace.server.definitions.document import (
-    DOCUMENT_OCTETS_MAX,
-    DocumentError,
-    read_document,
-)
+from headrace.server.definitions.document import DOCUMENT_OCTETS_MAX, DocumentError, read_document
 from headrace.server.definitions.rabbitmq import READERS, adapt
 from headrace.server.management import socket as management
 from headrace.store.users import UserDirectory

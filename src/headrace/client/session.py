@@ -16,13 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.errors import (
-    ClientError,
-    ConnectionLost,
-    Nacked,
-    Returned,
-    UsageError,
-)
+from headrace.client.errors import ClientError, ConnectionLost, Nacked, Returned, UsageError
 from headrace.client.message import Content, Message
 from headrace.client.properties_0_10 import fields_of, place_of, structs_of
 from headrace.client.session_commands import GIVEN_UP, Commands, refuse, within

@@ -19,9 +19,7 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from headrace.client.channel import Channel
     from headrace.client.gather import Block, RangeGatherer
-    from headrace.protocol.codec_0_x import (
-        BasicDeliver,
-    )
+    from headrace.protocol.codec_0_x import BasicDeliver
 
 
 BLOCKS_MAX = 8  # That wait to be taken before credit for more is given.
