@@ -4,6 +4,7 @@
 import asyncio
 import base64
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import argon2
@@ -27,12 +28,13 @@ from headrace.gateway.sasl.mechanisms import DEFAULT, load
 from headrace.gateway.sasl.password import read_amqplain, read_plain
 from headrace.gateway.sasl.port import Desk, LoginRefused, Peer
 from headrace.model.definitions import QueueRecord
-from headrace.model.users import Account, AccountError, Permission, TopicPermission
+from headrace.model.users import Account, AccountError, Permission, ScramKeys, TopicPermission
 from headrace.store.definitions import SqliteDefinitions
 from headrace.store.users import UserDirectory
 from headrace.wire.table import encode_table
 
 ALL = Permission(".*", ".*", ".*")
+NONE = Permission("", "", "")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,41 @@ def directory(hashed: str) -> UserDirectory:
     directory.add_vhost("/")
     directory.set_permission("guest", "/", ALL)
     return directory
+
+
+def test_a_change_among_many_accounts_makes_no_other_anew(tmp_path: Path, hashed: str) -> None:
+    """What is read again is what is different, whichever it is; all else stays the object it is."""
+    mine, theirs = UserDirectory(tmp_path), UserDirectory(tmp_path)
+    names = [f"user{n:02}" for n in range(20)]
+    mine.add_vhost("/")
+    for name in names:
+        mine.add_user(Account(name, hashed))
+        mine.set_permission(name, "/", ALL)
+        mine.set_topic_permission(name, "/", "amq.topic", TopicPermission("a", "b"))
+    keys = ScramKeys(4096, b"salt", b"stored", b"server")
+    changes: list[tuple[str, Callable[[], None]]] = [
+        *((name, lambda n=name: mine.set_password(n, "x", keys)) for name in names[::7]),
+        *((name, lambda n=name: mine.set_permission(n, "/", NONE)) for name in names[::9]),
+        *((name, lambda n=name: mine.clear_permission(n, "/")) for name in names[1::9]),
+        (names[3], lambda: mine.clear_topic_permission(names[3], "/")),
+        ("user", lambda: mine.add_user(Account("user", hashed))),
+        ("zoe", lambda: mine.add_user(Account("zoe", hashed))),
+        *((name, lambda n=name: mine.delete_user(n)) for name in (names[0], names[8], names[19])),
+        ("nobody", lambda: None),
+    ]
+    before = theirs.snapshot()
+    for changed, change in changes:
+        change()
+        after = theirs.snapshot()
+        assert after == UserDirectory(tmp_path).snapshot()
+        for name in set(names) - {changed}:
+            assert after.accounts.get(name) is before.accounts.get(name)
+            assert after.permissions.get((name, "/")) is before.permissions.get((name, "/"))
+            topic = (name, "/", "amq.topic")
+            assert after.topic_permissions.get(topic) is before.topic_permissions.get(topic)
+        before = after
+    mine.close()
+    theirs.close()
 
 
 def login(access: Access, name: str, password: str, loopback: bool = True) -> User:

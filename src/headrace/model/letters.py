@@ -277,14 +277,15 @@ class Letters:
         if getattr(self.vhost.store, "transaction", 0):
             return False
         kept = self._undelivered.get(queue)
-        now_ms = self.vhost.tally.now_ms
-        if self._deaths_ms != now_ms:
-            self._deaths_ms, self._deaths = now_ms, 0
-        if self._deaths < LETTERS_MAX and (kept is None or not kept.dying):
-            self._deaths += 1
-            return False
-        if kept is None:
-            kept = self._kept_by(queue)
+        if kept is None or not kept.dying:
+            now_ms = self.vhost.tally.now_ms
+            if self._deaths_ms != now_ms:
+                self._deaths_ms, self._deaths = now_ms, 0
+            if self._deaths < LETTERS_MAX:
+                self._deaths += 1
+                return False
+            if kept is None:
+                kept = self._kept_by(queue)
         queue.held_count += 1
         message.consumer = kept
         kept.put_off(message, reason)

@@ -8,8 +8,9 @@ it open: SQLite's own locks keep the two apart, and the broker asks
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from headrace.model.parameters import EVERYWHERE
 from headrace.model.rules import USER_LIMITS
@@ -26,6 +27,48 @@ from headrace.store.acts import Acts
 from headrace.store.changes import Changes, change
 from headrace.store.database import DatabaseError, file_of, open_database, transaction
 from headrace.store.parameters import ParameterTable
+
+Made = TypeVar("Made")
+
+
+class _Table(Generic[Made]):
+    """What was made of the rows of a table, which has very many, mostly as they were last time."""
+
+    def __init__(self, make: Callable[[tuple[Any, ...]], Made]) -> None:
+        self._make = make
+        self._rows: list[tuple[Any, ...]] = []
+        self._made: list[Made] = []
+
+    def take(self, rows: list[tuple[Any, ...]]) -> list[Made]:
+        """Return what the rows, in the table's order, say; what they said before is not made anew.
+
+        So what is made is what lies between the first row that is different and the last.
+        """
+        before = self._rows
+        least = min(len(rows), len(before))
+        first = next((n for n in range(least) if rows[n] != before[n]), least)
+        last = next((n for n in range(least - first) if rows[~n] != before[~n]), least - first)
+        end, end_before = len(rows) - last, len(before) - last
+        self._rows = before[:first] + rows[first:end] + before[end_before:]
+        new = [self._make(row) for row in rows[first:end]]
+        self._made = self._made[:first] + new + self._made[end_before:]
+        return self._made
+
+
+def _account(row: tuple[Any, ...]) -> Account:
+    name, password_hash, tags, iterations, *keys = row
+    scram = None if iterations is None else ScramKeys(iterations, *keys)
+    return Account(name, password_hash, tuple(tags.split()), scram)
+
+
+def _permission(row: tuple[Any, ...]) -> tuple[tuple[str, str], Permission]:
+    user, vhost, *patterns = row
+    return (user, vhost), Permission(*patterns)
+
+
+def _topic_permission(row: tuple[Any, ...]) -> tuple[tuple[str, str, str], TopicPermission]:
+    user, vhost, exchange, *patterns = row
+    return (user, vhost, exchange), TopicPermission(*patterns)
 
 
 class UserDirectory:
@@ -46,6 +89,9 @@ class UserDirectory:
             raise AccountError(str(error)) from None
         self.acts = Acts(self._db, command)
         self.parameters = ParameterTable(self._db, self.acts)
+        self._accounts = _Table(_account)
+        self._permissions = _Table(_permission)
+        self._topics = _Table(_topic_permission)
         self._version = self._data_version()
 
     def close(self) -> None:
@@ -61,37 +107,29 @@ class UserDirectory:
         return True
 
     def snapshot(self) -> Snapshot:
-        """Read everything, as of one moment."""
+        """Read everything, as of one moment.
+
+        Accounts and permissions that are as they were are the objects that they were, so that one
+        change among very many takes a moment.
+        """
         with self._transaction():
             self._version = self._data_version()
-            keys = {
-                name: ScramKeys(*values)
-                for name, *values in self._db.execute(
-                    "SELECT user, iterations, salt, stored_key, server_key FROM scram_keys"
-                )
-            }
-            accounts = {
-                name: Account(name, password_hash, tuple(tags.split()), keys.get(name))
-                for name, password_hash, tags in self._db.execute(
-                    "SELECT name, password_hash, tags FROM users ORDER BY name"
-                )
-            }
+            rows = self._db.execute(
+                "SELECT name, password_hash, tags, iterations, salt, stored_key, server_key"
+                " FROM users LEFT JOIN scram_keys ON user = name ORDER BY name"
+            )
+            accounts = {found.name: found for found in self._accounts.take(rows.fetchall())}
             vhosts = dict(self._db.execute("SELECT name, id FROM vhosts ORDER BY name").fetchall())
-            permissions = {
-                (user, vhost): Permission(configure, write, read)
-                for user, vhost, configure, write, read in self._db.execute(
-                    "SELECT user, vhost, configure, write, read FROM permissions"
-                    " ORDER BY user, vhost"
-                )
-            }
+            rows = self._db.execute(
+                "SELECT user, vhost, configure, write, read FROM permissions ORDER BY user, vhost"
+            )
+            permissions = dict(self._permissions.take(rows.fetchall()))
             parameters = self.parameters.rows()
-            topics = {
-                (user, vhost, exchange): TopicPermission(write, read)
-                for user, vhost, exchange, write, read in self._db.execute(
-                    "SELECT user, vhost, exchange, write, read FROM topic_permissions"
-                    " ORDER BY user, vhost, exchange"
-                )
-            }
+            rows = self._db.execute(
+                "SELECT user, vhost, exchange, write, read FROM topic_permissions"
+                " ORDER BY user, vhost, exchange"
+            )
+            topics = dict(self._topics.take(rows.fetchall()))
         return Snapshot(accounts, vhosts, permissions, parameters, topics)
 
     def change(self, changes: Changes) -> None:

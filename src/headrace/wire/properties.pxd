@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 cimport cython
 
-from headrace.wire.memory cimport cut, get16, get32, get64, same
+from headrace.wire.memory cimport copy, cut, get16, get32, get64, put16, put32, same
 from headrace.wire.table cimport check_table, check_utf8, value_end
 
 @cython.final
@@ -57,11 +57,10 @@ cpdef bytes without_property(bytes payload, int flag)
 cpdef bytes with_header_entry(bytes payload, bytes entry)
 
 @cython.locals(scan=BasicScan, start=Py_ssize_t, end=Py_ssize_t, lo=Py_ssize_t, hi=Py_ssize_t,
-               kept=bytes, middle=bytes, size=bytes, flags=bytes, head=bytes, made=bytes)
+               resume=Py_ssize_t, kept_at=Py_ssize_t, key_end=Py_ssize_t, n=Py_ssize_t,
+               grown=Py_ssize_t, flags=cython.uint, key=bytes, changed=bytes, size=bytes,
+               made=bytearray)
 cpdef bytes with_header_entry_at(bytes data, Py_ssize_t at, bytes entry)
-
-@cython.locals(at=Py_ssize_t, key_end=Py_ssize_t)
-cdef bytes _entries_but(bytes data, Py_ssize_t start, Py_ssize_t end, bytes key)
 
 @cython.locals(start=Py_ssize_t, end=Py_ssize_t, kept=bytes)
 cpdef bytes without_header_entry(bytes payload, bytes key)

@@ -18,7 +18,7 @@ import cython
 from headrace.wire.errors import MalformedError
 
 if not cython.compiled:
-    from headrace.wire.memory import cut, get16, get32, get64, same
+    from headrace.wire.memory import copy, cut, get16, get32, get64, put16, put32, same
     from headrace.wire.table import check_table, check_utf8, value_end
 
 CONTENT_TYPE = 0x8000
@@ -281,40 +281,44 @@ def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
     Raises:
         MalformedError: the header is, or it would be with the entry.
     """
-    scan = BasicScan()
+    scan = BasicScan.__new__(BasicScan)
     start = at + 7
     end = start + get32(data, at + 3)
     if end >= len(data) or not scan_basic(data, start, end, scan):
         raise MalformedError("a content header is malformed")
-    lo = start + 14
+    flags = scan.flags
+    lo = start + 14  # Where the entries are,
     if scan.content_type_at >= 0:
         lo = scan.content_type_at + scan.content_type_len
     if scan.content_encoding_at >= 0:
         lo = scan.content_encoding_at + scan.content_encoding_len
-    hi = lo
-    kept = b""
-    if scan.headers_at >= 0:
-        hi = scan.headers_end
-        kept = _entries_but(data, lo, hi, cut(entry, 1, 1 + entry[0]))
-    middle = (len(kept) + len(entry)).to_bytes(4, "big") + kept + entry
-    size = (end - start + lo - hi + len(middle)).to_bytes(4, "big")
-    flags = (scan.flags | 0x2000).to_bytes(2, "big")
-    head = cut(data, 0, at + 3) + size + cut(data, start, start + 12) + flags
-    made = head + cut(data, start + 14, lo) + middle + cut(data, hi, len(data))
-    if not scan_basic(made, start, end + len(made) - len(data), scan):
+    hi = resume = lo  # where they end, and what follows the table begins.
+    if flags & 0x2000:
+        lo += 4
+        hi = resume = scan.headers_end
+        key = cut(entry, 1, 1 + entry[0])
+        kept_at = lo
+        while kept_at < hi:
+            key_end = kept_at + 1 + data[kept_at]
+            if same(key, data, kept_at + 1, key_end):
+                changed = with_header_entry(cut(data, start, end), entry)
+                size = len(changed).to_bytes(4, "big")
+                return cut(data, 0, at + 3) + size + changed + cut(data, end, len(data))
+            kept_at = value_end(data, key_end)
+    n = len(entry)
+    grown = n if flags & 0x2000 else n + 4
+    made = bytearray(len(data) + grown)
+    copy(made, 0, data, 0, hi)
+    put32(made, at + 3, end - start + grown)
+    put16(made, start + 12, flags | 0x2000)
+    if not flags & 0x2000:
+        lo = hi = hi + 4
+    put32(made, lo - 4, hi - lo + n)
+    copy(made, hi, entry, 0, n)
+    copy(made, hi + n, data, resume, len(data))
+    if not scan_basic(made, start, end + grown, scan):
         raise MalformedError("a content header would be malformed")  # Too many entries.
-    return made
-
-
-def _entries_but(data: bytes, start: int, end: int, key: bytes) -> bytes:
-    """Return the entries of the table data[start..end] but those of ``key``."""
-    at = start + 4
-    while at < end:
-        key_end = at + 1 + data[at]
-        if same(key, data, at + 1, key_end):
-            return _entries_without(data, start, end, key)
-        at = value_end(data, key_end)
-    return cut(data, start + 4, end)
+    return cut(made, 0, len(data) + grown)
 
 
 def without_header_entry(payload: bytes, key: bytes) -> bytes:

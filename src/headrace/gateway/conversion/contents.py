@@ -22,6 +22,7 @@ from headrace.gateway.conversion.neutral_values import (
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.conversion.stamping import stamped, traced
 from headrace.model.deadletter import X_DEATH, Content, UnreadableError
+from headrace.model.delivery_counts import COUNT_MAX
 from headrace.model.delivery_counts import HEADER as DELIVERY_COUNT
 from headrace.model.message import (
     KIND_MASK,
@@ -32,14 +33,17 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.protocol.frames_0_x import framed
+from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
-from headrace.wire.properties import with_header_entry
+from headrace.wire.properties import with_header_entry, with_header_entry_at
 from headrace.wire.table import Long, check_table, decode_table, encode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PERSISTENT_MODE = 2
+#: How often a message came back, a number of 64 bits as in RabbitMQ: all there may be.
+COUNT_ENTRIES = [encode_entry(DELIVERY_COUNT, Long(n)) for n in range(COUNT_MAX + 1)]
 _DELIVERY_COUNT = DELIVERY_COUNT.encode()
 REDELIVERED_ENTRY = b"\x0dx-redeliveredt\x01"
 
@@ -103,7 +107,12 @@ class Contents:
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.counted(message, count)
-        return self._basic.counted(message, count)
+        data = message.data
+        assert data is not None, "the message is paged out"
+        try:
+            return with_header_entry_at(data, message.address_len + 2, COUNT_ENTRIES[count])
+        except MalformedError as error:
+            raise UnreadableError(str(error)) from error
 
     def traced(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.model.deadletter import Content, UnreadableError
-from headrace.model.delivery_counts import COUNT_MAX
-from headrace.model.delivery_counts import HEADER as DELIVERY_COUNT
 from headrace.model.message import (
     KIND_FILE,
     KIND_MASK,
@@ -36,18 +34,15 @@ from headrace.wire.properties import (
     PRIORITY,
     PROPERTIES_AT,
     property_range,
-    with_header_entry_at,
     with_property,
     without_property,
 )
-from headrace.wire.table import Long, decode_table, encode_entry, encode_table, string_entry
+from headrace.wire.table import decode_table, encode_table, string_entry
 
 _PERSISTENT_MODE = 2
 _FRAME_HEAD = 7
 _FILTER_KEY = b"x-stream-filter-value"
 _FILTER_ENTRY = bytes((len(_FILTER_KEY),)) + _FILTER_KEY
-#: How often a message came back, a number of 64 bits as in RabbitMQ: all there may be.
-_COUNT_ENTRIES = [encode_entry(DELIVERY_COUNT, Long(n)) for n in range(COUNT_MAX + 1)]
 BODY = 3  # The type of body frames.
 
 
@@ -101,15 +96,6 @@ class BasicContents:
             at += 1 + data[at]
         raw = string_entry(data, at, _FILTER_KEY)
         return None if raw is None else raw.decode("utf-8", "replace")
-
-    def counted(self, message: Message, count: int) -> bytes:
-        """Return the data of a message with a header that says how often it came back."""
-        data = message.data
-        assert data is not None, "the message is paged out"
-        try:
-            return with_header_entry_at(data, message.address_len + 2, _COUNT_ENTRIES[count])
-        except MalformedError as error:
-            raise UnreadableError(str(error)) from error
 
     def rewrite(
         self,
