@@ -85,7 +85,8 @@ def durable(tmp_path: Path) -> Iterator[Served]:
 
 
 def test_version_is_that_of_the_package() -> None:
-    assert works("version") == f"{headrace.__version__}\n"
+    for asked in ("version", "--version"):
+        assert works(asked) == f"{headrace.__version__}\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

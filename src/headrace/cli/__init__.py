@@ -58,7 +58,7 @@ class Commands(click.Group):
     """The subcommands, none of which is imported before it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
@@ -97,5 +97,6 @@ def version() -> None:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(version)s")
 def main() -> None:
     """A durable AMQP broker and its tools."""
