@@ -132,6 +132,14 @@ class RabbitMQ:
                 pass
             process.wait()
 
+    def control(self, *words: str) -> None:
+        """Run rabbitmqctl."""
+        program = max(LIBRARY.glob("rabbitmq_server-*/sbin/rabbitmqctl"))
+        done = subprocess.run(
+            [program, *words], env=self.environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def kill(self) -> None:
         """Kill it at once, as a crash would."""
         assert self.process is not None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from deeds import (
     LETTERS,
+    alarm,
     bind,
     bodies,
     call,
@@ -24,6 +25,7 @@ from deeds import (
     qos,
     quorum,
     settle,
+    shout,
     until,
 )
 
@@ -360,3 +362,19 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         publish(),
     ],
 }
+
+# Who publishes is held and told; who consumes, and who does neither, is not.
+BLOCKED: list[Deed] = [
+    declare(),
+    declare("q2", link=2),
+    consume(no_ack=True, link=1),
+    alarm(True),
+    shout("none"),  # It is told with this one, which Headrace still takes.
+    shout(body=b"3"),
+    declare("q2", link=2),
+    qos(1, link=1),
+    alarm(False),
+    publish(body=b"4"),
+    publish("q2", b"5", link=2),
+    get("q2", link=2),
+]

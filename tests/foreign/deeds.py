@@ -130,6 +130,16 @@ def publish(
     return Deed("publish", link, channel, method, (properties, body))
 
 
+def shout(key: str = "q1", body: bytes = b"m", *, link: int = 0, channel: int = 1) -> Deed:
+    """Publish without waiting until the broker has seen it."""
+    return Deed("shout", link, channel, BasicPublish(routing_key=key), ({}, body))
+
+
+def alarm(on: bool) -> Deed:
+    """Both brokers are low on memory, or not any more."""
+    return Deed("alarm", 0, 0, None, on)
+
+
 def several(*deeds: Deed) -> Deed:
     """Publish in one go what the deeds publish one by one; all on the first one's channel."""
     messages = [(deed.method, *deed.more) for deed in deeds]

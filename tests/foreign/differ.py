@@ -582,10 +582,11 @@ class Pair:
         other: tuple[str, int],
         laws: tuple[Laws, Laws] | None = None,
         crash: Callable[[], None] | None = None,
+        alarm: Callable[[bool], None] | None = None,
     ) -> None:
-        """``crash`` kills both brokers and starts them again."""
+        """``crash`` kills both and starts them again, ``alarm`` takes or gives them memory."""
         self.one, self.other = Peer(*one), Peer(*other)
-        self.crash = crash
+        self.crash, self.alarm = crash, alarm
         self.laws = laws or ()
         self.laid: set[tuple[str, str]] = set()  # Which policies there are.
         self.aside: dict[tuple[int, int, int], list[Any]] = {}
@@ -712,6 +713,13 @@ class Pair:
         elif what == "wait":
             for peer in self.both:
                 peer.listen(more)
+        elif what == "shout":
+            properties, body = more
+            for peer in self.both:
+                peer.shout(link, channel, method, BasicProperties(**properties), body)
+        elif what == "alarm":
+            assert self.alarm is not None
+            self.alarm(more)
         elif what == "several":
             for peer in self.both:
                 peer.publish_all(link, channel, more)

@@ -28,11 +28,13 @@ from headrace.protocol.codec_0_x import (
     ChannelCloseOk,
     ChannelFlow,
     ChannelOpen,
+    ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
     ConnectionStartOk,
     ConnectionTuneOk,
+    ConnectionUnblocked,
     ExchangeBind,
     ExchangeDelete,
     ExchangeUnbind,
@@ -56,6 +58,7 @@ NEWER = (
 ANSWER_S_MAX = 10.0
 CLOSED = ("channel.close-ok", {})
 OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))
+BLOCKS = -1  # In place of a channel.
 PIECE = 100_000  # Octets of a body in one frame.
 MADE = ("amq.gen-", "amq.ctag-")  # So begin names that a broker makes.
 PROBE = 9  # The first of the channels on which the control connection asks for queues.
@@ -89,6 +92,7 @@ class Link:
         self.wait_for(0)
         capabilities = {
             "publisher_confirms": True,
+            "connection.blocked": True,
             "consumer_cancel_notify": True,
             "basic.nack": True,
             "authentication_failure_close": True,
@@ -225,6 +229,8 @@ class Link:
             self.events.append((channel, "confirm", fact))
         elif isinstance(method, BasicCancel):
             self.events.append((channel, "cancel", method.consumer_tag))
+        elif isinstance(method, ConnectionBlocked | ConnectionUnblocked):
+            self.events.append((BLOCKS, method.NAME, getattr(method, "reason", None)))
         elif isinstance(method, ChannelFlow):
             self.events.append((channel, "flow", method.active))
         else:
@@ -341,6 +347,18 @@ class Peer:
         link = self.channel(number, channel)
         link.send(channel, self.filled(method), *content(channel, properties, body))
         link.call(channel, ChannelFlow(active=True))
+
+    def shout(
+        self,
+        number: int,
+        channel: int,
+        method: BasicPublish,
+        properties: BasicProperties,
+        body: bytes,
+    ) -> None:
+        """Publish to a broker that may not listen now."""
+        link = self.channel(number, channel)
+        link.send(channel, method, *content(channel, properties, body))
 
     def publish_all(
         self, number: int, channel: int, messages: list[tuple[Any, Any, bytes]]

@@ -47,6 +47,13 @@ def pair(url: str, api: int) -> Iterator[Pair]:
         pair.end()
 
 
+def own_node(request: pytest.FixtureRequest) -> RabbitMQ:
+    if os.environ.get("HEADRACE_TEST_URL"):
+        pytest.fail("this test needs a RabbitMQ of its own: unset HEADRACE_TEST_URL")
+    node: RabbitMQ = request.getfixturevalue("rabbitmq")
+    return node
+
+
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_a_client_sees_the_same_in_corners(pair: Pair, name: str) -> None:
     deeds = CONVERSATIONS[name]
@@ -58,9 +65,7 @@ def test_a_client_sees_the_same_in_corners(pair: Pair, name: str) -> None:
 def test_dead_letters_that_wait_outlast_a_kill(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    if os.environ.get("HEADRACE_TEST_URL"):
-        pytest.fail("this test needs a RabbitMQ of its own: unset HEADRACE_TEST_URL")
-    node: RabbitMQ = request.getfixturevalue("rabbitmq")
+    node = own_node(request)
     with ChildBroker(tmp_path / "data") as broker:
 
         def crash() -> None:
@@ -72,6 +77,31 @@ def test_dead_letters_that_wait_outlast_a_kill(
         pair = Pair((broker.host, node.port), (broker.host, broker.port), crash=crash)
         try:
             found = pair.differs(corners_letters.KILLED, "quorum")
+        finally:
+            pair.end()
+    if found is not None:
+        pytest.fail(f"after {found.deed}\nRabbitMQ: {found.one}\nHeadrace: {found.other}")
+
+
+def test_publishers_are_held_alike(request: pytest.FixtureRequest) -> None:
+    node = own_node(request)
+
+    with LocalBroker() as broker:
+
+        def alarm(on: bool) -> None:
+            loop, alarms = broker._loop, broker._broker.alarms
+            assert loop is not None
+            if on:
+                loop.call_soon_threadsafe(alarms.hold, "", "low on memory")
+            else:
+                loop.call_soon_threadsafe(alarms.release, "")
+            node.control("set_vm_memory_high_watermark", "0" if on else "0.4")
+
+        pair = Pair((broker.host, node.port), (broker.host, broker.port), alarm=alarm)
+        try:
+            found = pair.differs(corners_queues.BLOCKED)
+            if found is not None:
+                alarm(False)
         finally:
             pair.end()
     if found is not None:
