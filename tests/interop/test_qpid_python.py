@@ -136,7 +136,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         "broker": f"guest/guest@{served.host}:{served.port}",
         "tests": TESTS,
         "before": ["qpid_scenarios.py2"],
-        "after": ["qpid_tools.py2"],  # Each tool connects, which slows Jython for those to come.
+        "after": ["qpid_tools.py2"],
         "tools": str(BROUGHT / "qpid-tools"),
         "kept": {
             "broker": f"guest/guest@{kept.host}:{kept.port}",
