@@ -18,7 +18,6 @@ import headrace
 WAIT_S = 270.0  # Of a machine that is busy otherwise; some 10 s are needed.
 POLL_S = 0.02
 HOME = Path(pyspark.__file__).parent
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # Quick to start; these live for seconds.
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -28,7 +27,6 @@ def environment(**more: str) -> dict[str, str]:
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "160m",
-        "SPARK_DAEMON_JAVA_OPTS": JAVA,
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(Path(headrace.__file__).parent.parent),
         **more,

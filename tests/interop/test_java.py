@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 JARS = BROUGHT / "java"
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 
@@ -38,7 +37,7 @@ def compiled() -> Path:
     classes = JARS / hashlib.sha256(b"".join(read)).hexdigest()[:16]
     if not classes.exists():
         made = classes.with_suffix(".new")
-        command = ["java", *QUICK, "-cp", str(JARS / "ecj.jar"), COMPILER, "-11", "-proc:none"]
+        command = ["java", "-cp", str(JARS / "ecj.jar"), COMPILER, "-11", "-proc:none"]
         command += ["-cp", str(JARS / "amqp-client.jar"), "-d", str(made), *map(str, SOURCES)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -62,7 +61,7 @@ def ran(
             "authority": kept.authority.ca,
             "certificate": kept.bundle,
         }
-        command = ["java", *QUICK, *(f"-D{name}={value}" for name, value in told.items())]
+        command = ["java", *(f"-D{name}={value}" for name, value in told.items())]
         command += ["-cp", path, "Main", "Basics", "Extensions", "Logins", "Operators", "Recovery"]
         yield scenarios_of(command, kept, home / "stderr")
 

@@ -92,8 +92,7 @@ def jython(*words: str) -> list[str]:
     (native,) = (home / "lib").glob("*/jni")
     path = f"{BROUGHT / 'qpid-python'}:{BROUGHT / 'qpid-tools' / 'lib'}"
     return [
-        *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-        *("-cp", f"{home}/share/java/*", f"-Djffi.boot.library.path={native}"),
+        *("java", "-cp", f"{home}/share/java/*", f"-Djffi.boot.library.path={native}"),
         *("-Dpython.cachedir.skip=true", f"-Dpython.path={path}"),
         *("org.python.util.jython", *words),
     ]

@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # Quick to start.
 COLUMNS = "offset BIGINT, body STRING, worker STRING, executor STRING"
 STAY_S = 300.0
 
@@ -48,8 +47,6 @@ def main(master: str, uri: str, stream: str, directory: str, records: str) -> No
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "600m")
         .config("spark.executor.memory", "600m")
-        .config("spark.driver.extraJavaOptions", JAVA)
-        .config("spark.executor.extraJavaOptions", JAVA)
         .config("spark.cores.max", "2")
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
         .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "60s")

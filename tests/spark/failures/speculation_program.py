@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # Quick to start.
 WAIT_S = 250.0
 POLL_S = 0.01
 SPECULATION = {
@@ -65,8 +64,6 @@ def main(master: str, uri: str, stream: str, queue: str, directory: str, records
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "600m",
         "spark.executor.memory": "600m",
-        "spark.driver.extraJavaOptions": JAVA,
-        "spark.executor.extraJavaOptions": JAVA,
         "spark.cores.max": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
