@@ -154,11 +154,10 @@ def compiler_flags() -> tuple[list[str], list[str]]:
     return ["-O0", "-g1", "-fno-strict-aliasing", *QUIET, *checks], checks
 
 
-def extensions(c_dir: Path = Path("build/c")) -> list[Extension]:
-    """The extension modules of this build; none when pure."""
+def extensions(c_dir: Path = Path("build/c"), jobs: int = 0) -> list[Extension]:
+    """The extension modules of this build, translated to C by so many processes; none when pure."""
     if is_pure() or not TO_CYTHONIZE:
         return []
-    from Cython.Build import cythonize
     from Cython.Compiler.Options import get_directive_defaults
 
     # Else they cannot be given below.
@@ -166,22 +165,36 @@ def extensions(c_dir: Path = Path("build/c")) -> list[Extension]:
     missing = [path for path in TO_CYTHONIZE if not (SOURCE / path).exists()]
     if missing:
         raise SystemExit(f"TO_CYTHONIZE in build_ext.py names files that do not exist: {missing}")
+    alike = [path for path in TO_CYTHONIZE if path not in MODULE_DIRECTIVES]
+    made = _translated(alike, {}, c_dir, jobs)
+    for path, directives in MODULE_DIRECTIVES.items():
+        made += _translated([path], directives, c_dir, 0)
+    return made
+
+
+def _translated(
+    paths: list[str], directives: dict[str, object], c_dir: Path, jobs: int
+) -> list[Extension]:
+    from Cython.Build import cythonize
+
     compile_flags, link_flags = compiler_flags()
-    made: list[Extension] = []
-    for path in TO_CYTHONIZE:
-        module = Extension(
+    modules = [
+        Extension(
             path.removesuffix(".py").replace("/", "."),
             [str(SOURCE / path)],
             extra_compile_args=compile_flags,
             extra_link_args=link_flags,
         )
-        made += cythonize(  # type: ignore[no-untyped-call]  # Cython has no types.
-            [module],
-            compiler_directives={**DIRECTIVES, **MODULE_DIRECTIVES.get(path, {})},
-            build_dir=str(c_dir),
-            include_path=[str(SOURCE)],
-            quiet=True,
-        )
+        for path in paths
+    ]
+    made: list[Extension] = cythonize(  # type: ignore[no-untyped-call]  # Cython has no types.
+        modules,
+        nthreads=jobs,
+        compiler_directives={**DIRECTIVES, **directives},
+        build_dir=str(c_dir),
+        include_path=[str(SOURCE)],
+        quiet=True,
+    )
     return made
 
 
@@ -222,7 +235,7 @@ def build(root: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     with (root / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Two builds at once would disturb each other.
-        made = extensions(root / "c")
+        made = extensions(root / "c", os.cpu_count() or 1)
         if made:
             distribution = Distribution({"name": "headrace", "ext_modules": made})
             command = distribution.get_command_obj("build_ext")
