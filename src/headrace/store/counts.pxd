@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.store.record cimport C_COUNTED
-from headrace.wire.memory cimport cut, get32, get64, put32, put64
+from headrace.wire.memory cimport copy, cut, get32, get64, put32, put64
 
 ctypedef unsigned int u32
 ctypedef unsigned long long u64
@@ -24,6 +24,8 @@ cdef class Counts:
     cpdef append(self, bytes entries, bytes places)
     cpdef keep(self, object segment, bytes entries, bytes places)
     cpdef sweep(self, object segment)
-    @cython.locals(at=Py_ssize_t, before=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, before=Py_ssize_t, n=Py_ssize_t, queue_id=u32, seq=u64,
+                   last=cython.longlong, newest=dict, by_seq=dict, kept=bytearray,
+                   kept_places=bytearray)
     cpdef tuple swept(self, bytearray entries, bytearray places)
     cpdef bint carry(self, object segment) except -1

@@ -24,7 +24,7 @@ import cython
 
 if not cython.compiled:
     from headrace.store.record import COUNTED as C_COUNTED
-    from headrace.wire.memory import cut, get32, get64, put32, put64
+    from headrace.wire.memory import copy, cut, get32, get64, put32, put64
 
 ENTRY = 32  # Octets.
 FRESH_MAX = 64 << 10  # Octets of entries in one record, and of those said again in one turn.
@@ -90,18 +90,29 @@ class Counts:
     def swept(self, entries: bytearray, places: bytearray) -> tuple[bytearray, bytearray]:
         """Return those entries that count, with the places of their messages."""
         owes = self.journal.owes
-        newest: dict[tuple[int, int], int] = {}
+        newest: dict[int, dict[int, int]] = {}  # Where it stands, by queue id and seq.
+        by_seq: dict[int, int] = {}
+        last = -1
         for at in range(0, len(entries), C_ENTRY):
-            if not owes(get32(entries, at), get64(places, at >> 2)):
+            queue_id = get32(entries, at)
+            if not owes(queue_id, get64(places, at >> 2)):
                 continue  # As most are.
-            key = (get32(entries, at), get64(entries, at + 8))
-            before = newest.get(key, -1)
+            if queue_id != last:
+                last = queue_id
+                by_seq = newest.setdefault(queue_id, {})
+            seq = get64(entries, at + 8)
+            before = by_seq.get(seq, -1)
             if before < 0 or get64(entries, before + 24) < get64(entries, at + 24):
-                newest[key] = at
-        kept, kept_places = bytearray(), bytearray()
-        for at in newest.values():
-            kept += entries[at : at + C_ENTRY]
-            kept_places += places[at >> 2 : (at >> 2) + 8]
+                by_seq[seq] = at
+        kept, kept_places = bytearray(len(entries)), bytearray(len(places))
+        n = 0
+        for by_seq in newest.values():
+            for at in by_seq.values():
+                copy(kept, n, entries, at, at + C_ENTRY)
+                copy(kept_places, n >> 2, places, at >> 2, (at >> 2) + 8)
+                n += C_ENTRY
+        del kept[n:]
+        del kept_places[n >> 2 :]
         return kept, kept_places
 
     def carry(self, segment: Any) -> bool:
