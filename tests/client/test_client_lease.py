@@ -94,7 +94,7 @@ def test_a_lease_goes_on_over_a_restart(tmp_path: Path) -> None:
             await channel.declare_queue("orders", durable=True)
             for n in range(6):
                 await channel.publish(Message(b"%d" % n, persistent=True), "orders")
-            async with Lease(connection, "orders", "etl", owner="me") as lease:
+            async with Lease(connection, "orders", "etl", owner="me", timeout_s=3600) as lease:
                 state = await lease.claim()
                 await lease.take(messages=4)
                 await lease.settle(1)
