@@ -406,6 +406,15 @@ def test_a_port_that_moves_while_the_broker_drains_opens_afterwards(desk: Desk) 
 # --- The rest -----------------------------------------------------------------------------------
 
 
+def test_the_log_says_what_changed_and_what_cannot(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.reload(product="Rapids", heartbeat_s=7)
+    assert "reloaded; changed: heartbeat_s, product" in caplog.messages
+    desk.refuses(heartbeat_s=-1)
+    assert any(line.startswith("nothing is reloaded: ") for line in caplog.messages)
+
+
 def test_what_clients_are_told_and_may_hold(desk: Desk) -> None:
     with connect(desk.url(), reconnect=None) as before, before.channel() as channel:
         channel.declare_queue("held", durable=True)

@@ -115,14 +115,8 @@ def hang_up(broker: Any, supervisor: Supervisor) -> None:
     supervisor.reloading()
     status = "reloaded"
     try:
-        done = broker.reload()
+        broker.reload()
     except (SettingError, LogError, StartError, TlsError) as error:
         status = f"nothing is reloaded: {error}"
-        log.error("%s", status)
-    else:
-        names = ", ".join(one["name"] for one in done["changed"]) or "nothing"
-        log.warning("reloaded; changed: %s", names)
-        if done["restart"]:
-            log.warning("these need a restart: %s", ", ".join(done["restart"]))
     finally:
         supervisor.ready(status)

@@ -306,8 +306,9 @@ class Broker:
         if self.read_settings is None:
             return {"changed": [], "restart": {}, "certificates": False}
         try:
-            return reload(self, self.read_settings())
+            done = reload(self, self.read_settings())
         except (SettingError, LogError, StartError, TlsError) as error:
+            log.error("nothing is reloaded: %s", error)
             if self.audit.active:
                 self.audit.tell(
                     "settings.reloaded",
@@ -316,6 +317,11 @@ class Broker:
                     reason=str(error),
                 )
             raise
+        names = ", ".join(one["name"] for one in done["changed"]) or "nothing"
+        log.warning("reloaded; changed: %s", names)
+        if done["restart"]:
+            log.warning("these need a restart: %s", ", ".join(done["restart"]))
+        return done
 
     def facts_of(self, number: int) -> dict[str, Any]:
         """Return what the log tells of a connection."""
