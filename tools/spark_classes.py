@@ -79,10 +79,12 @@ def end() -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     try:
-        gateway.proc.wait(END_S)
+        status = gateway.proc.wait(END_S)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         raise
+    if status:
+        raise OSError(f"Java ended with status {status}")  # The disk is full, perhaps.
 
 
 def main(target: Path) -> None:
