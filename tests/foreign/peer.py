@@ -55,7 +55,7 @@ NEWER = (
     "x-stream-arrival-ms",
     "x-death-spread",
 )  # Headers that RabbitMQ 3.10 has not.
-ANSWER_S_MAX = 10.0
+ANSWER_S_MAX = 60.0
 CLOSED = ("channel.close-ok", {})
 OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))
 BLOCKS = -1  # In place of a channel.
