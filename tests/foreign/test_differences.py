@@ -62,10 +62,10 @@ def test_dead_letters_that_wait_outlast_a_kill(
     with ChildBroker(tmp_path / "data") as broker:
 
         def crash() -> None:
+            broker.kill()
+            broker.start()
             node.kill()
             node.start()
-            broker.kill()  # As the last, for it tries letters less and less often.
-            broker.start()
 
         pair = Pair((broker.host, node.port), (broker.host, broker.port), crash=crash)
         try:
