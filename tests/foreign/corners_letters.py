@@ -330,7 +330,7 @@ KILLED: list[Deed] = [
     until("q1", (0, 0)),
     call(QueuePurge(queue="q1")),
     publish("q4", b"last", **LASTING),
-    crash(),
+    crash("q1"),
     get("q1"),
     call(QueuePurge(queue="q2")),
     *came("q2", 1),

@@ -710,6 +710,8 @@ class Pair:
             self.crash()
             for peer in self.both:
                 peer.come_back()
+                for name in more:
+                    peer.wake(name)
         elif what == "wait":
             for peer in self.both:
                 peer.listen(more)
