@@ -441,6 +441,21 @@ def test_what_is_accepted_and_released_returns_with_the_rollback(
     assert depth(other, name) == 0
 
 
+def test_a_transaction_says_that_a_queue_refused_some_of_it(
+    session: TalkSession, other: TalkSession, name: str
+) -> None:
+    arguments = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
+    session.call(QueueDeclare(queue=name, arguments=arguments))
+    transactional(session, f"{name}-2")
+    for body, queue in ((b"a", name), (b"b", name), (b"c", f"{name}-2")):
+        session.publish(body, queue)
+    failed(session, TxCommit(), 506)
+    for body, queue in ((b"a", name), (b"c", f"{name}-2")):
+        assert depth(other, queue) == 1
+        other.subscribe(queue, queue)
+        assert other.bodies(1) == [body]
+
+
 @rule("0-10/s103")
 def test_a_session_is_made_transactional_once(session: TalkSession) -> None:
     session.call(TxSelect())

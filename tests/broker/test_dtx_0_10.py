@@ -117,6 +117,35 @@ def test_a_commit(sessions: Sessions, name: str, xid: Xid, two_phases: bool) -> 
 
 
 @pytest.mark.parametrize("two_phases", [False, True])
+def test_a_branch_is_refused_nothing_for_want_of_room(
+    sessions: Sessions, name: str, xid: Xid, two_phases: bool
+) -> None:
+    """All of it happens, or nothing: its coordinator could do nothing about a part."""
+    session, late = sessions(), sessions()
+    arguments = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
+    session.call(QueueDeclare(queue=name, arguments=arguments))
+    begin(session, xid)
+    for body in (b"1", b"2"):
+        session.publish(body, name)
+    assert status(session, DtxEnd(xid=xid)) == OK
+    if two_phases:
+        assert status(session, DtxPrepare(xid=xid)) == OK
+    assert status(session, DtxCommit(xid=xid, one_phase=not two_phases)) == OK
+    full = Xid(format=1, global_id=name.encode(), branch_id=b"full")
+    assert status(session, DtxStart(xid=full)) == OK
+    session.publish(b"3", name)
+    assert status(session, DtxEnd(xid=full)) == OK
+    last = DtxPrepare(xid=full) if two_phases else DtxCommit(xid=full, one_phase=True)
+    refused(sessions(), last, ExecutionCode.RESOURCE_LIMIT_EXCEEDED)
+    session.subscribe(name, accept_mode=1)
+    assert session.bodies(2) == [b"1", b"2"]
+    assert status(late, last) == OK  # Now there is room.
+    if two_phases:
+        assert status(late, DtxCommit(xid=full)) == OK
+    assert session.bodies(1) == [b"3"]
+
+
+@pytest.mark.parametrize("two_phases", [False, True])
 def test_a_rollback(sessions: Sessions, name: str, xid: Xid, two_phases: bool) -> None:
     session = busy(sessions, name, xid)
     coordinator = sessions()

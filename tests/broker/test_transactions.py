@@ -279,12 +279,14 @@ def test_a_refused_publish_is_nacked_alone(talk: Client, name: str) -> None:
     assert confirmed(client, 4) == {1: True, 2: True, 3: False, 4: False}
 
 
-def test_a_refused_publish_of_a_transaction_is_told(talk: Client, name: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"x-message-deduplication": True}])
+def test_a_refused_publish_of_a_transaction_is_told(
+    talk: Client, name: str, more: dict[str, bool]
+) -> None:
     """The rest of the transaction has happened, as with RabbitMQ."""
     client = talk()
-    client.declare(
-        name, exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
-    )
+    limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    client.declare(name, exclusive=True, arguments={**limits, **more})
     other = f"{name}-other"
     client.declare(other, exclusive=True)
     select(client)

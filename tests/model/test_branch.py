@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -422,10 +423,13 @@ def test_a_purge_leaves_what_is_prepared(vhost: VirtualHost, queue: Queue) -> No
     assert bodies(queue) == [b"new"]
 
 
-def test_overflow_and_life_count_from_the_commit(vhost: VirtualHost) -> None:
-    short = vhost.declare_queue(
-        "short", arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
-    )
+@pytest.mark.parametrize(
+    ("overflow", "left"), [("reject-publish", [b"1", b"2"]), ("drop-head", [b"2"])]
+)
+def test_life_counts_from_the_commit_and_what_was_prepared_is_not_turned_away(
+    vhost: VirtualHost, overflow: str, left: list[bytes]
+) -> None:
+    short = vhost.declare_queue("short", arguments={"x-max-length": 1, "x-overflow": overflow})
     brief = vhost.declare_queue("brief", arguments={"x-message-ttl": 1000})
     session = Session()
     vhost.branches.start(session, X)
@@ -435,10 +439,26 @@ def test_overflow_and_life_count_from_the_commit(vhost: VirtualHost) -> None:
     vhost.branches.prepare(X)
     pass_time(vhost, 5)
     vhost.branches.commit(X)
-    assert bodies(short) == [b"1"]
+    assert bodies(short) == left
     assert brief.ready_count == 2
     pass_time(vhost, 1)
     assert brief.ready_count == 0
+    assert vhost.tally.memory_used == 0
+
+
+@pytest.mark.parametrize("one_phase", [False, True])
+def test_a_full_queue_that_turns_away_takes_no_branch(vhost: VirtualHost, one_phase: bool) -> None:
+    arguments = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    full = vhost.declare_queue("full", arguments=arguments)
+    session, branches = Session(), vhost.branches
+    branches.start(session, X)
+    work(session).publish(message(b"1"), [full], False)
+    branches.end(session, X)
+    last = partial(branches.commit, one_phase=True) if one_phase else branches.prepare
+    with pytest.raises(ResourceError, match="queue 'full' is full"):
+        last(X)
+    assert branches.find(X).state is State.ACTIVE
+    assert branches.rollback(X) is Status.OK
     assert vhost.tally.memory_used == 0
 
 

@@ -211,6 +211,11 @@ class Branches:
 
         A branch without work is done with, unless ``keep_empty``. The answer may be given when
         the store's ``synced`` has reached ``appended``.
+
+        Raises:
+            IllegalState: the branch is not ended, or prepared already.
+            ResourceError: the disk is full, or a queue is, whose overflow policy turns messages
+                away; the branch is as it was.
         """
         branch = self._settled_by_all(xid)
         if branch.state is not State.ACTIVE:
@@ -222,6 +227,7 @@ class Branches:
             return Status.RDONLY
         if self.vhost.store.full:
             raise ResourceError(f"the disk is full; the branch {xid} was not prepared")
+        self._require_room(branch)
         self.vhost.agenda.remove(("branch", self, xid))
         self._keep(branch)
         return Status.OK
@@ -235,6 +241,7 @@ class Branches:
             if branch.failed:
                 self._remove(branch)
                 return branch.failed
+            self._require_room(branch)
             branch.work.commit()
             self._remove(branch)
             return Status.OK
@@ -493,12 +500,26 @@ class Branches:
             store.commit()
         branch.publishes.store_away(store, tally)
 
+    def _require_room(self, branch: Branch) -> None:
+        """Refuse a branch for a queue that turns messages away; later none does, for any of it."""
+        for message, queues, _ in branch.work.publishes:
+            for queue in queues:
+                if (
+                    queue.limited
+                    and not queue.deleted
+                    and message.flags & KIND_MASK < KIND_FILE
+                    and queue.will_refuse(message.body_size)
+                ):
+                    raise ResourceError(
+                        f"queue {queue.name!r} is full; the branch {branch.xid} was not taken"
+                    )
+
     def _do(self, branch: Branch, status: Status) -> Status:
         """Make the work of a prepared branch happen; return what became of it."""
         store, tally = self.vhost.store, self.vhost.tally
         store.begin()
         try:
-            if branch.publishes.admit(0, len(branch.publishes), store, tally, False):
+            if branch.publishes.admit(0, len(branch.publishes), store, tally):
                 status = Status.HEURHAZ
             settle_all(branch.settles)
             store.decide(branch.xid.encode(), status, tally.now_ms)

@@ -169,7 +169,7 @@ class Copies:
             except OSError as error:
                 log.error("a message for queue %r cannot be read and is lost: %s", queue, error)
             else:
-                admit(copy, queue, self.vhost.store, True)
+                admit(copy, queue, self.vhost.store)
         if source is not None and source.consumer is self._holder:
             self.source.settle(source)
 

@@ -33,9 +33,7 @@ cdef class Held:
     @cython.locals(count=Py_ssize_t, i=Py_ssize_t, message=Message, crowded=cython.bint)
     cpdef store_away(self, Store store, Tally tally)
     @cython.locals(lost=Py_ssize_t, i=Py_ssize_t, message=Message, queue=Queue)
-    cpdef Py_ssize_t admit(
-        self, Py_ssize_t lo, Py_ssize_t hi, Store store, Tally tally, bint promised
-    ) except -1
+    cpdef Py_ssize_t admit(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Tally tally) except -1
     @cython.locals(i=Py_ssize_t, message=Message, queue=Queue)
     cpdef drop(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Tally tally)
     @cython.locals(gone=Message, i=Py_ssize_t)
@@ -45,5 +43,5 @@ cdef Message new_nothing()
 cpdef bring(Message message, Store store)
 
 @cython.locals(kept=cython.bint, twin=Message, kind=cython.uint, lane=Queue)
-cpdef bint admit(Message message, Queue queue, Store store, bint promised) except -1
+cpdef bint admit(Message message, Queue queue, Store store) except -1
 cdef disown(Message message, Queue queue, Store store)

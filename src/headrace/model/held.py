@@ -150,10 +150,10 @@ class Held:
                 store.page_out(message)
             tally.memory_used += weight_of(message)
 
-    def admit(self, lo: int, hi: int, store: Store, tally: Tally, promised: bool) -> int:
+    def admit(self, lo: int, hi: int, store: Store, tally: Tally) -> int:
         """Give the messages ``lo`` to ``hi`` to their queues; return how many were lost.
 
-        With ``promised``, no queue turns one away for want of room.
+        No queue turns one away for want of room.
         """
         lost = 0
         for i in range(lo, hi):
@@ -161,7 +161,7 @@ class Held:
             tally.memory_used -= weight_of(message)
             for queue in self.queues[i]:
                 queue.held_count -= 1
-                if not admit(message, queue, store, promised):
+                if not admit(message, queue, store):
                     lost += 1
         tally.published += hi - lo
         return lost
@@ -199,8 +199,8 @@ def bring(message: Message, store: Store) -> None:
         message.flags &= ~C_SCRATCH & 0xFF
 
 
-def admit(message: Message, queue: Queue, store: Store, promised: bool) -> bool:
-    """Let a queue have a message that was held for it; false if that cannot be read."""
+def admit(message: Message, queue: Queue, store: Store) -> bool:
+    """Let a queue have a message that was promised to it; false if that cannot be read."""
     if queue.deleted:
         disown(message, queue, store)
         return True
@@ -223,7 +223,7 @@ def admit(message: Message, queue: Queue, store: Store, promised: bool) -> bool:
     lane: Queue = queue
     if kind >= C_KIND_FILE:
         lane = lane_of(queue, kind)
-    lane.admit(twin, promised)
+    lane.admit(twin, True)
     if queue.is_stream:
         disown(message, queue, store)
     return True

@@ -54,15 +54,19 @@ class Letters:
         self._deaths_ms = 0  # In this millisecond
         self._deaths = 0  # so many messages died that may be put off.
 
-    def hand_out(self, twins: Iterable[tuple[Queue, Message]]) -> None:
-        """Offer messages to queues, and then the letters of those that died on arrival."""
+    def hand_out(self, twins: Iterable[tuple[Queue, Message]], *, promised: bool = False) -> int:
+        """Offer messages to queues, and then the letters of those that died on arrival.
+
+        Return how many were refused; with ``promised`` no queue refuses one for want of room.
+        """
         if self._handing:
             self._born.extend(twins)  # The call further out sees to it.
-            return
+            return 0
         self._handing = True
+        refused = 0
         try:
             for queue, twin in twins:
-                self._give(queue, twin)
+                refused += self._give(queue, twin, promised=promised)
             tally = self.vhost.tally
             tally.begin_letters(tally.now_ms)
             while self._born and (
@@ -73,17 +77,20 @@ class Letters:
         finally:
             self._handing = False
             self._put_off_born()
+        return refused
 
-    def _give(self, queue: Queue, twin: Message, *, late: bool = False) -> None:
+    def _give(
+        self, queue: Queue, twin: Message, *, late: bool = False, promised: bool = False
+    ) -> int:
         if queue.deleted:
             if twin.position:
                 self.vhost.store.forget(queue.id, twin.position)
-            return
+            return 0
         lane = lane_of(queue, twin.flags & KIND_MASK)
-        if late and not lane.is_stream:
-            lane.admit(twin)  # What came later may stand there.
-        else:
-            lane.offer(twin)
+        if (late or promised) and not lane.is_stream:
+            lane.admit(twin, promised)  # What came later may stand there.
+            return 0
+        return lane.offer(twin)
 
     def _put_off_born(self) -> None:
         if self._born:

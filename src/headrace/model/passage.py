@@ -85,7 +85,7 @@ class Passage:
 
         What is to be taken once, for its number or its id, is taken by all queues or by none; where
         there is no queue, it was not taken, and may come again. With ``inside`` a transaction of
-        the store is open, and nobody refuses.
+        the store is open, and each queue refuses for itself.
 
         Raises:
             ResourceError: there is no room for what must be remembered; nothing was done.
@@ -97,11 +97,12 @@ class Passage:
         everybody = [*queues, *self.keepers()]
         persistent = persistent or any(keeps_all(queue.arguments) for queue in queues)
         lasting = any(queue.is_stream or (persistent and queue.durable) for queue in everybody)
-        refusing: list[Queue] = []
+        refused = 0
         if not inside:
             if lasting and vhost.store.full:
                 return self._refuse(number)
             refusing = [queue for queue in queues if queue.will_refuse(message.body_size)]
+            refused = len(refusing)
             if refusing and (number is not None or self.remembers()):
                 vhost.deliver(message.copy(), refusing, False)
                 return self._refuse(number)
@@ -117,7 +118,7 @@ class Passage:
             if vhost.tracer is not None:
                 vhost.tracer.published(message, queues, source)
             if everybody:
-                vhost.deliver(message, everybody, persistent)
+                refused = max(refused, vhost.deliver(message, everybody, persistent))
             if number is not None:
                 publishers.note(number, lasting)
             if self.watches and everybody:
@@ -128,7 +129,7 @@ class Passage:
             if alone:
                 vhost.store.commit()
         vhost.tally.published += 1
-        return len(refusing)
+        return refused
 
     def join_branch(
         self, message: Message, queues: Sequence[Queue]

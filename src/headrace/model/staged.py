@@ -397,7 +397,7 @@ class Sinks:
             stop = min(len(held), at + SLICE)
             store.begin()
             try:
-                held.admit(at, stop, store, tally, True)
+                held.admit(at, stop, store, tally)
             finally:
                 store.commit()
             if not held.files:

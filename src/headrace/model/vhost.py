@@ -289,8 +289,18 @@ class VirtualHost(Queues):
         if found:
             self.deliver(message, found, persistent)
 
-    def deliver(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
-        """Give a message to queues: what the broker itself publishes."""
+    def deliver(
+        self,
+        message: Message,
+        queues: Iterable[Queue],
+        persistent: bool,
+        *,
+        promised: bool = False,
+    ) -> int:
+        """Give a message to queues: what the broker itself publishes, and transactions.
+
+        Return how many refused it; with ``promised`` none does for want of room.
+        """
         tally = self.tally
         if message.flags & KIND_MASK >= KIND_FILE:
             queues = [queue for queue in queues if not queue.is_stream]  # They keep messages only.
@@ -311,7 +321,7 @@ class VirtualHost(Queues):
             else:
                 twin.flags &= ~PERSISTENT
             twins.append((queue, twin))
-        self.letters.hand_out(twins)
+        return self.letters.hand_out(twins, promised=promised)
 
     def join(self, message: Message, stream: Queue) -> bool:
         """Make a message what streams keep: class basic, in one piece; False when it cannot be."""

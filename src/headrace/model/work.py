@@ -177,10 +177,12 @@ class Work:
             holder = self._holders[queue] = Consumer(queue, "", False)
         return holder
 
-    def commit(self) -> None:
+    def commit(self) -> int:
         """Make it happen as one transaction of the store, and begin anew.
 
         It is durable once the store's ``synced`` has reached what ``appended`` is afterwards.
+        Return how often a queue refused one of its messages, as its overflow policy has it; of a
+        branch none does, as none does once it is prepared.
 
         Raises:
             ResourceError: the disk is full; nothing was done.
@@ -189,6 +191,7 @@ class Work:
         if store.full and self.publishes:
             raise ResourceError("the disk is full; nothing was committed")
         facts, numbers, passages = self.facts, self.numbers, self.passages
+        refused = 0
         publishes, settles = self.take()
         publishes.bring(store)
         store.begin()
@@ -200,11 +203,11 @@ class Work:
                 alive = [queue for queue in queues if not queue.deleted]
                 watched = passages.get(place) if passages else None
                 if watched is not None:
-                    watched[0].take(
+                    refused += watched[0].take(
                         message, alive, persistent, number=number, source=watched[1], inside=True
                     )
                 elif alive:
-                    self.vhost.deliver(message, alive, persistent)
+                    refused += self.vhost.deliver(message, alive, persistent, promised=self.owns)
                     if number is not None:
                         self.vhost.publishers.note(number, True)
             self.vhost.tally.published += len(publishes) - len(passages)  # They count themselves.
@@ -214,6 +217,7 @@ class Work:
         finally:
             store.commit()
         self.let_go(publishes)
+        return refused
 
     def forget(self) -> None:
         """Begin anew; what was settled is still its client's."""

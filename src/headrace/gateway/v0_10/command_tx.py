@@ -26,13 +26,19 @@ def select(session: Any, command: TxSelect, header: bytes, parts: object) -> Non
 
 
 def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> bool:
-    """Make the transaction happen; the command is complete when it is on disk."""
+    """Make the transaction happen; the command is complete when it is on disk.
+
+    Raises:
+        ExecutionError: all of it happened, but for messages that a queue refused.
+    """
     check(session)
-    session.work.commit()
+    refused = session.work.commit()
     session.parted.clear()
     session.returning.clear()
     if session.files is not None:
         session.files.parted.clear()
+    if refused:  # A transfer that was part of a transaction is rejected no more.
+        raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "partial tx completion")
     later: bool = session.later()
     return later
 
