@@ -15,7 +15,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 COMPILED := build/compiled
-CLASSES := build/spark.jsa
 SANITIZERS ?= address,undefined
 FUZZ_SECONDS ?= 120
 TESTS ?= tests
@@ -39,10 +38,6 @@ build: $(STAMP)
 sanitized: $(STAMP)
 	@HEADRACE_SANITIZE=$(SANITIZERS) $(BIN)/python build_ext.py
 
-$(CLASSES): $(STAMP) tools/spark_classes.py
-	@echo "== archiving the classes of Spark"
-	@$(BIN)/python tools/spark_classes.py $@
-
 test: peers test-pure test-compiled
 
 # What tests/interop drives: other people's clients.
@@ -61,7 +56,7 @@ test-pure: $(STAMP)
 	@HEADRACE_BUILD=pure PYTHONPATH=src $(PYTEST) -m "not slow" $(BOTH)
 
 # Last, so that the last line of `make test` is pytest's summary of the whole suite.
-test-compiled: build sanitized $(CLASSES)
+test-compiled: build sanitized
 	@echo "== compiled: $(TESTS)"
 	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(PYTEST) $(TESTS)
 

@@ -24,14 +24,8 @@ settings.register_profile(
 settings.load_profile("headrace")
 
 # A Java machine of a test lives for seconds: to optimize for longer costs it more than that saves.
-# Half of what a short session of Spark takes is its second compiler's, and half of the rest goes
-# into reading classes, unless they are in the archive that tools/spark_classes.py makes. Java tells
-# on stderr when an archive is not for it.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=warning:stderr"
-CLASSES = Path(__file__).parent.parent / "build" / "spark.jsa"
-if CLASSES.exists():
-    JAVA += f' "-XX:SharedArchiveFile={CLASSES}"'
-os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA)
+# Half of what a short session of Spark takes is its second compiler's.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 COMPILED = not headrace.model.queue.__file__.endswith(".py")
 
