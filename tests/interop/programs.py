@@ -9,6 +9,7 @@ which broker that is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -216,8 +217,9 @@ def hear(child: subprocess.Popen[str], kept: Kept, found: dict[str, str | None])
         told: dict[str, Any] = json.loads(line)
         if "ask" in told:
             kept.answer(*told["ask"])
-            child.stdin.write("done\n")
-            child.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # It has failed meanwhile, and says how.
+                child.stdin.write("done\n")
+                child.stdin.flush()
         else:
             found[told["scenario"]] = told["failure"]
     child.wait(PATIENCE_S)
