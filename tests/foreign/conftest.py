@@ -140,12 +140,6 @@ class RabbitMQ:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def kill(self) -> None:
-        """Kill it at once, as a crash would."""
-        assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.stop()
-
     def close(self) -> None:
         """End it and its port mapper."""
         self.stop()

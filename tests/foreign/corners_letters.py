@@ -15,9 +15,7 @@ from deeds import (
     bind,
     bodies,
     call,
-    confirm,
     consume,
-    crash,
     declare,
     delete,
     exchange,
@@ -316,25 +314,3 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         *came("q2", 1),
     ],
 }
-
-LASTING = {"delivery_mode": 2}
-# RabbitMQ answers the purge once its queue has kept all that was before; Headrace confirms then.
-KILLED: list[Deed] = [
-    declare("q2", durable=True, **FULL),
-    quorum(**INSISTENT, **LETTERS),
-    declare("q4", durable=True),
-    confirm(),
-    publish("q2", b"first", **LASTING),
-    *rejected("1", "2"),
-    publish("q1", b"3", expiration="1"),
-    until("q1", (0, 0)),
-    call(QueuePurge(queue="q1")),
-    publish("q4", b"last", **LASTING),
-    crash("q1"),
-    get("q1"),
-    call(QueuePurge(queue="q2")),
-    *came("q2", 1),
-    *came("q2", 1),
-    *came("q2", 1),
-    get("q1"),
-]

@@ -187,11 +187,6 @@ def close(link: int = 0, channel: int = 1) -> Deed:
     return Deed("close", link, channel)
 
 
-def crash(*names: str) -> Deed:
-    """Both brokers are killed and come back, and so do these queues, which are empty."""
-    return Deed("crash", 0, 0, None, names)
-
-
 def wait(milliseconds: int = 60) -> Deed:
     return Deed("wait", 0, 0, None, milliseconds / 1000)
 

@@ -581,12 +581,11 @@ class Pair:
         one: tuple[str, int],
         other: tuple[str, int],
         laws: tuple[Laws, Laws] | None = None,
-        crash: Callable[[], None] | None = None,
         alarm: Callable[[bool], None] | None = None,
     ) -> None:
-        """``crash`` kills both and starts them again, ``alarm`` takes or gives them memory."""
+        """``alarm`` takes both brokers memory, or gives it back."""
         self.one, self.other = Peer(*one), Peer(*other)
-        self.crash, self.alarm = crash, alarm
+        self.alarm = alarm
         self.laws = laws or ()
         self.laid: set[tuple[str, str]] = set()  # Which policies there are.
         self.aside: dict[tuple[int, int, int], list[Any]] = {}
@@ -705,13 +704,6 @@ class Pair:
             self.laid.add((component, name))
             for laws in self.laws:
                 laws.set(component, name, policy)
-        elif what == "crash":
-            assert self.crash is not None
-            self.crash()
-            for peer in self.both:
-                peer.come_back()
-                for name in more:
-                    peer.wake(name)
         elif what == "wait":
             for peer in self.both:
                 peer.listen(more)

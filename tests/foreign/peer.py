@@ -56,7 +56,6 @@ NEWER = (
     "x-death-spread",
 )  # Headers that RabbitMQ 3.10 has not.
 ANSWER_S_MAX = 60.0
-WAKE_S = 2.0  # After this a queue that has not answered is asked again.
 CLOSED = ("channel.close-ok", {})
 OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))
 BLOCKS = -1  # In place of a channel.
@@ -398,31 +397,6 @@ class Peer:
             link.end()
         for where in [where for where in self.confirmed if where[0] == number]:
             del self.confirmed[where]
-
-    def come_back(self) -> None:
-        """The broker was killed and is there again."""
-        self.end()
-        self.links, self.seen, self.confirmed = {}, {}, {}
-        self.control = Link(*self.address)
-
-    def wake(self, name: str) -> None:
-        """Wait until a queue, which is empty, serves.
-
-        After a restart RabbitMQ may never answer what a quorum queue without a leader was asked.
-        """
-        until = time.monotonic() + ANSWER_S_MAX
-        answered = False
-        while not answered:
-            assert time.monotonic() < until, "no answer"
-            link = Link(*self.address)
-            link.channels.add(1)
-            link.call(1, ChannelOpen())
-            link.send(1, BasicGet(queue=name))
-            again = time.monotonic() + WAKE_S
-            while not answered and time.monotonic() < again:
-                link.read(0.05)
-                answered = bool(link.answers.get(1))
-            link.end()
 
     def close_channel(self, number: int, channel: int) -> None:
         link = self.links.get(number)

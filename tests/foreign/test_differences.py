@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import corners
@@ -22,7 +21,7 @@ import pytest
 from differ import WEIGHTS, Maker, Pair, shrink, theme_of
 from laws import OurLaws, TheirLaws
 
-from headrace.testing import ChildBroker, LocalBroker
+from headrace.testing import LocalBroker
 
 if TYPE_CHECKING:
     from conftest import RabbitMQ
@@ -54,28 +53,7 @@ def own_node(request: pytest.FixtureRequest) -> RabbitMQ:
     return node
 
 
-# What ends or holds connections comes first, for the others have one pair for all.
-def test_dead_letters_that_wait_outlast_a_kill(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    node = own_node(request)
-    with ChildBroker(tmp_path / "data") as broker:
-
-        def crash() -> None:
-            broker.kill()
-            broker.start()
-            node.kill()
-            node.start()
-
-        pair = Pair((broker.host, node.port), (broker.host, broker.port), crash=crash)
-        try:
-            found = pair.differs(corners_letters.KILLED, "quorum")
-        finally:
-            pair.end()
-    if found is not None:
-        pytest.fail(f"after {found.deed}\nRabbitMQ: {found.one}\nHeadrace: {found.other}")
-
-
+# What holds connections comes first, for the others have one pair for all.
 def test_publishers_are_held_alike(request: pytest.FixtureRequest) -> None:
     node = own_node(request)
 
