@@ -51,6 +51,18 @@ def came(name: str, count: int) -> list[Deed]:
 
 ELSEWHERE = {"x_dead_letter_exchange": "x1", "x_dead_letter_routing_key": "q2"}
 FULL = {"x_max_length": 1, "x_overflow": "reject-publish"}
+# Of two queues that a letter leads to, one is full.
+ONE_OF_TWO_TAKES: list[Deed] = [
+    exchange("x1", "fanout"),
+    declare("q2"),
+    declare("q3", **FULL),
+    bind("q2", "x1"),
+    bind("q3", "x1"),
+    quorum(x_dead_letter_exchange="x1", **INSISTENT),
+    publish("q3", b"first"),
+    *rejected("1"),
+    *came("q2", 1),
+]
 CONVERSATIONS: dict[str, list[Deed]] = {
     "no target, then one": [
         quorum(**INSISTENT, **LETTERS),
@@ -145,29 +157,13 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         *came("q2", 1),
     ],
     "two targets, one refuses": [
-        exchange("x1", "fanout"),
-        declare("q2"),
-        declare("q3", **FULL),
-        bind("q2", "x1"),
-        bind("q3", "x1"),
-        quorum(x_dead_letter_exchange="x1", **INSISTENT),
-        publish("q3", b"first"),
-        *rejected("1"),
-        *came("q2", 1),
+        *ONE_OF_TWO_TAKES,
         get("q3"),
         *came("q3", 1),
         get("q2"),
     ],
     "two targets, the one that refuses is deleted": [
-        exchange("x1", "fanout"),
-        declare("q2"),
-        declare("q3", **FULL),
-        bind("q2", "x1"),
-        bind("q3", "x1"),
-        quorum(x_dead_letter_exchange="x1", **INSISTENT),
-        publish("q3", b"first"),
-        *rejected("1"),
-        *came("q2", 1),
+        *ONE_OF_TWO_TAKES,
         delete("q3"),
         declare("q3"),
         bind("q3", "x1"),
@@ -175,15 +171,7 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         get("q2"),
     ],
     "two targets, the one that refuses is unbound": [
-        exchange("x1", "fanout"),
-        declare("q2"),
-        declare("q3", **FULL),
-        bind("q2", "x1"),
-        bind("q3", "x1"),
-        quorum(x_dead_letter_exchange="x1", **INSISTENT),
-        publish("q3", b"first"),
-        *rejected("1"),
-        *came("q2", 1),
+        *ONE_OF_TWO_TAKES,
         delete("q3"),
         *rejected("2"),
         *came("q2", 1),
