@@ -12,6 +12,7 @@ compared with the history:
 - a prepared branch is there with all that it holds back, until its outcome;
 - a message has its last durable count of returns or a later one, and waits until the same time;
 - a fact has its last durable value or a later one, the same as its transaction's messages say;
+- so has a definition, and every one that was changed before a message that is there;
 - what may have been delivered says so, and nothing else does.
 """
 
@@ -104,6 +105,7 @@ class History:
     branches: dict[bytes, Branch] = field(default_factory=dict)
     xids: int = 0
     changes: dict[bytes, list[Change]] = field(default_factory=dict)
+    definitions: dict[bytes, list[Change]] = field(default_factory=dict)
     values: int = 0
     outcomes: int = 0
     lives: int = 0
@@ -164,6 +166,8 @@ class History:
         elif pick < 0.75:
             for _ in range(self.random.randrange(12)):
                 self.count_one()
+        for _ in range(self.random.choice((0, 0, 0, 1, 4))):
+            self.define()
         for _ in range(self.random.randrange(6)):
             self.publish()
         for _ in range(self.random.randrange(8)):
@@ -299,6 +303,7 @@ class History:
         for _ in range(self.random.randrange(2)):
             self.count_one()
         changed = [self.change() for _ in range(self.random.randrange(3))]
+        changed += [self.define() for _ in range(self.random.randrange(2))]
         self.journal.commit()
         for change in changed:
             change.durable = self.journal.appended
@@ -321,6 +326,17 @@ class History:
         self.journal.fact(key, change.value)
         change.durable = self.journal.appended
         self.changes.setdefault(key, [Change(None, 0)]).append(change)
+        return change
+
+    def define(self) -> Change:
+        """Declare or bind something, or delete it."""
+        self.values += 1
+        key = self.random.choice((b"x%d", b"q\1\1\1%d", b"b%d")) % self.random.randrange(8)
+        value = b"%d/" % self.values + bytes(self.random.choice((0, 20, 20, 900)))
+        change = Change(value if self.random.random() < 0.7 else None, 0, self.transaction)
+        self.journal.define(key, change.value)
+        change.durable = self.journal.appended
+        self.definitions.setdefault(key, [Change(None, 0)]).append(change)
         return change
 
     def drop(self, queue: int) -> None:
@@ -461,6 +477,7 @@ class History:
                 assert key not in found, f"settled message {key} came back"
         for key in found:
             assert key in self.facts, f"invented message {key}"
+        self.compare_definitions(found, synced)
         self.compare_transactions(found, synced)
         self.compare_counts(found, synced)
         assert self.journal.last_seq >= max(seqs, default=0)
@@ -524,6 +541,17 @@ class History:
                     if change.transaction:
                         happened.setdefault(change.transaction, set()).add(k <= possible[0])
             self.changes[key] = [Change(found, 0)]
+
+    def compare_definitions(self, found: dict[tuple[int, int], Message], synced: int) -> None:
+        """Each definition is as it was said last, or when a message that is there was published."""
+        least = max([synced, *(self.facts[key].published for key in found)])
+        there = dict(self.journal.definitions.items())
+        assert there.keys() <= self.definitions.keys(), "an invented definition"
+        for key, changes in self.definitions.items():
+            last = max(k for k, change in enumerate(changes) if change.durable <= least)
+            possible = [change.value for change in changes[last:]]
+            assert there.get(key) in possible, f"definition {key!r} is {there.get(key)!r}"
+            self.definitions[key] = [Change(there.get(key), 0)]
 
     def compare_counts(self, found: dict[tuple[int, int], Message], synced: int) -> None:
         """Each message has a count that it may have, and waits as it says with that."""

@@ -1,24 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions survive, ids are never reused, and a file that is not ours is refused."""
+"""Definitions are records of the journal: they survive, in order, and nothing of them vanishes."""
 
+from __future__ import annotations
+
+import logging
 import sqlite3
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.model.definitions import BindingRecord, ExchangeRecord, QueueRecord
 from headrace.model.errors import ResourceError
-from headrace.model.ports import Store
+from headrace.model.message import new_message
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
-from headrace.store.database import FILE_NAME
-from headrace.store.definitions import DefinitionsError, SqliteDefinitions
-from headrace.store.users import UserDirectory
+from headrace.store.database import FILE_NAME, DatabaseError, open_database
+from headrace.store.definitions import IDS_AT_ONCE, JournalDefinitions
+from headrace.store.errors import StoreError
+from headrace.store.journal import Journal
+from headrace.testing.disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DIRECTORY = "/journal"
+SEGMENT_SIZE = 16 << 10
 
 
-def start(definitions: SqliteDefinitions, name: str = "/") -> VirtualHost:
-    vhost = VirtualHost(name, store=Store(), tally=Tally(), definitions=definitions)
+def opened(disk: FaultyDisk) -> Journal:
+    """Return a journal that was read, and not recovered yet."""
+    journal = Journal(
+        DIRECTORY, disk=disk, segment_size=SEGMENT_SIZE, free_min=0, threaded=False, name="test"
+    )
+    journal.read()
+    return journal
+
+
+def start(disk: FaultyDisk) -> tuple[VirtualHost, Journal]:
+    """Bring up a virtual host with what its journal has."""
+    journal = opened(disk)
+    vhost = VirtualHost("/", store=journal, tally=Tally(), definitions=JournalDefinitions(journal))
     vhost.load()
-    return vhost
+    list(journal.recover())
+    return vhost, journal
+
+
+def write(journal: Journal) -> None:
+    """Have all that was done written."""
+    journal.kick()
+    journal.finish()
+    assert journal.synced == journal.appended
+
+
+def segments(disk: FaultyDisk) -> list[str]:
+    return sorted(name for name in disk.names_now if name.endswith(".segment"))
 
 
 @pytest.mark.rule("0-9-1/s055")
@@ -26,11 +61,11 @@ def start(definitions: SqliteDefinitions, name: str = "/") -> VirtualHost:
 @pytest.mark.rule("0-9-1/s056")
 @pytest.mark.rule("0-9-1/queue.bind#03")
 @pytest.mark.rule("0-9-1/queue.bind#04")
-def test_durable_things_come_back_and_others_do_not(tmp_path: Path) -> None:
-    definitions = SqliteDefinitions(tmp_path)
-    vhost = start(definitions)
+def test_durable_things_come_back_and_others_do_not() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
     arguments = {"x-max-length": 5, "x-dead-letter-exchange": "dlx"}
-    kept = vhost.declare_queue("kept", durable=True, arguments=arguments)
+    kept = vhost.declare_queue("kept", durable=True, arguments=arguments, user="ada")
     vhost.declare_queue("passing")
     vhost.declare_queue("mine", durable=True, exclusive=True, owner=object())
     vhost.declare_exchange("x", "topic", durable=True, arguments={"alternate-exchange": "y"})
@@ -41,131 +76,251 @@ def test_durable_things_come_back_and_others_do_not(tmp_path: Path) -> None:
     vhost.bind("passing", ("queue", "kept"))
     vhost.bind("amq.fanout", ("exchange", "x"))
     vhost.bind("y", ("queue", "kept"), "", {"x-match": "any", "n": 1, "m": b"\xff"})
-    start(definitions, "other").declare_queue("elsewhere", durable=True)
-    definitions.close()
+    write(journal)
+    disk.power_cut()
 
-    definitions = SqliteDefinitions(tmp_path)
-    again = start(definitions)
+    again, journal = start(disk)
     assert list(again.queues) == ["kept"]
     queue = again.queues["kept"]
     assert (queue.id, queue.arguments, queue.max_length) == (kept.id, arguments, 5)
+    assert again.declared_by[queue] == "ada"
     assert again.declare_queue("kept", durable=True, arguments=arguments) is queue
-    assert set(again.exchanges) - set(start(definitions, "empty").exchanges) == {"x", "y"}
+    empty, _ = start(FaultyDisk())
+    assert set(again.exchanges) - set(empty.exchanges) == {"x", "y"}
     y = again.exchanges["y"]
     assert (y.type, y.internal, y.auto_delete) == ("headers", True, True)
     assert again.exchanges["x"].alternate == "y"
     assert again.route("amq.fanout", "a.b", dict).queues == (queue,)
     assert again.route("y", "", lambda: {"m": b"\xff"}).queues == (queue,)
-    assert list(start(definitions, "other").queues) == ["elsewhere"]
-    definitions.close()
+    journal.close()
 
 
-def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
-    definitions = SqliteDefinitions(tmp_path)
-    vhost = start(definitions)
+def test_what_was_deleted_stays_deleted() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
     vhost.declare_queue("q", durable=True)
     vhost.declare_exchange("x", durable=True)
     vhost.bind("x", ("queue", "q"), "k", {"b": 2, "a": 1})
     vhost.bind("amq.direct", ("queue", "q"), "k")
     vhost.unbind("amq.direct", ("queue", "q"), "k")
-    definitions.commit()
     vhost.unbind("x", ("queue", "q"), "k", {"a": 1, "b": 2})  # In another order.
-    definitions.commit()
-    assert definitions.load("/").bindings == []
+    assert JournalDefinitions(journal).load().bindings == []
     vhost.delete_exchange("x")
     vhost.delete_queue("q")
-    definitions.close()
-    saved = SqliteDefinitions(tmp_path).load("/")
-    assert saved == ([], [], [])
+    write(journal)
+    disk.power_cut()
+    assert JournalDefinitions(opened(disk)).load() == ([], [], [])
 
 
-def test_ids_of_queues_are_never_given_again(tmp_path: Path) -> None:
-    definitions = SqliteDefinitions(tmp_path)
-    vhost = start(definitions)
-    first = vhost.declare_queue("q", durable=True).id
-    vhost.delete_queue("q")
-    definitions.close()
-    vhost = start(SqliteDefinitions(tmp_path))
-    assert vhost.declare_queue("q", durable=True).id > first > 0
+def test_ids_of_queues_are_never_given_again() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
+    ids = set()
+    for n in range(2 * IDS_AT_ONCE):
+        ids.add(vhost.declare_queue(f"q{n}", durable=True).id)
+        vhost.delete_queue(f"q{n}")
+    write(journal)
+    disk.kill()
+    vhost, journal = start(disk)
+    assert vhost.declare_queue("q", durable=True).id not in ids
+    assert len(ids) == 2 * IDS_AT_ONCE
 
 
-def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
-    definitions = SqliteDefinitions(tmp_path)
-    start(definitions).declare_queue("q", durable=True)
-    assert definitions.dirty
-    assert SqliteDefinitions(tmp_path).load("/").queues == []
-    definitions.commit()
-    assert not definitions.dirty
-    assert len(SqliteDefinitions(tmp_path).load("/").queues) == 1
+def test_many_changes_share_one_sync_and_none_is_on_the_loop() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
+    before = disk.syncs
+    for n in range(5000):
+        vhost.declare_queue(f"q{n}", durable=True)
+    journal.kick()
+    assert disk.syncs == before  # The writer's thread has not run.
+    journal.writer.step()
+    assert disk.syncs == before + len(segments(disk))
+    journal.take_finished()
+    assert journal.synced >= journal.defined > 0
 
 
-def test_a_virtual_host_goes_as_a_whole(tmp_path: Path) -> None:
-    definitions = SqliteDefinitions(tmp_path)
-    for name in ("a", "b"):
-        vhost = start(definitions, name)
-        vhost.declare_queue("q", durable=True)
-        vhost.bind("amq.direct", ("queue", "q"))
-    definitions.delete_vhost("a")
-    definitions.commit()
-    assert definitions.load("a") == ([], [], [])
-    assert len(definitions.load("b").bindings) == 1
+def test_a_disk_that_takes_nothing_has_changes_refused_and_nothing_changed() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
+    queue = vhost.declare_queue("kept", durable=True)
+    vhost.declare_exchange("x", "topic", durable=True)
+    vhost.bind("x", ("queue", "kept"), "k")
+    write(journal)
+    vhost.declare_queue("first", durable=True)
+    disk.errors = 1.0
+    journal.kick()
+    assert not journal.writer.step()
+    journal.take_finished()
+    assert journal.failing()
+    assert journal.synced < journal.defined  # So nobody is told that "first" is there.
+    for change in (
+        lambda: vhost.declare_queue("q", durable=True),
+        lambda: vhost.declare_exchange("y", "topic", durable=True),
+        lambda: vhost.bind("x", ("queue", "kept"), "l"),
+        lambda: vhost.unbind("x", ("queue", "kept"), "k"),
+        lambda: vhost.purge_queue(queue),
+        lambda: vhost.delete_queue("kept"),
+        lambda: vhost.delete_exchange("x"),
+    ):
+        with pytest.raises(ResourceError, match="definitions cannot be written to disk"):
+            change()
+    assert set(vhost.queues) == {"kept", "first"}
+    assert len(vhost.exchanges["x"].bindings) == 1
+    vhost.declare_queue("transient")
+    vhost.delete_queue("transient")
+    disk.errors = 0.0
+    write(journal)
+    vhost.declare_queue("after", durable=True)
+    write(journal)
+    disk.power_cut()
+    again, _ = start(disk)
+    assert list(again.queues) == ["kept", "first", "after"]
+    assert len(again.exchanges["x"].bindings) == 1
+
+
+def test_definitions_move_on_as_segments_leave_and_cost_a_bounded_share() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
+    for n in range(300):
+        vhost.declare_queue(f"q{n}", durable=True)
+        vhost.bind("amq.topic", ("queue", f"q{n}"), f"k.{n}")
+    write(journal)
+    first = segments(disk)[0]
+    size = sum(len(disk.names_now[name].cache) for name in segments(disk))
+    written = 0
+    for seq in range(1, 3000):
+        message = new_message(b"\x01e\x01k\x00\x00" + bytes(400), 4, 400)
+        message.seq = seq
+        queue = vhost.queues[f"q{seq % 300}"]
+        position = journal.publish_message(message, 0, queue.id.to_bytes(4, "big"))
+        written += 480
+        journal.settle(queue.id, seq, position)
+        if seq % 10 == 0:
+            write(journal)
+    assert first not in segments(disk)
+    assert len(segments(disk)) * SEGMENT_SIZE < 4 * size
+    assert journal.appended - size < 2 * written  # What was said again is less than the messages.
+    disk.power_cut()
+    again, _ = start(disk)
+    assert len(again.queues) == 300
+    assert len(again.exchanges["amq.topic"].bindings) == 300
+
+
+def test_a_deleted_queue_owes_nothing_even_if_its_drop_is_torn_off() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
+    queue = vhost.declare_queue("q", durable=True)
+    message = new_message(b"\x01e\x01k\x00\x00body", 4, 4)
+    message.seq = 1
+    journal.publish_message(message, 0, queue.id.to_bytes(4, "big"))
+    vhost.definitions.delete_queue(queue.id)  # As the first of what a deletion appends.
+    write(journal)
+    disk.kill()
+    assert list(opened(disk).recover()) == []
+
+
+def test_a_flipped_bit_loses_one_definition_at_most_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = FaultyDisk(3)
+    vhost, journal = start(disk)
+    for n in range(3):
+        vhost.declare_queue(f"q{n}", durable=True, arguments={"x-max-length": n + 1})
+        vhost.bind("amq.topic", ("queue", f"q{n}"), f"k.{n}")
+    vhost.declare_exchange("x", "fanout", durable=True)
+    for n, queue in enumerate(vhost.queues.values(), 1):
+        message = new_message(b"\x01e\x01k\x00\x00body", 4, 4)
+        message.seq = n
+        journal.publish_message(message, 0, queue.id.to_bytes(4, "big"))
+    write(journal)
+    disk.kill()  # As by kill -9: nothing was closed in peace.
+    (path,) = segments(disk)
+    whole = bytes(disk.names_now[path].cache)
+    wanted = JournalDefinitions(opened(disk)).load()
+    end = len(whole.rstrip(b"\0"))
+    for at in range(end):
+        damaged = FaultyDisk(at)
+        for name, file in disk.names_now.items():
+            handle = damaged.open(name, create=True)
+            damaged.write(handle, [bytes(file.cache)], 0)
+            damaged.sync(handle)
+        damaged.rot(path, at)
+        caplog.clear()
+        journal = opened(damaged)
+        found = JournalDefinitions(journal).load()
+        messages = list(journal.recover())
+        missing = sum(map(len, wanted)) - sum(map(len, found)) + 3 - len(messages)
+        said = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert missing <= 1, f"octet {at}"
+        assert said or not missing, f"octet {at}: {missing} are gone without a word"
+
+
+def test_a_missing_segment_is_refused_and_named() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
+    vhost.declare_queue("q", durable=True)
+    for seq in range(1, 200):
+        message = new_message(b"\x01e\x01k\x00\x00" + bytes(1000), 4, 1000)
+        message.seq = seq
+        journal.publish_message(message, 0, vhost.queues["q"].id.to_bytes(4, "big"))
+        write(journal)
+    journal.close()
+    assert len(segments(disk)) > 5
+    for missing in segments(disk)[:-1]:
+        file = disk.names_now.pop(missing)
+        with pytest.raises(StoreError, match=f"{missing} is missing"):
+            opened(disk)
+        disk.open(missing, create=True)
+        opened(disk)  # An empty file is the operator's word to go on without.
+        disk.names_now[missing] = file
+    assert len(list(opened(disk).recover())) == 199
+
+
+def test_segments_that_left_are_not_missed() -> None:
+    disk = FaultyDisk()
+    vhost, journal = start(disk)
+    queue = vhost.declare_queue("q", durable=True)
+    for life in range(6):
+        for _ in range(60):
+            message = new_message(b"\x01e\x01k\x00\x00" + bytes(1000), 4, 1000)
+            message.seq = vhost.tally.next_seq
+            vhost.tally.next_seq += 1
+            position = journal.publish_message(message, 0, queue.id.to_bytes(4, "big"))
+            journal.settle(queue.id, message.seq, position)
+            journal.kick()
+            journal.finish()
+        (disk.power_cut if life % 2 else disk.kill)()
+        seq = vhost.tally.next_seq
+        vhost, journal = start(disk)
+        vhost.tally.next_seq = seq
+    assert segments(disk)[0] > f"{DIRECTORY}/0000000003.segment"
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / FILE_NAME)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(DefinitionsError, match="has schema 99"):
-        SqliteDefinitions(tmp_path)
+    with pytest.raises(DatabaseError, match="has schema 99"):
+        open_database(str(tmp_path / FILE_NAME))
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database at all, by any means" * 100)
-    with pytest.raises(DefinitionsError, match=FILE_NAME):
-        SqliteDefinitions(tmp_path)
+    with pytest.raises(DatabaseError, match=FILE_NAME):
+        open_database(str(tmp_path / FILE_NAME))
 
 
-def test_a_disk_that_takes_nothing_is_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    now_s = 100.0
-    definitions = SqliteDefinitions(tmp_path, clock=lambda: now_s)
-    vhost = start(definitions)
-    vhost.declare_queue("before", durable=True)
-    blocker = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
-    definitions._db.execute("PRAGMA busy_timeout = 0")
-    blocker.execute("BEGIN IMMEDIATE")  # Stands for a disk that is full.
-    definitions.commit()
-    assert (definitions.failing, definitions.dirty) == (True, True)
-    with pytest.raises(ResourceError, match="cannot be written"):
-        vhost.declare_queue("refused", durable=True)
-    assert "refused" not in vhost.queues
-    vhost.declare_queue("transient")
-    blocker.execute("ROLLBACK")
-    definitions.commit()
-    assert definitions.failing  # Not yet: it is left alone for a while.
-    now_s += 1.0
-    vhost.declare_queue("after", durable=True)
-    definitions.commit()
-    assert (definitions.failing, definitions.dirty) == (False, False)
-    assert [q.name for q in SqliteDefinitions(tmp_path).load("/").queues] == ["before", "after"]
-    assert caplog.text.count("cannot be written") == 1
-    blocker.close()
-
-
-def test_a_file_of_version_1_is_brought_to_ours(tmp_path: Path) -> None:
-    definitions = SqliteDefinitions(tmp_path)
-    start(definitions).declare_queue("q", durable=True)
-    definitions.close()
-    db = sqlite3.connect(tmp_path / FILE_NAME)
-    db.executescript("DROP TABLE parameters; PRAGMA user_version = 1;")
-    db.close()
-    users = UserDirectory(tmp_path)
-    assert users.snapshot().parameters == {}
-    users.close()
-    definitions = SqliteDefinitions(tmp_path)
-    assert [q.name for q in definitions.load("/").queues] == ["q"]
-    definitions.close()
-    db = sqlite3.connect(tmp_path / FILE_NAME)
-    assert db.execute("PRAGMA user_version").fetchone() == (2,)
-    db.close()
+def test_a_definition_of_a_later_kind_is_left_alone_and_a_broken_one_is_named() -> None:
+    disk = FaultyDisk()
+    journal = opened(disk)
+    list(journal.recover())
+    definitions = JournalDefinitions(journal)
+    definitions.save_exchange(ExchangeRecord("x", "fanout", False, False, {}))
+    definitions.save_queue(QueueRecord(0, "q", False, {}))
+    definitions.save_binding(BindingRecord("x", "queue", "q", "", {}))
+    journal.define(b"z later", b"?")
+    assert [len(kind) for kind in definitions.load()] == [1, 1, 1]
+    journal.define(b"q\0\0\0\7", b"\0\xff\xff")
+    with pytest.raises(StoreError, match="journal test: a definition is not understood"):
+        definitions.load()

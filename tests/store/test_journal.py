@@ -121,7 +121,7 @@ def test_a_torn_end_is_cut_without_a_word(caplog: pytest.LogCaptureFixture) -> N
     group = journal.busy
     octets = bytes(group.buffer[group.pieces[0].lo : group.pieces[0].hi])
     at = group.pieces[0].offset
-    disk.names_now[path].cache[at : at + 1000] = octets[:1000]
+    disk.write(disk.open(path), [octets[:1000]], at)
 
     journal, found = recovered(disk)
     assert seqs(found) == [1]
@@ -435,3 +435,140 @@ def test_a_position_nobody_owes_is_no_message() -> None:
         journal.load(message)
     assert caught.value.errno == errno.ENOENT
     journal.settle(1, 1, message.position)
+
+
+def test_a_file_begins_small_and_is_doubled_as_it_fills() -> None:
+    disk = FaultyDisk()
+    journal = open_journal(disk, segment_size=1 << 20)
+    assert list(journal.recover()) == []
+    path = f"{DIRECTORY}/{file_name(1)}"
+    sizes = []
+    kept = []
+    for seq in range(1, 300):
+        kept.append(publish(journal, seq, b"x" * 4000))
+        sync(journal)
+        size = len(disk.names_now[path].cache)
+        if size not in sizes:
+            sizes.append(size)
+    assert sizes == [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20]
+    assert len(disk.names_now[f"{DIRECTORY}/{file_name(2)}"].cache) == 256 << 10
+    for message in kept:
+        journal.settle(1, message.seq, message.position)
+    sync(journal)
+    come_and_go(journal, range(300, 4000))
+    assert all(len(disk.names_now[f"{DIRECTORY}/{name}"].cache) == 1 << 20 for name in spares(disk))
+    assert spares(disk)
+
+
+def spares(disk: FaultyDisk) -> list[str]:
+    return [name for name in disk.names(DIRECTORY) if name.endswith(".spare")]
+
+
+def test_a_file_grows_as_far_as_there_is_room() -> None:
+    disk = FaultyDisk()
+    journal = open_journal(disk, segment_size=1 << 20)
+    assert list(journal.recover()) == []
+    publish(journal, 1)
+    sync(journal)
+    disk.capacity = disk.used() + (20 << 10)  # No room to double it.
+    publish(journal, 2, b"y" * 70_000)
+    sync(journal)
+    disk.power_cut()
+    assert seqs(recovered(disk)[1]) == [1, 2]
+
+
+@pytest.mark.parametrize("errno_", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_whatever_a_sync_fails_with_its_file_is_given_up(
+    errno_: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk(seed=5)
+    journal = started(disk)
+    first = publish(journal, 1)
+    sync(journal)
+    handle = journal.segment.handle
+    disk.sync_errors, disk.sync_errno = 1.0, errno_
+    publish(journal, 2, b"b" * 5000)
+    journal.kick()
+    assert not journal.writer.step()
+    assert journal.segment.suspect
+    disk.sync_errors = 0.0
+    journal.page_out(first)
+    journal.load(first)
+    assert journal.writer.step()
+    journal.woken()
+    assert not journal.segment.suspect
+    assert journal.segment.handle != handle
+    assert handle not in disk.handles
+    assert [r for r in caplog.records if "0 octets of the old one" in r.getMessage()]
+    disk.power_cut()
+    assert seqs(recovered(disk)[1]) == [1, 2]
+
+
+def test_no_room_is_no_reason_to_give_a_file_up() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    publish(journal, 1)
+    sync(journal)
+    disk.capacity = disk.used()
+    publish(journal, 2, b"y" * 70_000)
+    journal.kick()
+    assert not journal.writer.step()
+    assert not any(segment.suspect for segment in journal.order)
+
+
+def test_a_disk_that_is_full_to_the_last_octet_is_emptied_by_consuming() -> None:
+    disk = FaultyDisk()
+    journal = open_journal(disk, segment_size=256 << 10)
+    assert list(journal.recover()) == []
+    kept = [publish(journal, seq, b"x" * 1000) for seq in range(1, 400)]
+    sync(journal)
+    journal.writer.check_free()
+    disk.capacity = disk.used()
+    kept += [publish(journal, seq, b"x" * 1000) for seq in range(400, 520)]
+    journal.kick()
+    for _ in range(3):
+        while journal.writer.jobs and journal.writer.step():
+            pass
+        journal.woken()
+    assert journal.full
+    assert journal.synced == journal.appended  # The reserve had room for it.
+    before = disk.used()
+    for message in kept:
+        journal.settle(1, message.seq, message.position)
+        journal.kick()
+        while journal.writer.jobs:
+            assert journal.writer.step()
+        journal.woken()
+    for _ in range(5):
+        journal.kick()
+        while journal.writer.jobs:
+            assert journal.writer.step()
+        journal.writer.check_free()
+        journal.woken()
+    assert disk.used() < before
+    assert not journal.full
+    publish(journal, 1000)
+    sync(journal)
+    disk.power_cut()
+    disk.capacity = 1 << 60
+    assert seqs(recovered(disk)[1]) == [1000]
+
+
+def test_nothing_is_published_while_the_reserve_cannot_be_made_again() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    publish(journal, 1, b"y" * 40_000)
+    sync(journal)
+    publish(journal, 2)
+    sync(journal)
+    disk.capacity = disk.used()
+    publish(journal, 3, b"y" * 40_000)
+    sync(journal)
+    journal.writer.check_free()
+    journal.woken()
+    assert journal.full
+    disk.capacity = disk.used() + (100 << 10)
+    journal.writer.check_free()
+    journal.woken()
+    assert not journal.full
+    assert f"{DIRECTORY}/reserve" in disk.names_now

@@ -74,10 +74,10 @@ def test_the_next_record_is_found_behind_damage() -> None:
 
 
 def test_a_header_tells_what_it_was_given() -> None:
-    octets = header(7, 1 << 62, 99, 3, 1234)
+    octets = header(7, 1 << 62, 99, 3, 1234, 6)
     found = read_header(octets)
     assert found is not None
-    assert tuple(found) == (VERSION, 7, 1 << 62, 99, 3, 1234)
+    assert tuple(found) == (VERSION, 7, 1 << 62, 99, 3, 1234, 6)
     bent = bytearray(octets)
     bent[15] ^= 1
     assert read_header(bent) is None

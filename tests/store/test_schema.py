@@ -8,7 +8,9 @@ import pytest
 
 from headrace.store import schema
 from headrace.store.errors import StoreError
+from headrace.store.examine import examine
 from headrace.store.schema import SCHEMA_VERSION, DataDirectory
+from headrace.testing.disk import FaultyDisk
 
 
 def test_a_new_directory_gets_our_version(tmp_path: Path) -> None:
@@ -24,6 +26,25 @@ def test_a_second_broker_is_told_who_has_it(tmp_path: Path) -> None:
         DataDirectory(tmp_path)
     data.close()
     DataDirectory(tmp_path).close()
+
+
+def test_a_second_broker_is_refused_where_the_lock_was_deleted(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path)
+    (tmp_path / "lock").unlink()
+    with pytest.raises(StoreError, match="in use by another broker"):
+        DataDirectory(tmp_path)
+    with pytest.raises(StoreError, match="a broker runs on"):
+        examine(tmp_path)
+    data.close()
+    DataDirectory(tmp_path).close()
+
+
+def test_a_new_directory_is_there_after_the_power_fails() -> None:
+    disk = FaultyDisk()
+    data = DataDirectory(Path("/srv/data"), disk)
+    disk.power_cut()
+    assert set(disk.names("/srv/data")) >= {"schema", "identity", "secret"}
+    assert DataDirectory(Path("/srv/data"), disk).identity == data.identity
 
 
 def test_a_newer_directory_is_refused(tmp_path: Path) -> None:

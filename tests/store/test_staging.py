@@ -296,6 +296,26 @@ def test_a_body_that_cannot_be_synced_is_no_body() -> None:
     assert staging.used == 0
 
 
+def test_a_part_that_could_not_be_synced_is_not_continued() -> None:
+    disk = FaultyDisk()
+    staging = staging_on(disk)
+    part = opened(staging, "f", 100_000)
+    staging.add(part, b"a" * 50_000)
+    disk.sync_errors = 1.0
+    staging.leave(part)
+    work_off(staging)
+    disk.sync_errors = 0.0
+    assert staging.find("user", "f") is None
+    work_off(staging)
+    assert disk.names(DIRECTORY) == []
+    again = opened(staging, "f", 100_000)
+    assert again.got == 0
+    staging.add(again, b"b" * 100_000)
+    body = sealed(staging, again)
+    disk.power_cut()
+    assert staging.reader(body).read(0, 100_000) == b"b" * 100_000
+
+
 def test_a_sender_faster_than_the_disk_is_read_from_no_more() -> None:
     staging = staging_on(FaultyDisk())
     transport = Transport()

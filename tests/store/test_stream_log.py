@@ -248,3 +248,95 @@ def test_retention_counts_all_that_a_stream_writes() -> None:
     counted = host.log.octets
     disk.power_cut()
     assert abs(Host(disk).log.octets - counted) < 1000
+
+
+def several_segments(disk: FaultyDisk) -> tuple[Host, list[int]]:
+    """A stream of some segments, and the first offset of each."""
+    host = Host(disk)
+    for number in range(60):
+        host.append(bytes([number]) * 4000)
+        host.sync()
+    assert len(host.log.segments) >= 4
+    return host, [segment.first_offset for segment in host.log.segments]
+
+
+def offsets_of(host: Host) -> list[int]:
+    found: list[int] = []
+    at = 0
+    while batch := host.log.read(at, 10_000):
+        found += [offset for offset, *_ in batch]
+        at = found[-1] + 1
+    return found
+
+
+def cut(disk: FaultyDisk, number: int, size: int) -> None:
+    file = disk.names_now[f"{STREAM}/{file_name(number)}"]
+    del file.cache[size:]
+    del file.platter[size:]
+
+
+def damaged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for r in caplog.records if (line := r.getMessage()).startswith("damaged: ")]
+
+
+@pytest.mark.parametrize("size", [0, 30_000])
+def test_a_segment_that_is_cut_while_it_is_read_costs_what_was_cut(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    host, firsts = several_segments(disk)
+    cut(disk, 2, size)
+    kept = size // 4080
+    expected = [n for n in range(60) if not firsts[1] + kept <= n < firsts[2]]
+    for _ in range(3):
+        assert offsets_of(host) == expected
+    (line,) = damaged(caplog)
+    assert file_name(2) in line
+    assert host.append(b"next") == 60
+    host.sync()
+    assert offsets_of(host) == [*expected, 60]
+
+
+@pytest.mark.parametrize("size", [0, 30_000])
+def test_a_segment_that_was_cut_before_the_start_costs_what_was_cut(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    _, firsts = several_segments(disk)
+    disk.kill()
+    cut(disk, 2, size)
+    host = Host(disk)
+    kept = size // 4080
+    assert offsets_of(host) == [n for n in range(60) if not firsts[1] + kept <= n < firsts[2]]
+    assert any(file_name(2) in line for line in damaged(caplog))
+    assert host.append(b"next") == 60
+
+
+def test_a_segment_that_is_missing_is_said_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    _, firsts = several_segments(disk)
+    disk.kill()
+    disk.remove(f"{STREAM}/{file_name(2)}")
+    host = Host(disk)
+    (line,) = damaged(caplog)
+    assert "the segments 2 to 2" in line
+    assert offsets_of(host) == [n for n in range(60) if not firsts[1] <= n < firsts[2]]
+    for segment in host.log.segments:
+        host.log.files.close(segment)
+    disk.remove(f"{STREAM}/{file_name(3)}")
+    assert offsets_of(host) == [n for n in range(60) if not firsts[1] <= n < firsts[3]]
+    assert len(damaged(caplog)) == 2
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_damaged_header_costs_no_record(last: bool, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    host, _ = several_segments(disk)
+    number = len(host.log.segments) if last else 2
+    disk.kill()
+    disk.rot(f"{STREAM}/{file_name(number)}", 20)
+    host = Host(disk)
+    assert offsets_of(host) == list(range(60))
+    (line,) = damaged(caplog)
+    assert file_name(number) in line
+    assert host.append(b"next") == 60

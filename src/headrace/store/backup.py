@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.schema import SCHEMA_VERSION
 
@@ -70,7 +71,7 @@ def open_target(directory: Path) -> None:
         StoreError: there is something in it.
     """
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Disk().make_directory(str(directory.absolute()))
         if any(directory.iterdir()):
             raise StoreError(f"{directory} is not empty")
     except OSError as error:
@@ -134,7 +135,7 @@ def files_below(directory: Path) -> Iterator[str]:
 
 def copy_file(source: Path, target: Path, octets: int | None = None) -> tuple[int, int, str]:
     """Copy what counts of a file, durably; return size, octets and SHA-256 of that."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Disk().make_directory(str(target.parent.absolute()))
     digest = hashlib.sha256()
     with source.open("rb") as reading:
         size = os.fstat(reading.fileno()).st_size

@@ -113,7 +113,7 @@ class Compactor:
     def read(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
         """Return a record, checked, and where its body starts if that is kept apart, else 0."""
         journal = self.journal
-        slab, at = journal.page_in.slab(segment, offset)
+        slab, at = journal.page_in.slab(segment, offset, 0)
         length = int.from_bytes(slab[at : at + 4], "big")
         size = (length + 7) & ~7
         record = slab[at : at + size]

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``definitions.db``: who opens it, and the tables that it has by version.
+"""The file ``definitions.db``: users, virtual hosts, permissions and parameters, by version.
 
 Several parts of a broker have it open at once, and so may commands of other processes; SQLite's own
 locks keep them apart. Whoever opens it first brings it to our version.
 
 Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: parameters, SCRAM
-keys, topic permissions, who declared a queue, and notes of who changed what.
+keys, topic permissions, who declared a queue, and notes of who changed what. Version 3: exchanges,
+queues and bindings are in the journals; the tables of them go once these have taken them over
+(:mod:`headrace.store.earlier`).
 """
 
 import contextlib
@@ -15,39 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FILE_NAME = "definitions.db"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_S = 5.0  # How long to wait for another process that writes.
 
-# What is missing of these is made when the file is opened, whatever version it comes from; a
-# column that an older table lacks is named in COLUMNS.
+EARLIER_TABLES = ("exchanges", "queues", "bindings")  # Of versions 1 and 2.
+
+# What is missing of these is made when the file is opened, whatever version it comes from.
 TABLES = """
-CREATE TABLE IF NOT EXISTS exchanges (
-    vhost TEXT NOT NULL,
-    name TEXT NOT NULL,
-    type TEXT NOT NULL,
-    auto_delete INTEGER NOT NULL,
-    internal INTEGER NOT NULL,
-    arguments BLOB NOT NULL,
-    PRIMARY KEY (vhost, name)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS queues (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    vhost TEXT NOT NULL,
-    name TEXT NOT NULL,
-    auto_delete INTEGER NOT NULL,
-    arguments BLOB NOT NULL,
-    user TEXT NOT NULL DEFAULT '',
-    UNIQUE (vhost, name)
-);
-CREATE TABLE IF NOT EXISTS bindings (
-    vhost TEXT NOT NULL,
-    source TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    destination TEXT NOT NULL,
-    routing_key TEXT NOT NULL,
-    arguments BLOB NOT NULL,
-    PRIMARY KEY (vhost, source, kind, destination, routing_key, arguments)
-) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS users (
     name TEXT PRIMARY KEY,
     password_hash TEXT NOT NULL,
@@ -97,9 +73,6 @@ CREATE TABLE IF NOT EXISTS acts (
 ) STRICT;
 """
 
-#: Columns that tables of earlier versions lack.
-COLUMNS = (("queues", "user", "TEXT NOT NULL DEFAULT ''"),)
-
 
 class DatabaseError(Exception):
     """The file cannot be used; the text says why."""
@@ -117,8 +90,9 @@ def open_database(path: str) -> sqlite3.Connection:
             make_private(path)
         db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         if path != ":memory:":
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
+            # No write-ahead log: SQLite stops at its first bad frame, and says nothing.
+            db.execute("PRAGMA journal_mode = DELETE")
+            db.execute("PRAGMA synchronous = EXTRA")
         db.execute("PRAGMA foreign_keys = ON")
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version < SCHEMA_VERSION or not _is_complete(db):
@@ -145,6 +119,20 @@ def make_private(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
+def check(db: sqlite3.Connection, path: str) -> None:
+    """Read all of the file.
+
+    Raises:
+        DatabaseError: it is damaged.
+    """
+    try:
+        found = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except sqlite3.Error as error:
+        found = str(error)
+    if found != "ok":
+        raise DatabaseError(f"{path} is damaged: {found}")
+
+
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection, kind: str = "DEFERRED") -> Iterator[None]:
     """One transaction: all of it happens, or nothing of it."""
@@ -166,14 +154,13 @@ def _is_complete(db: sqlite3.Connection) -> bool:
     """Tell whether no table is missing."""
     wanted = {line.split()[5] for line in TABLES.splitlines() if line.startswith("CREATE TABLE")}
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return wanted <= names and not list(_missing_columns(db))
+    return wanted <= names
 
 
-def _missing_columns(db: sqlite3.Connection) -> Iterator[str]:
-    """The statements that add what older tables lack."""
-    for table, column, kind in COLUMNS:
-        if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
-            yield f"ALTER TABLE {table} ADD COLUMN {column} {kind}"
+def earlier_tables(db: sqlite3.Connection) -> list[str]:
+    """Return the tables of earlier versions that are there still."""
+    names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return [name for name in EARLIER_TABLES if name in names]
 
 
 def _migrate(db: sqlite3.Connection) -> int:
@@ -183,8 +170,6 @@ def _migrate(db: sqlite3.Connection) -> int:
         if version > SCHEMA_VERSION:
             return version
         for statement in TABLES.split(";"):
-            db.execute(statement)
-        for statement in list(_missing_columns(db)):
             db.execute(statement)
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return SCHEMA_VERSION

@@ -1,199 +1,137 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durable exchanges, queues and bindings of all virtual hosts, in one SQLite file.
+"""The durable exchanges, queues and bindings of one virtual host, as records of its journal.
 
-Changes gather until :meth:`SqliteDefinitions.commit`; whoever answers clients commits first, so an
-answered declaration is on disk, and a thousand that came together cost one sync. What cannot be
-written is kept and tried again, and nothing new is taken until it is. Queues get ids that are never
-given again, for the journal knows queues by nothing else.
+A change is appended as messages are, so it stands in order with those that depend on it, and shares
+their group and their sync. Answers wait until the store's ``synced`` has reached its ``defined``.
+While the disk fails nothing is changed. Queues get ids that are never given again, for the journal
+knows queues by nothing else.
 """
 
 from __future__ import annotations
 
-import logging
-import sqlite3
-import time
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.model.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
 from headrace.model.errors import ResourceError
-from headrace.store.database import DatabaseError, file_of, open_database
+from headrace.store.defined import (
+    BINDING,
+    EXCHANGE,
+    QUEUE,
+    QUEUE_IDS,
+    binding_key,
+    exchange_key,
+    exchange_value,
+    queue_key,
+    queue_value,
+    read_binding,
+    read_exchange,
+    read_queue,
+)
+from headrace.store.errors import StoreError
 from headrace.wire.errors import MalformedError
-from headrace.wire.table import decode_table, encode_table
+
+if TYPE_CHECKING:
+    from headrace.store.journal import Journal
 
 QUEUE_ID_MAX = 0xFFFFFFFF
-RETRY_S = 1.0  # How long a commit that failed is left alone.
-
-log = logging.getLogger(__name__)
+IDS_AT_ONCE = 64  # Queue ids that one record sets aside.
 
 
-class DefinitionsError(Exception):
-    """The file of definitions cannot be used; the text says why."""
-
-
-class SqliteDefinitions:
+class JournalDefinitions:
     """Implements :class:`headrace.model.definitions.Definitions`; used by one thread."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.path = file_of(directory)
-        self.failing = False  # The last commit did not succeed.
-        self._clock = clock
-        self._retry_at_s = 0.0
-        self._changes: list[tuple[str, tuple[object, ...]]] = []
-        try:
-            self._db = open_database(self.path)
-        except DatabaseError as error:
-            raise DefinitionsError(str(error)) from error
-        given = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'queues'").fetchone()
-        self._next_id = 1 + (given[0] if given else 0)
+    def __init__(self, journal: Journal, earlier: Saved | None = None, ids_used: int = 0) -> None:
+        """``journal`` was read. ``earlier`` is what an earlier version kept elsewhere, with queue
+        ids up to ``ids_used``; :meth:`take_over` writes it.
+        """
+        self._journal = journal
+        self._earlier = earlier
+        ids = journal.definitions.get(QUEUE_IDS)
+        self._ids_set_aside = int.from_bytes(ids or b"", "big")
+        self._next_id = 1 + max(self._ids_set_aside, ids_used)
 
-    def load(self, vhost: str) -> Saved:
-        """Return what was kept."""
-        self.commit()
-        try:
-            exchanges = [
-                ExchangeRecord(name, kind, bool(auto), bool(internal), decode_table(arguments)[0])
-                for name, kind, auto, internal, arguments in self._db.execute(
-                    "SELECT name, type, auto_delete, internal, arguments FROM exchanges "
-                    "WHERE vhost = ?",
-                    (vhost,),
-                )
-            ]
-            queues = [
-                QueueRecord(number, name, bool(auto), decode_table(arguments)[0], user)
-                for number, name, auto, arguments, user in self._db.execute(
-                    "SELECT id, name, auto_delete, arguments, user FROM queues "
-                    "WHERE vhost = ? ORDER BY id",
-                    (vhost,),
-                )
-            ]
-            bindings = [
-                BindingRecord(source, kind, destination, key, decode_table(arguments)[0])
-                for source, kind, destination, key, arguments in self._db.execute(
-                    "SELECT source, kind, destination, routing_key, arguments FROM bindings "
-                    "WHERE vhost = ?",
-                    (vhost,),
-                )
-            ]
-        except (sqlite3.Error, MalformedError) as error:
-            raise DefinitionsError(f"{self.path} is damaged: {error}") from error
-        return Saved(exchanges, queues, bindings)
+    def load(self) -> Saved:
+        """Return what was kept.
 
-    def save_exchange(self, vhost: str, record: ExchangeRecord) -> None:
+        Raises:
+            StoreError: a definition is not understood.
+        """
+        if self._earlier is not None:
+            return self._earlier
+        saved = Saved([], [], [])
+        try:
+            for key, value in self._journal.definitions.items():
+                kind = key[:1]
+                if kind == QUEUE:
+                    saved.queues.append(read_queue(key, value))
+                elif kind == EXCHANGE:
+                    saved.exchanges.append(read_exchange(key, value))
+                elif kind == BINDING:
+                    saved.bindings.append(read_binding(key))
+        except (MalformedError, UnicodeDecodeError) as error:
+            raise StoreError(
+                f"journal {self._journal.name}: a definition is not understood: {error}"
+            ) from error
+        saved.queues.sort(key=lambda record: record.id)
+        return saved
+
+    def take_over(self) -> bool:
+        """Append what an earlier version kept elsewhere, once the journal was recovered.
+
+        Return whether there is anything.
+        """
+        earlier, self._earlier = self._earlier, None
+        if earlier is None:
+            return False
+        for exchange in earlier.exchanges:
+            self.save_exchange(exchange)
+        for queue in earlier.queues:
+            self.keep_queue(queue)
+        for binding in earlier.bindings:
+            self.save_binding(binding)
+        return True
+
+    def require(self) -> None:
+        """Refuse a change while the disk does not take what is here already.
+
+        Raises:
+            ResourceError: it does not.
+        """
+        if self._journal.failing():
+            raise ResourceError("definitions cannot be written to disk")
+
+    def save_exchange(self, record: ExchangeRecord) -> None:
         """Keep an exchange."""
-        self._refuse_if_failing()
-        self._later(
-            "INSERT OR REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?)",
-            vhost,
-            record.name,
-            record.type,
-            record.auto_delete,
-            record.internal,
-            encode_table(record.arguments),
-        )
+        self._journal.define(exchange_key(record.name), exchange_value(record))
 
-    def delete_exchange(self, vhost: str, name: str) -> None:
+    def delete_exchange(self, name: str) -> None:
         """Forget an exchange."""
-        self._later("DELETE FROM exchanges WHERE vhost = ? AND name = ?", vhost, name)
+        self._journal.define(exchange_key(name), None)
 
-    def save_queue(self, vhost: str, record: QueueRecord) -> int:
+    def save_queue(self, record: QueueRecord) -> int:
         """Keep a queue under a fresh id, and return that."""
-        self._refuse_if_failing()
         number = self._next_id
         if number > QUEUE_ID_MAX:
             raise ResourceError(f"all {QUEUE_ID_MAX} queue ids are used up")
-        self._next_id = number + 1
-        self._later(
-            "INSERT INTO queues VALUES (?, ?, ?, ?, ?, ?)",
-            number,
-            vhost,
-            record.name,
-            record.auto_delete,
-            encode_table(record.arguments),
-            record.user,
-        )
+        self.keep_queue(record._replace(id=number))
         return number
 
-    def delete_queue(self, vhost: str, queue_id: int) -> None:
+    def keep_queue(self, record: QueueRecord) -> None:
+        """Keep a queue under the id that it has."""
+        self._next_id = max(self._next_id, record.id + 1)
+        if record.id > self._ids_set_aside:
+            self._ids_set_aside = min(record.id + IDS_AT_ONCE - 1, QUEUE_ID_MAX)
+            self._journal.define(QUEUE_IDS, self._ids_set_aside.to_bytes(4, "big"))
+        self._journal.define(queue_key(record.id), queue_value(record))
+
+    def delete_queue(self, queue_id: int) -> None:
         """Forget a queue; its id is never given again."""
-        self._later("DELETE FROM queues WHERE id = ? AND vhost = ?", queue_id, vhost)
+        self._journal.define(queue_key(queue_id), None)
 
-    def save_binding(self, vhost: str, record: BindingRecord) -> None:
+    def save_binding(self, record: BindingRecord) -> None:
         """Keep a binding."""
-        self._refuse_if_failing()
-        self._later(
-            "INSERT OR IGNORE INTO bindings VALUES (?, ?, ?, ?, ?, ?)", *self._key(vhost, record)
-        )
+        self._journal.define(binding_key(record), b"")
 
-    def delete_binding(self, vhost: str, record: BindingRecord) -> None:
+    def delete_binding(self, record: BindingRecord) -> None:
         """Forget a binding."""
-        self._later(
-            "DELETE FROM bindings WHERE vhost = ? AND source = ? AND kind = ? AND destination = ? "
-            "AND routing_key = ? AND arguments = ?",
-            *self._key(vhost, record),
-        )
-
-    def delete_vhost(self, vhost: str) -> None:
-        """Forget all of a virtual host."""
-        self._later("DELETE FROM exchanges WHERE vhost = ?", vhost)
-        self._later("DELETE FROM queues WHERE vhost = ?", vhost)
-        self._later("DELETE FROM bindings WHERE vhost = ?", vhost)
-
-    def commit(self) -> None:
-        """Make everything so far durable, or try again later if the disk does not take it."""
-        if not self._changes or (self.failing and self._clock() < self._retry_at_s):
-            return
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            for statement, values in self._changes:
-                self._db.execute(statement, values)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            if not self.failing:
-                log.error("%s cannot be written, and definitions are refused: %s", self.path, error)
-            self.failing = True
-            self._retry_at_s = self._clock() + RETRY_S
-            return
-        if self.failing:
-            log.warning("%s can be written again", self.path)
-        self.failing = False
-        self._changes.clear()
-
-    def forget(self) -> None:
-        """Drop what waits for :meth:`commit`."""
-        self._changes.clear()
-
-    def close(self) -> None:
-        """Commit what is left and let go of the file."""
-        self._retry_at_s = 0.0
-        self.commit()
-        self._db.close()
-
-    @property
-    def dirty(self) -> bool:
-        """Whether something waits for :meth:`commit`."""
-        return bool(self._changes)
-
-    def _later(self, statement: str, *values: object) -> None:
-        self._changes.append((statement, values))
-
-    def _refuse_if_failing(self) -> None:
-        """Take nothing new while the disk does not take what is here already."""
-        if self.failing:
-            self.commit()
-            if self.failing:
-                raise ResourceError("definitions cannot be written to disk")
-
-    @staticmethod
-    def _key(vhost: str, record: BindingRecord) -> tuple[str, str, str, str, str, bytes]:
-        arguments = dict(sorted(record.arguments.items()))
-        return (
-            vhost,
-            record.source,
-            record.kind,
-            record.destination,
-            record.routing_key,
-            encode_table(arguments),
-        )
+        self._journal.define(binding_key(record), None)

@@ -19,10 +19,23 @@ class Disk:
     """The real disk."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents, readable by the owner alone."""
+        """Create a directory and its parents, durably, readable by the owner alone."""
         parent = os.path.dirname(path)
-        if parent and not os.path.isdir(parent):
+        if parent and not self.is_directory(parent):
             self.make_directory(parent)  # os.makedirs would leave it open to others.
+        if not self.is_directory(path):
+            self.make_one_directory(path)
+            try:
+                self.sync_directory(parent or ".")
+            except PermissionError:  # It may be written, and not read.
+                os.sync()
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether a path is that of a directory."""
+        return os.path.isdir(path)
+
+    def make_one_directory(self, path: str) -> None:
+        """Create a directory whose parent is there; another process may have done so."""
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -37,6 +50,10 @@ class Disk:
         """Open a file for reading and writing."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return os.open(path, flags, 0o600)
+
+    def open_directory(self, path: str) -> int:
+        """Open a directory, to lock it."""
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def open_unnamed(self, directory: str) -> int:
         """Open a file that vanishes with the process."""
@@ -107,6 +124,11 @@ class Disk:
     def sync(self, handle: int) -> None:
         """Make what was written to a file durable."""
         os.fdatasync(handle)
+
+    def drop_cache(self, handle: int) -> None:
+        """Have the next reading of a file show what the device holds, where the system can."""
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""

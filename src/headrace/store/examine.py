@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.model.message import REDELIVERED
+from headrace.store.database import earlier_tables
+from headrace.store.definitions import JournalDefinitions
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.journal import Journal
@@ -32,8 +34,10 @@ from headrace.store.stream_scan import StreamScan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+log = logging.getLogger(__name__)
+
 FINDINGS_MAX = 1000  # That are kept as sentences; all are counted.
-DEFINITIONS = ("definitions.db", "definitions.db-wal")
+DEFINITIONS = ("definitions.db", "definitions.db-journal", "definitions.db-wal")
 STORE_LOG = "headrace.store"
 
 
@@ -87,6 +91,9 @@ class Overlay(Disk):
         return super().size(handle) if found is None else found
 
     def sync(self, handle: int) -> None:
+        """Nothing was written."""
+
+    def drop_cache(self, handle: int) -> None:
         """Nothing was written."""
 
     def sync_directory(self, path: str) -> None:
@@ -143,7 +150,8 @@ class Examined:
     messages: int = 0  # In them.
     message_octets: int = 0  # Of their bodies.
     redelivered: int = 0  # Of those, that would come as redelivered.
-    ownerless: int = 0  # Messages of queues that are not there, which would be dropped.
+    ownerless: int = 0  # Messages of queues without a definition.
+    definitions: int = 0  # Durable exchanges, queues and bindings.
     prepared: int = 0  # Transactions that wait for their outcome.
     streams: int = 0
     stream_messages: int = 0
@@ -164,14 +172,14 @@ def examine(data: Path) -> Examined:
         try:
             stack.enter_context(kept_from_brokers(data))
             check_schema(data)
-            vhosts, queues = read_definitions(data)
+            vhosts, earlier = read_definitions(data)
             disk = Overlay(data)
             stack.callback(disk.close_all)
             heard = stack.enter_context(hearing(data))
             for number, name in sorted(vhosts.items()):
                 found.vhosts += 1
                 home = data / "vhosts" / str(number)
-                examine_vhost(disk, home, name, queues, found)
+                examine_vhost(disk, home, name, earlier.get(name, set()), found)
         except OSError as error:
             raise StoreError(f"{error.filename or data}: {error.strerror or error}") from error
         except sqlite3.Error as error:
@@ -182,8 +190,11 @@ def examine(data: Path) -> Examined:
     return found
 
 
-def examine_vhost(disk: Overlay, home: Path, name: str, queues: set[int], found: Examined) -> None:
-    """Recover one virtual host, and count what is there."""
+def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found: Examined) -> None:
+    """Recover one virtual host, and count what is there.
+
+    ``earlier`` are ids of queues that its journal has not taken over yet.
+    """
     if not (home / "journal").is_dir():
         return
     journal = Journal(str(home / "journal"), disk=disk, free_min=0, threaded=False, name=name)
@@ -194,7 +205,11 @@ def examine_vhost(disk: Overlay, home: Path, name: str, queues: set[int], found:
         if place.name.isdigit()
     ]
     held: Counter[int] = Counter()
-    for queue_id, message, _ in journal.recover():
+    recovered = journal.recover()
+    saved = JournalDefinitions(journal).load()
+    found.definitions += len(saved.exchanges) + len(saved.queues) + len(saved.bindings)
+    queues = earlier | {queue.id for queue in saved.queues}
+    for queue_id, message, _ in recovered:
         if queue_id not in queues:
             found.ownerless += 1
             continue
@@ -235,15 +250,28 @@ def kept_from_brokers(data: Path) -> Iterator[None]:
         StoreError: one has it.
     """
     lock = data / "lock"
-    if not lock.exists():
+    if not lock.exists() and not (data / "schema").exists():
         yield
         return
-    with lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"a broker runs on {data}: make a backup, and verify that") from None
+    held = []
+    try:
+        for place in (data, lock):
+            with contextlib.suppress(FileNotFoundError):
+                held.append(os.open(place, os.O_RDONLY | os.O_CLOEXEC))
+        for handle in held:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = f"a broker runs on {data}: make a backup, and verify that"
+                raise StoreError(text) from None
+            except OSError as error:
+                if handle != held[0]:  # A directory of a network may not be locked.
+                    raise
+                log.debug("cannot lock %s itself: %s", data, error)
         yield
+    finally:
+        for handle in held:
+            os.close(handle)
 
 
 def check_schema(data: Path) -> None:
@@ -262,8 +290,8 @@ def check_schema(data: Path) -> None:
         )
 
 
-def read_definitions(data: Path) -> tuple[dict[int, str], set[int]]:
-    """Return the virtual hosts by number, and the ids of all queues.
+def read_definitions(data: Path) -> tuple[dict[int, str], dict[str, set[int]]]:
+    """Return the virtual hosts by number, and the ids of queues that earlier versions kept here.
 
     SQLite writes beside a file that it reads, so it reads a copy.
     """
@@ -276,5 +304,8 @@ def read_definitions(data: Path) -> tuple[dict[int, str], set[int]]:
             if damage != "ok":
                 raise StoreError(f"{data / DEFINITIONS[0]} is damaged: {damage}")
             vhosts = dict(db.execute("SELECT id, name FROM vhosts").fetchall())
-            queues = {number for (number,) in db.execute("SELECT id FROM queues")}
+            queues: dict[str, set[int]] = {}
+            if "queues" in earlier_tables(db):
+                for vhost, number in db.execute("SELECT vhost, id FROM queues"):
+                    queues.setdefault(vhost, set()).add(number)
     return vhosts, queues

@@ -20,6 +20,12 @@ cdef class Group:
     cdef public list pieces
     cdef public u64 appended
     cdef public list streams
+    cdef public Py_ssize_t streams_done
+    cdef public Py_ssize_t done
 
-    @cython.locals(piece=Piece, handle=cython.int)
+    @cython.locals(segment=Segment, stop=Py_ssize_t)
     cpdef run(self, disk)
+    @cython.locals(piece=Piece, k=Py_ssize_t)
+    cpdef write(self, disk, Segment segment, Py_ssize_t first, Py_ssize_t stop)
+    @cython.locals(piece=Piece, k=Py_ssize_t)
+    cpdef write_anew(self, Segment segment, Py_ssize_t first, Py_ssize_t stop)

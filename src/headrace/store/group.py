@@ -3,6 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.store.anew import failed
 from headrace.store.disk import Disk
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ class Piece:
 
 
 class Group:
-    """A buffer with its pieces, and what streams have to write with it; a job of the writer."""
+    """A buffer with its pieces, and what streams have to write with it; a job of the writer.
+
+    What is durable when it fails is not written again; a file that failed is not, either.
+    """
 
     def __init__(self, files: Any, buffer: bytearray, pieces: list[Piece], appended: int) -> None:
         self.files = files
@@ -32,23 +36,53 @@ class Group:
         self.pieces = pieces
         self.appended = appended  # Up to here the log is durable with it.
         self.streams: list[Any] = []
+        self.streams_done = 0  # How many of them are durable,
+        self.done = 0  # and how many pieces.
 
     def run(self, disk: Disk) -> None:
         """Write and sync; creates the files of new segments."""
-        for stream in self.streams:
-            stream.run(disk)
-        handle = -1
-        with memoryview(self.buffer) as view:
-            for piece in self.pieces:
-                if handle not in (-1, piece.segment.handle):
-                    disk.sync(handle)  # Before anything of the next segment is there.
-                if piece.segment.handle < 0:
-                    self.files.create(piece.segment)
-                handle = piece.segment.handle
-                if piece.parts is not None:
-                    disk.write(handle, piece.parts, piece.offset)
-                else:
-                    with view[piece.lo : piece.hi] as octets:
-                        disk.write(handle, [octets], piece.offset)
-        if handle >= 0:
-            disk.sync(handle)
+        while self.streams_done < len(self.streams):
+            self.streams[self.streams_done].run(disk)
+            self.streams_done += 1
+        while self.done < len(self.pieces):
+            segment = self.pieces[self.done].segment
+            stop = self.done + 1
+            while stop < len(self.pieces) and self.pieces[stop].segment is segment:
+                stop += 1
+            if segment.handle < 0:
+                self.files.create(segment)
+            if segment.suspect:
+                self.write_anew(segment, self.done, stop)
+            else:
+                self.write(disk, segment, self.done, stop)
+            self.done = stop  # Only now anything of the next segment may be there.
+
+    def write(self, disk: Disk, segment: "Segment", first: int, stop: int) -> None:
+        """Write pieces of one segment, and sync it."""
+        try:
+            with memoryview(self.buffer) as view:
+                for k in range(first, stop):
+                    piece = self.pieces[k]
+                    if piece.offset + piece.size > segment.allocated:
+                        self.files.grow(segment, piece.offset + piece.size)
+                    if piece.parts is not None:
+                        disk.write(segment.handle, piece.parts, piece.offset)
+                    else:
+                        with view[piece.lo : piece.hi] as octets:
+                            disk.write(segment.handle, [octets], piece.offset)
+        except OSError as error:
+            segment.suspect = segment.suspect or failed(error)
+            raise
+        try:
+            disk.sync(segment.handle)
+        except OSError:
+            segment.suspect = True
+            raise
+
+    def write_anew(self, segment: "Segment", first: int, stop: int) -> None:
+        """Write pieces of a segment to a new file, behind all that its old one held."""
+        octets: list[Any] = []
+        for k in range(first, stop):
+            piece = self.pieces[k]
+            octets += piece.parts or [bytes(self.buffer[piece.lo : piece.hi])]
+        self.files.begin_anew(segment, self.pieces[first].offset, octets)

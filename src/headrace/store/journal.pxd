@@ -6,7 +6,7 @@ from headrace.model.message cimport (
 from headrace.store.counts cimport Counts
 from headrace.store.page_in cimport PageIn
 from headrace.store.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DROPPED, C_FACT, C_HEAD, C_MARKED, C_MESSAGE,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DEFINED, C_DROPPED, C_FACT, C_HEAD, C_MARKED, C_MESSAGE,
     C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, seal,
 )
 from headrace.store.scratch cimport Scratch
@@ -28,6 +28,9 @@ cdef class Journal(SegmentLog):
     cdef public dict reserved
     cdef public dict prepared
     cdef public object fact_homes
+    cdef public object definitions
+    cdef public object recovery
+    cdef public u64 proven
     cdef public Counts counts
     cdef Settled settled
     cdef public u64 next_transaction
@@ -37,6 +40,7 @@ cdef class Journal(SegmentLog):
     cdef public bint emptied
     cdef public object compactor
     cdef public object retirement
+    cdef public object room
     cdef public PageIn page_in
     cdef public Scratch scratch
 
@@ -81,6 +85,10 @@ cdef class Journal(SegmentLog):
     cpdef keep(self, prepared)
     cpdef decide(self, bytes xid, int status, long long when_ms)
     cpdef fact(self, bytes key, object value)
+    cpdef define(self, bytes key, object value)
+    cpdef carry(self, bytes key, bytes value)
+    cpdef seal_changes(self)
+    cpdef prove(self)
     cpdef mark(self, bytes runs)
     cpdef kick(self)
     cpdef roll(self, u64 size)
@@ -89,6 +97,8 @@ cdef class Journal(SegmentLog):
     cpdef release(self, Message message)
     cpdef load(self, Message message)
     cpdef long long arrival(self, Message message) except? -1
+    cpdef read(self)
     cpdef recover(self)
+    cpdef abandon(self)
     cpdef rest(self, marks)
     cpdef close(self)

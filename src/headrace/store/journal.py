@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 import cython
 
 from headrace.store.compaction import Compactor
+from headrace.store.defined import Defined
 from headrace.store.disk import Disk
 from headrace.store.facts import FactHomes
 from headrace.store.facts import encode as encode_fact
 from headrace.store.prepared import Prepared, decided, runs_of
 from headrace.store.recovery import Recovery
+from headrace.store.reserve import RESERVE_MIN, Reserve
 from headrace.store.retirement import Retirement
 
 if not cython.compiled:
@@ -43,6 +45,7 @@ if not cython.compiled:
     from headrace.store.record import CLEAN as C_CLEAN
     from headrace.store.record import COMMIT as C_COMMIT
     from headrace.store.record import DECIDED as C_DECIDED
+    from headrace.store.record import DEFINED as C_DEFINED
     from headrace.store.record import DROPPED as C_DROPPED
     from headrace.store.record import FACT as C_FACT
     from headrace.store.record import HEAD as C_HEAD
@@ -96,6 +99,9 @@ class Journal(SegmentLog):
         self.reserved: dict[int, int] = {}  # Queue id to seq; what RESERVED records say.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
         self.fact_homes = FactHomes(self.facts)
+        self.definitions = Defined()
+        self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
+        self.proven = 0  # Definitions up to here can be told from a torn end.
         self.counts = Counts(self)
         self.settled = Settled(self)
         self.next_transaction = secrets.randbits(62)
@@ -103,6 +109,7 @@ class Journal(SegmentLog):
         self.shared = False  # It is in the log of a stream, too.
         self.streams: list[Any] = []  # Logs of streams that are open.
         self.emptied = False  # Some segment may be of no use any more.
+        self.room = self.writer.reserve = Reserve(self.disk, directory)
         self.compactor = Compactor(self)
         self.retirement = Retirement(self)
         self.page_in = PageIn(self)
@@ -387,6 +394,33 @@ class Journal(SegmentLog):
         self.append(C_FACT, encode_fact(key, value))
         self.fact_homes.note(key, value, self.segment)
 
+    def define(self, key: bytes, value: bytes | None) -> None:
+        """Set a definition, or with None forget it; durable as a publish is."""
+        self.flush_settled()
+        self.append(C_DEFINED, encode_fact(key, value))
+        self.definitions.note(key, value, self.segment)
+        self.defined = self.appended
+
+    def carry(self, key: bytes, value: bytes) -> None:
+        """Say a definition again, which stands in a segment that is to leave."""
+        self.append(C_DEFINED, encode_fact(key, value))
+        self.definitions.note(key, value, self.segment)
+
+    def seal_changes(self) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.defined = self.appended
+
+    def prove(self) -> None:
+        """Have a group behind the last definitions, so that damage to them is known as such.
+
+        The end of a log that nothing follows could be a write that was torn.
+        """
+        if self.proven < self.defined <= self.synced:
+            self.proven = self.defined
+            if not self.is_dirty():
+                self.append(C_MARKED, b"")
+
     def mark(self, runs: bytes) -> None:
         """Append which messages were delivered."""
         self.append(C_MARKED, runs)
@@ -400,12 +434,20 @@ class Journal(SegmentLog):
         """See :class:`Store`."""
         if self.settled.count or self.settled.at or self.counts.at:
             self.flush_settled()
+        if self.full and self.writer.short:
+            self.make_room()
         if self.emptied:
             self.emptied = False
             self.retirement.look()
             self.retirement.let_go()
         if self.busy is None and self.is_dirty():
             self.hand_over()
+
+    def make_room(self) -> None:
+        """Let the last segment go, too, when nothing in it is wanted; the disk is full."""
+        self.emptied = True
+        if self.segment.live == 0 and self.offset > RESERVE_MIN and self.segment.written:
+            self.roll(0)
 
     def roll(self, size: int) -> None:
         SegmentLog.roll(self, size)
@@ -416,7 +458,10 @@ class Journal(SegmentLog):
         if moved:
             self.retirement.let_go()
             self.files.close_some()
-            self.compactor.step()
+            self.room.want(self.segment.allocated)
+            if not self.room.spent:  # It copies before it makes room.
+                self.compactor.step()
+            self.prove()
         return moved
 
     # --- Reading ----------------------------------------------------------------------------
@@ -453,12 +498,24 @@ class Journal(SegmentLog):
 
     # --- Start and end ----------------------------------------------------------------------
 
-    def recover(self) -> Iterable[tuple[int, Message, int]]:
-        """See :class:`Store`. Every message comes paged out."""
+    def read(self) -> None:
+        """See :class:`Store`."""
         recovery = Recovery(self)
         recovery.read()
+        self.recovery = recovery
+        self.fact_homes = recovery.facts
+        self.facts = recovery.facts.values
+        self.definitions = recovery.definitions
+
+    def recover(self) -> Iterable[tuple[int, Message, int]]:
+        """See :class:`Store`. Every message comes paged out."""
+        if self.recovery is None:
+            self.read()
+        recovery = self.recovery
+        assert recovery is not None
+        self.recovery = None
         for stream in self.streams:
-            stream.resolve(None if recovery.quarantined else recovery.shared)
+            stream.resolve(None if recovery.quarantined else recovery.shared, recovery.clean)
         self.secret = recovery.secret
         self.last_seq = recovery.rows.last_seq
         self.clean = recovery.clean
@@ -480,8 +537,6 @@ class Journal(SegmentLog):
                     if self.reserved.get(queue_id) != seq:
                         del segment.reserved[queue_id]
         self.prepared = dict(recovery.prepared)
-        self.fact_homes = recovery.facts
-        self.facts = recovery.facts.values
         recovery.place_counts(self.counts)
         self.waits = recovery.counts.waits()
         self.kept = recovery.kept()
@@ -514,6 +569,11 @@ class Journal(SegmentLog):
             self.mark(bytes(runs))
         self.append(C_CLEAN, b"")
 
+    def abandon(self) -> None:
+        """Let go of the files; what was appended since the last group is not written."""
+        self.recovered = False
+        self.close()
+
     def close(self) -> None:
         """See :class:`Store`."""
         if self.closed:
@@ -526,5 +586,6 @@ class Journal(SegmentLog):
         self.scratch.close()
         for stream in list(self.streams):
             stream.close()
+        self.files.close_given_up()
         for segment in self.segments.values():
             self.files.close(segment)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading messages back that queues paged out.
 
-A message is read with a good deal of what follows it, since what follows it is mostly what is
-wanted next. One that is not written yet is found in the log's buffers, one that compaction copied
-where it was copied to. A large body is checked with its record, and never read ahead.
+A message is read with what follows it where that is wanted next
+(:mod:`headrace.store.read_ahead`). One that is not written yet is found in the log's buffers, one
+that compaction copied where it was copied to. A large body is checked with its record, and never
+read ahead.
 """
 
 import errno
-from collections import deque
 from typing import Any
 
 import cython
@@ -17,14 +17,14 @@ from headrace.store.segment import file_name
 if not cython.compiled:
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import Message
+    from headrace.store.read_ahead import ReadAhead
     from headrace.store.record import HEAD as C_HEAD
     from headrace.store.record import MESSAGE_HEAD as C_MESSAGE_HEAD
     from headrace.store.record import first_word, intact, residue
     from headrace.store.segment import Segment
     from headrace.wire.memory import cut, get32, get64
 
-READ_AHEAD = 256 << 10
-SLABS = 4  # Stretches read ahead that are kept.
+READ_SLACK = 512  # Octets that a record may have beside its body and headers, as a rule.
 PART_SIZE = 131064  # Octets; a large body is read back in parts of this size.
 INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
 
@@ -37,7 +37,7 @@ class PageIn:
         self.disk = log.disk
         self.files = log.files
         self.segments: dict[int, Segment] = log.segments
-        self.slabs: deque[tuple[int, int, bytes]] = deque(maxlen=SLABS)
+        self.ahead = ReadAhead()
 
     def whereabouts(self, position: int) -> tuple["Segment | None", int]:
         """Return the segment and the index of a message, wherever it was copied."""
@@ -63,7 +63,10 @@ class PageIn:
         segment, offset = self.find(message.position)
         slab: bytes | bytearray
         if offset < segment.written:
-            slab, at = self.slab(segment, offset)
+            size = READ_SLACK + (message.header_units << 8)
+            if not message.flags & C_LARGE:
+                size += message.body_size
+            slab, at = self.slab(segment, offset, size)
         else:
             slab, at = self.log.pending(segment, offset)
         q = 4 * get32(slab, at + 44)
@@ -79,22 +82,29 @@ class PageIn:
         if offset >= segment.written:
             slab, at = self.log.pending(segment, offset)
             return get64(slab, at + 24)
-        for number, lo, d in self.slabs:
-            if number == segment.number and lo <= offset and offset - lo + 32 <= len(d):
-                return get64(d, offset - lo + 24)
+        stretch = self.ahead.find(segment.number, offset, 32)
+        if stretch is not None:
+            return get64(stretch.octets, offset - stretch.lo + 24)
         handle = segment.handle if segment.handle >= 0 else self.files.handle(segment)
         found = self.disk.read(handle, 8, offset + 24)
         return get64(found, 0) if len(found) == 8 else 0
 
-    def slab(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
-        """Return octets that hold a checked record, a large one's body aside, and where it is."""
-        for number, lo, d in self.slabs:
-            if number == segment.number and lo <= offset:
-                at = offset - lo
-                if at < len(d) and intact(d, at, len(d), segment.seed):
-                    return d, at
+    def slab(self, segment: "Segment", offset: int, size: int) -> tuple[bytes, int]:
+        """Return octets that hold a checked record, a large one's body aside, and where it is.
+
+        ``size`` is about what the record has, a large one without its body.
+        """
+        stretch = self.ahead.find(segment.number, offset, C_MESSAGE_HEAD)
+        if stretch is not None:
+            d = stretch.octets
+            at = offset - stretch.lo
+            length = intact(d, at, len(d), segment.seed)
+            if length:
+                stretch.used += length
+                return d, at
         handle = self.files.handle(segment)
-        d = self.disk.read(handle, min(READ_AHEAD, segment.written - offset), offset)
+        size = self.ahead.plan(segment.number, offset, size)
+        d = self.disk.read(handle, min(size, segment.written - offset), offset)
         if len(d) >= C_MESSAGE_HEAD:
             length = get32(d, 0)
             if length > len(d) and not d[54] & C_LARGE and length <= segment.written - offset:
@@ -105,8 +115,10 @@ class PageIn:
                     d = self.disk.read(handle, own, offset)
                 if own <= len(d) < length:
                     return d, 0  # Checked together with the body.
-            if intact(d, 0, len(d), segment.seed):
-                self.slabs.append((segment.number, offset, d))
+            length = intact(d, 0, len(d), segment.seed)
+            if length:
+                stretch = self.ahead.keep(segment.number, offset, d)
+                stretch.used = length
                 return d, 0
         raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")
 

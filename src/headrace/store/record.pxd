@@ -39,7 +39,9 @@ cdef enum:
     C_FACT = 14
     C_RETURNED = 15
     C_COUNTED = 16
-    C_TYPE_MAX = 16
+    C_DEFINED = 17
+    C_RETIRED = 18
+    C_TYPE_MAX = 18
 
 @cython.locals(
     k3=u128, k4=u128, k5=u128, k6=u128, low=u128,

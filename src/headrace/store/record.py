@@ -44,7 +44,8 @@ a transaction; where the log of a stream has a part of it, its BEGIN there and t
 its number (8). SEALED ends a segment that another one follows, CLEAN a log that was closed in
 peace; these have nothing behind their heads. PREPARED and DECIDED speak of transaction branches
 (:mod:`headrace.store.prepared`), FACT of facts (:mod:`headrace.store.facts`), COUNTED of messages
-that come back (:mod:`headrace.store.counts`).
+that come back (:mod:`headrace.store.counts`), DEFINED of exchanges, queues and bindings
+(:mod:`headrace.store.defined`). RETIRED is the number (8) of the oldest segment that is needed.
 """
 
 import cython
@@ -72,7 +73,9 @@ DECIDED = 13
 FACT = 14
 RETURNED = 15
 COUNTED = 16
-TYPE_MAX = 16
+DEFINED = 17
+RETIRED = 18
+TYPE_MAX = 18
 
 if not cython.compiled:
     C_HEAD = HEAD

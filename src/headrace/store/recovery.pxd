@@ -2,8 +2,8 @@
 import cython
 from headrace.model.message cimport C_REDELIVERED, Message
 from headrace.store.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_COUNTED, C_DECIDED, C_DROPPED, C_FACT, C_GROUP, C_MARKED, C_MESSAGE,
-    C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, C_SEALED, C_SETTLED, intact, next_intact,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_COUNTED, C_DECIDED, C_DEFINED, C_DROPPED, C_FACT, C_GROUP, C_MARKED, C_MESSAGE,
+    C_MOVED, C_PREPARED, C_RESERVED, C_RETIRED, C_RETURNED, C_SEALED, C_SETTLED, intact, next_intact,
 )
 from headrace.store.rows cimport Rows
 from headrace.store.segment cimport Segment
@@ -32,6 +32,8 @@ cdef class Recovery:
     cdef public set locked
     cdef public set shared
     cdef public object facts
+    cdef public object definitions
+    cdef public u64 oldest
     cdef public object counts
 
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, following=Py_ssize_t)

@@ -25,8 +25,11 @@ import cython
 
 from headrace.model.branch import Kept
 from headrace.model.xid import ERRAND
+from headrace.store.anew import NEW, prove, write_whole
 from headrace.store.counts import Counts, FoundCounts
 from headrace.store.damage import put_aside
+from headrace.store.defined import Defined, queue_of
+from headrace.store.errors import StoreError
 from headrace.store.facts import FactHomes
 from headrace.store.facts import decode as decode_fact
 from headrace.store.headers import Headers, read_headers
@@ -42,6 +45,7 @@ if not cython.compiled:
     from headrace.store.record import COMMIT as C_COMMIT
     from headrace.store.record import COUNTED as C_COUNTED
     from headrace.store.record import DECIDED as C_DECIDED
+    from headrace.store.record import DEFINED as C_DEFINED
     from headrace.store.record import DROPPED as C_DROPPED
     from headrace.store.record import FACT as C_FACT
     from headrace.store.record import GROUP as C_GROUP
@@ -50,6 +54,7 @@ if not cython.compiled:
     from headrace.store.record import MOVED as C_MOVED
     from headrace.store.record import PREPARED as C_PREPARED
     from headrace.store.record import RESERVED as C_RESERVED
+    from headrace.store.record import RETIRED as C_RETIRED
     from headrace.store.record import RETURNED as C_RETURNED
     from headrace.store.record import SEALED as C_SEALED
     from headrace.store.record import SETTLED as C_SETTLED
@@ -60,6 +65,8 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
+TORN_LOOK = 1 << 20  # Octets behind a torn write in which records of it are looked for.
+CHAINED = 5  # Since this version a segment names the one before it.
 SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
 
 
@@ -83,6 +90,8 @@ class Recovery:
         self.quarantined = 0
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
         self.facts = FactHomes({})
+        self.definitions = Defined()
+        self.oldest = 0  # Segments before this one were let go of.
         self.counts = FoundCounts()
         self.held: set[int] = set()  # Rows that prepared branches published.
         self.shared: set[int] = set()  # Committed transactions that streams' logs have, too.
@@ -98,6 +107,9 @@ class Recovery:
         """
         names = self.disk.names(self.directory)
         self.spares = [name for name in names if name.endswith(".spare")]
+        for name in names:
+            if name.endswith(NEW):
+                self.disk.remove(os.path.join(self.directory, name))  # It was not completed.
         numbers = numbered(names)
         found, oldest = read_headers(self.disk, self.directory, numbers)
         for number in [number for number in numbers if number < oldest]:
@@ -126,20 +138,55 @@ class Recovery:
                     log.error("journal %s: damaged header in %s", self.name, file_name(number))
                 self.segments.append(segment)
                 segment.end = self.scan(segment, buffer, size, number >= last)
-                if segment.end < size and number >= last:
-                    self.disk.truncate(handle, segment.end)
+                if number >= last:
+                    self.prove(path, handle, buffer, segment.end, size)
             finally:
                 self.disk.close(handle)
             segment.size = segment.end
             segment.written = segment.end
             segment.sealed = True
+        self.check_chain(found)
         self.roll_back()
         self.end_errands()
         self.rows.count_owed({segment.number: segment for segment in self.segments})
 
+    def check_chain(self, found: Headers) -> None:
+        """Refuse a log without a segment that it needs.
+
+        Raises:
+            StoreError: one is missing.
+        """
+        said = [head.oldest for _, head in found.values() if head is not None]
+        oldest = max(self.oldest, max(said, default=0))
+        for number, (_, head) in found.items():
+            if head is None or number < oldest:
+                continue
+            if head.version < CHAINED:
+                if number - 1 > oldest and number - 1 not in found:
+                    log.error(
+                        "journal %s: there is no %s: it was never written, or is lost",
+                        *(self.name, file_name(number - 1)),
+                    )
+                continue
+            previous = head.previous
+            if previous >= oldest and previous not in found:
+                path = self.path(previous)
+                raise StoreError(
+                    f"journal {self.name}: {path} is missing, and perhaps segments before it: the "
+                    f"log goes on in {file_name(number)}. Put it back, as from a backup, or make "
+                    "an empty file of that name to go on without what it held"
+                )
+
     def path(self, number: int) -> str:
         """Return where a segment is."""
         return os.path.join(self.directory, file_name(number))
+
+    def prove(self, path: str, handle: int, buffer: bytearray, end: int, size: int) -> None:
+        """Cut the last segment, and see that it is durable unless the log was closed in peace."""
+        if not self.clean and not prove(self.disk, path, handle, buffer, end):
+            return
+        if end < size:
+            self.disk.truncate(handle, end)
 
     def read_secret(self, found: Headers) -> None:
         """Find the journal's secret, or make one for a new journal."""
@@ -155,9 +202,7 @@ class Recovery:
                 self.secret = int.from_bytes(text, "big")
                 return
             self.secret = secrets.randbits(63)
-            self.disk.write(handle, [self.secret.to_bytes(8, "big")], 0)
-            self.disk.sync(handle)
-            self.disk.sync_directory(self.directory)
+            write_whole(self.disk, path, self.secret.to_bytes(8, "big"))
         finally:
             self.disk.close(handle)
 
@@ -195,6 +240,7 @@ class Recovery:
                 if length > 16:
                     self.note_shared(segment, get64(d, at + 16))
             elif type == C_GROUP:
+                self.clean = False  # Streams may have been written with it.
                 if self.begun is not None:
                     self.commit()  # Its COMMIT was damaged; groups hold whole transactions.
             else:
@@ -253,8 +299,20 @@ class Recovery:
             self.decide(payload)
         elif type == C_FACT:
             self.facts.note(*decode_fact(payload), segment)
+        elif type == C_DEFINED:
+            self.define(*decode_fact(payload), segment)
+        elif type == C_RETIRED:
+            self.oldest = max(self.oldest, get64(payload, 0))
         elif type == C_COUNTED and self.counts.take(payload, segment):
             self.sweep_counts()
+
+    def define(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
+        """Take in what was defined; a queue that was deleted owes nothing any more."""
+        self.definitions.note(key, value, segment)
+        queue_id = queue_of(key) if value is None else 0
+        if queue_id:
+            self.rows.drop(queue_id, self.rows.last_seq)
+            self.reserved.pop(queue_id, None)
 
     def sweep_counts(self) -> dict[tuple[int, int], int]:
         """Forget the counts of messages that nobody owes; return where the others are."""
@@ -337,6 +395,7 @@ class Recovery:
     def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
         """Return where to go on behind a place without a record; 0 when the log ends there."""
         if last and next_group(d, at, end, segment.seed) < 0:  # No later group was written.
+            self.tell_torn(segment, d, at, end)
             return 0
         following = next_intact(d, at + 8, end, segment.seed)
         stop = following
@@ -347,6 +406,18 @@ class Recovery:
         self.quarantined += 1
         put_aside(self.disk, self.directory, self.name, segment, d, at, stop)
         return following
+
+    def tell_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
+        """Say so when a log is cut before octets of a last write that was not finished."""
+        end = min(end, at + TORN_LOOK)
+        if d.count(0, at, at + 4096) == len(d[at : at + 4096]):
+            return  # Room that was reserved.
+        if next_intact(d, at + 8, end, segment.seed) < end:
+            log.warning(
+                "journal %s: cut at octet %d of %s, where a write was torn; what of it stands "
+                "behind that place is not used",
+                *(self.name, at, file_name(segment.number)),
+            )
 
     # --- What is left -----------------------------------------------------------------------
 

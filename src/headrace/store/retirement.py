@@ -8,12 +8,16 @@ messages it speaks of.
 """
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from headrace.store.record import RETIRED
 from headrace.store.segment_files import Recycling
 
 if TYPE_CHECKING:
     from headrace.store.segment import Segment
+
+CARRIED_OCTETS = 1 << 20  # Of definitions that one turn says again.
 
 
 class Retirement:
@@ -25,6 +29,15 @@ class Retirement:
 
     def look(self) -> None:
         """Have the oldest segments leave while nothing in them is wanted any more."""
+        gone: list[Segment] = []
+        self.take_out(gone)
+        if gone:
+            journal = self.journal
+            journal.append(RETIRED, journal.order[0].number.to_bytes(8, "big"))
+            self.leaving.extend([(segment, journal.appended) for segment in gone])
+
+    def take_out(self, gone: "list[Segment]") -> None:
+        """Take the oldest segments out of the order, as long as nothing in them is wanted."""
         journal = self.journal
         carried = False
         while len(journal.order) > 1:
@@ -38,7 +51,7 @@ class Retirement:
                 journal.emptied = True
             if len(journal.order) == 2 and journal.segment.written == 0:
                 return  # Numbers go on from the last segment on the disk.
-            if not journal.counts.carry(segment):
+            if not journal.counts.carry(segment) or not self.carry_definitions(segment):
                 journal.emptied = True
                 return
             journal.order.popleft()
@@ -46,7 +59,17 @@ class Retirement:
             self.carry(segment)
             if segment.live == 0:
                 journal.segments.pop(segment.number, None)
-            self.leaving.append((segment, journal.appended))
+            gone.append(segment)
+
+    def carry_definitions(self, segment: "Segment") -> bool:
+        """Say again the definitions that stand in a segment; False when it takes another turn."""
+        journal = self.journal
+        left = CARRIED_OCTETS
+        while segment.defined and left > 0:
+            for key, value in list(islice(segment.defined.items(), 256)):
+                journal.carry(key, value)
+                left -= len(key) + len(value)
+        return not segment.defined
 
     def carry(self, segment: "Segment") -> None:
         """Say again what a segment that leaves said and what still holds."""

@@ -9,7 +9,8 @@ file in chunks; a chunk none of whose messages is left is used again.
     | data (n) | body (m) | data            | body     |   body: only of large messages
     +----------+----------+-----------------+----------+
 
-The position of a message is where it starts, plus 1.
+The position of a message is where it starts, plus 1. Letting go of one reads nothing: only messages
+that begin a stretch of several chunks touch more than one, and how many is remembered.
 """
 
 import logging
@@ -20,16 +21,18 @@ import cython
 from headrace.store.disk import Disk
 
 if not cython.compiled:
+    from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import Message
+    from headrace.store.read_ahead import ReadAhead
     from headrace.wire.memory import copy, cut, get32, put32
 
 log = logging.getLogger(__name__)
 
 CHUNK = 16 << 20  # Octets.
 BUFFER = 256 << 10  # Octets gathered before they are written.
-READ_AHEAD = 256 << 10
-SLABS = 4
 PART_SIZE = 131064
+READ_SLACK = 512  # Octets that a message may have beside its body and headers, as a rule.
+KEEP_MAX = 256 << 10  # Octets read at once that are kept for what follows.
 HEAD = 8
 
 
@@ -49,9 +52,8 @@ class Scratch:
         self.buffer_at = 0  # Where the buffer belongs in the file.
         self.live: dict[int, int] = {}  # By chunk: messages that touch it.
         self.unused: deque[int] = deque()  # Chunks without any.
-        self.slabs: deque[tuple[int, bytes]] = deque(maxlen=SLABS)
-        self.slab = b""  # The latest of them,
-        self.slab_at = 0  # and where it belongs in the file.
+        self.spans: dict[int, int] = {}  # By position: chunks of a message that has several.
+        self.ahead = ReadAhead()
 
     def put(self, message: Message) -> bool:
         """Keep a message's data; false if the disk does not take it."""
@@ -80,6 +82,8 @@ class Scratch:
         message.position = self.at + 1
         chunk = self.at // self.chunk
         last = (self.at + size - 1) // self.chunk
+        if last > chunk:
+            self.spans[message.position] = last - chunk + 1
         while chunk <= last:
             self.live[chunk] = self.live.get(chunk, 0) + 1
             chunk += 1
@@ -103,8 +107,7 @@ class Scratch:
         if size <= self.chunk and self.unused:
             self.at = self.unused.popleft() * self.chunk
             self.limit = self.at + self.chunk
-            self.slabs.clear()
-            self.slab = b""
+            self.ahead.clear()
         else:
             self.at = self.end
             self.limit = self.end + (size + self.chunk - 1) // self.chunk * self.chunk
@@ -119,26 +122,26 @@ class Scratch:
             self.buffer_at += self.gathered
             self.gathered = 0
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return octets from the buffer, from what was read ahead, or from the file."""
+    def read(self, at: int, size: int, expected: int) -> bytes:
+        """Return octets from the buffer, from what was read before, or from the file.
+
+        ``expected`` is how many from ``at`` on will be wanted, at least ``size``.
+        """
         if at >= self.buffer_at and at - self.buffer_at + size <= self.gathered:
             at -= self.buffer_at
             return cut(self.buffer, at, at + size)
-        if self.slab_at <= at and at + size <= self.slab_at + len(self.slab):
-            return cut(self.slab, at - self.slab_at, at - self.slab_at + size)
-        for lo, slab in self.slabs:
-            if lo <= at and at + size <= lo + len(slab):
-                self.slab, self.slab_at = slab, lo
-                return cut(slab, at - lo, at - lo + size)
-        if size > READ_AHEAD:
-            return self.read_file(size, at)
-        ahead = READ_AHEAD
-        if at < self.buffer_at <= at + ahead:
-            ahead = self.buffer_at - at  # What follows is not written yet.
-        slab = self.read_file(ahead, at)
-        self.slabs.append((at, slab))
-        self.slab, self.slab_at = slab, at
-        return slab[:size]
+        stretch = self.ahead.find(0, at, size)
+        if stretch is None:
+            ahead = self.ahead.plan(0, at, expected)
+            if at < self.buffer_at <= at + ahead:
+                ahead = self.buffer_at - at  # What follows is not written yet.
+            octets = self.read_file(max(min(ahead, KEEP_MAX), size), at)
+            if len(octets) < size or len(octets) > KEEP_MAX:
+                return octets[:size]
+            stretch = self.ahead.keep(0, at, octets)
+        stretch.used += size
+        at -= stretch.lo
+        return cut(stretch.octets, at, at + size)
 
     def read_file(self, size: int, at: int) -> bytes:
         """Return octets from the file, fewer where it ends."""
@@ -151,34 +154,33 @@ class Scratch:
             OSError: it cannot be read.
         """
         at = message.position - 1
-        head = self.read(at, HEAD)
+        expected = HEAD + READ_SLACK + (message.header_units << 8)
+        if not message.flags & C_LARGE:
+            expected += message.body_size
+        head = self.read(at, HEAD, expected)
         if len(head) < HEAD:
             raise OSError(f"the scratch log ends before {at + HEAD}")
         n = get32(head, 0)
         body = get32(head, 4)
-        data = self.read(at + HEAD, n)
+        data = self.read(at + HEAD, n, n)
         if len(data) < n:
             raise OSError(f"the scratch log ends before {at + HEAD + n}")
         if body:
             lo = at + HEAD + n
             message.parts = tuple(
-                [self.read(lo + k, min(PART_SIZE, body - k)) for k in range(0, body, PART_SIZE)]
+                [
+                    self.read_file(min(PART_SIZE, body - k), lo + k)
+                    for k in range(0, body, PART_SIZE)
+                ]
             )
         message.data = data
 
     def release(self, message: Message) -> None:
         """Let the place of a message be used again."""
-        at = message.position - 1
-        if message.data is not None and message.parts is None:
-            size = HEAD + len(message.data)
-        else:
-            head = self.read(at, HEAD)
-            size = HEAD
-            if len(head) == HEAD:
-                size += get32(head, 0)
-                size += get32(head, 4)
-        chunk = at // self.chunk
-        last = (at + size - 1) // self.chunk
+        chunk = (message.position - 1) // self.chunk
+        last = chunk
+        if self.spans:
+            last += self.spans.pop(message.position, 1) - 1
         while chunk <= last:
             left = self.live[chunk] - 1
             self.live[chunk] = left

@@ -28,6 +28,8 @@ cdef class Segment:
     cdef public dict partial
     cdef public bytearray forward
     cdef public int handle
+    cdef public u64 allocated
+    cdef public bint suspect
     cdef public bint sealed
     cdef public bint moved
     cdef public bint retired
@@ -36,6 +38,7 @@ cdef class Segment:
     cdef public list shared
     cdef public set facts
     cdef public u64 fact_octets
+    cdef public dict defined
     cdef public object counts
     cdef public object count_places
     cdef public Py_ssize_t counts_room

@@ -3,14 +3,15 @@
 
 A segment starts with a header of 64 octets::
 
-    0            8         12       16       24          32       40         48      56      64
-    +------------+---------+--------+--------+-----------+--------+----------+-------+-------+
-    | "HEADRACE" | version | number | secret | first_seq | oldest | begun_ms | zeros | check |
-    +------------+---------+--------+--------+-----------+--------+----------+-------+-------+
+    0            8         12       16       24          32       40         48         56      64
+    +------------+---------+--------+--------+-----------+--------+----------+----------+-------+
+    | "HEADRACE" | version | number | secret | first_seq | oldest | begun_ms | previous | check |
+    +------------+---------+--------+--------+-----------+--------+----------+----------+-------+
 
 ``secret`` is the journal's, and gives the segments their seeds; every seq below ``first_seq`` was
 given away before; segments before ``oldest`` were of no use any more when this one was begun;
-``begun_ms`` is when the first message of a stream's segment arrived, otherwise 0. Then come records
+``begun_ms`` is when the first message of a stream's segment arrived, otherwise 0; ``previous`` is
+the number of the journal's segment before this one, 0 where there is none. Then come records
 (:mod:`headrace.store.record`) up to a SEALED one or, in the last segment, up to the first place
 that holds none.
 
@@ -30,7 +31,7 @@ if not cython.compiled:
     from headrace.wire.memory import get32, get64, put32, put64
 
 MAGIC = b"HEADRACE"
-VERSION = 4  # 2: records of transaction branches; 3: of facts; 4: of counts.
+VERSION = 5  # 2: records of transaction branches; 3: of facts; 4: of counts; 5: of definitions.
 HEADER = 64  # Octets.
 SEAL_ROOM = 16  # Octets that are always left for a SEALED record.
 SEVERAL = 0x80000000  # More than one queue owed the message at first.
@@ -63,12 +64,15 @@ class Segment:
         self.moved = False  # All that was left has been copied.
         self.retired = False  # Its file is not part of the log any more.
         self.handle = -1
+        self.allocated = 0  # Octets that are reserved in the file.
+        self.suspect = False  # A write to it failed: see headrace.store.anew.
         self.sealed = False
         self.reserved: dict[int, int] | None = None  # RESERVED records in it: queue id to seq.
         self.shared: list[int] | None = None  # Transactions in it that some stream's log has, too.
         self.marks: list[bytes] | None = None  # What its MARKED records say.
         self.facts: set[bytes] | None = None  # Keys of the facts that stand in it and count,
-        self.fact_octets = 0  # and what their records hold.
+        self.fact_octets = 0  # and what their records hold, and those of the definitions.
+        self.defined: dict[bytes, bytes] | None = None  # The definitions that stand in it.
         self.counts: Any = None  # What its COUNTED records say (bytearray),
         self.count_places: Any = None  # the positions of the messages,
         self.counts_room = 0  # and at how many octets that is looked through.
@@ -195,9 +199,12 @@ class Header(NamedTuple):
     first_seq: int
     oldest: int
     begun_ms: int
+    previous: int
 
 
-def header(number: int, secret: int, first_seq: int, oldest: int, begun_ms: int = 0) -> bytes:
+def header(
+    number: int, secret: int, first_seq: int, oldest: int, begun_ms: int = 0, previous: int = 0
+) -> bytes:
     """Return the first octets of a segment."""
     b = bytearray(HEADER)
     b[:8] = MAGIC
@@ -207,6 +214,7 @@ def header(number: int, secret: int, first_seq: int, oldest: int, begun_ms: int 
     put64(b, 24, first_seq)
     put64(b, 32, oldest)
     put64(b, 40, begun_ms)
+    put64(b, 48, previous)
     put64(b, 56, residue(0, b, 0, 56))
     return bytes(b)
 
@@ -217,7 +225,7 @@ def read_header(b: bytes | bytearray) -> Header | None:
         return None
     if int.from_bytes(b[56:64], "big") != residue(0, bytes(b[:56]), 0, 56):
         return None
-    return Header(*struct.unpack_from(">IIQQQQ", b, 8))
+    return Header(*struct.unpack_from(">IIQQQQQ", b, 8))
 
 
 def file_name(number: int) -> str:

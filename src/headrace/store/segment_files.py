@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a log's segments: made, opened when they are read, and recycled.
+"""The files of a log's segments: made, grown, opened when they are read, and recycled.
+
+A file begins small, so that a journal with little in it takes little, and is doubled as it fills.
 
 The file of a segment that nobody wants any more is kept as a ``.spare`` for one of the next, whose
 room is then on the disk already. What it held says nothing there: each segment has a seed of its
@@ -8,11 +10,15 @@ own (:mod:`headrace.store.record`).
 
 import os
 from collections import deque
+from collections.abc import Sequence
 
+from headrace.store.anew import NO_ROOM, Octets, write_anew
 from headrace.store.disk import Disk
 from headrace.store.segment import Segment, file_name
 
 SPARES_MAX = 2  # Recycled files kept for the next segments.
+GROW_FROM = 64 << 10  # Octets that are reserved in a new file.
+GROW_STEP = 4096  # Where there is no room to double it.
 HANDLES_MAX = 64  # Files of old segments kept open.
 
 
@@ -25,6 +31,7 @@ class SegmentFiles:
         self.segment_size = segment_size
         self.spares: list[str] = []
         self.open: deque[Segment] = deque()  # Old segments whose files may be open.
+        self.given_up: deque[int] = deque()  # Open files in whose place a new one is.
 
     def path(self, segment: Segment) -> str:
         """Return where a segment's file is."""
@@ -43,12 +50,44 @@ class SegmentFiles:
         handle = self.disk.open(path, create=True)
         try:
             if spare is None:
-                self.disk.allocate(handle, segment.size)
+                segment.allocated = min(GROW_FROM, segment.size)
+                self.disk.allocate(handle, segment.allocated)
+            else:
+                segment.allocated = self.disk.size(handle)
             self.disk.sync_directory(self.directory)
         except OSError:
             self.disk.close(handle)
             raise
         segment.handle = handle
+
+    def grow(self, segment: Segment, end: int) -> None:
+        """Reserve room up to ``end``, and more while that is to be had; on the writer's thread."""
+        size = segment.allocated
+        while size < end:
+            size *= 2
+        try:
+            self.disk.allocate(segment.handle, max(end, min(size, segment.size)))
+            segment.allocated = max(end, min(size, segment.size))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            size = (end + GROW_STEP - 1) // GROW_STEP * GROW_STEP
+            self.disk.allocate(segment.handle, size)
+            segment.allocated = size
+
+    def begin_anew(self, segment: Segment, kept: int, octets: Sequence[Octets]) -> None:
+        """Go on in a new file with what was durable and with ``octets``; on the writer's thread."""
+        path = self.path(segment)
+        handle = write_anew(self.disk, path, segment.handle, kept, octets, segment.allocated)
+        self.given_up.append(segment.handle)  # It may be in use by who reads.
+        segment.handle = handle
+        segment.allocated = self.disk.size(handle)
+        segment.suspect = False
+
+    def close_given_up(self) -> None:
+        """Close the files that failed; on the thread that reads."""
+        while self.given_up:
+            self.disk.close(self.given_up.popleft())
 
     def handle(self, segment: Segment) -> int:
         """Return the open file of a segment that is written."""
@@ -92,6 +131,7 @@ class Recycling:
                 self.segment.size == files.segment_size
                 and len(files.spares) < SPARES_MAX
                 and not disk.is_shared(path)  # A backup is being made of it.
+                and disk.free(files.directory) >= self.segment.allocated  # Others need the room.
             ):
                 name = f"{self.segment.number:010d}.spare"
                 disk.rename(path, os.path.join(files.directory, name))

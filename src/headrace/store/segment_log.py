@@ -167,10 +167,11 @@ class SegmentLog(Store):
         """Begin a segment in the buffer; its file is made by the writer."""
         segment = Segment(number, segment_seed(self.secret, number), size)
         oldest = self.order[0].number if self.order else number
+        previous = self.order[len(self.order) - 1].number if self.order else 0
         self.segment = segment
         self.segments[number] = segment
         self.order.append(segment)
-        first = header(number, self.secret, self.last_seq + 1, oldest)
+        first = header(number, self.secret, self.last_seq + 1, oldest, previous=previous)
         copy(self.buffer, self.at, first, 0, HEADER)
         self.piece_lo = self.at
         self.piece_offset = 0
@@ -227,6 +228,7 @@ class SegmentLog(Store):
     def take_finished(self) -> bool:
         """Take note of what the writer finished; true if ``synced`` moved."""
         moved = False
+        self.files.close_given_up()
         while self.writer.finished:
             job = self.writer.finished.popleft()
             if not isinstance(job, Group):
@@ -264,6 +266,10 @@ class SegmentLog(Store):
                 break
 
     # --- A full disk ------------------------------------------------------------------------
+
+    def failing(self) -> bool:
+        """See :class:`Store`."""
+        return self.writer.trouble is not None
 
     def is_full(self) -> bool:
         """Tell whether publishers must wait: the disk is full, or does not take what we write."""

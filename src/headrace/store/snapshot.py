@@ -15,10 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.store.anew import NEW
+from headrace.store.reserve import NAME as RESERVE
+
 if TYPE_CHECKING:
     from headrace.store.disk import Disk
 
-SKIPPED = (".spare",)  # Recycled files; scratch files have no names.
+SKIPPED = (
+    ".spare",
+    NEW,
+    RESERVE,
+)  # Without contents, not complete, or recycled files; scratch files have no names.
 
 
 class Snapshot:

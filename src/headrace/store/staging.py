@@ -286,7 +286,11 @@ class Staging(Files):
             disk.close(part.handle)
             part.handle = -1
 
-        self.submit(work, self.complain)
+        def done(error: OSError | None) -> None:
+            if error is not None and not part.gone and part.error is None:
+                self.fail(part, error)  # Nobody knows how much of it the disk has.
+
+        self.submit(work, done)
 
     def wake(self, part: Part) -> None:
         """Tell those who wait for the end of a staging."""
@@ -345,6 +349,7 @@ class Staging(Files):
             if error is not None:
                 del self.bodies[number]
                 self.discard(part)
+                self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
                 then(None, error)
                 return
             part.gone = True

@@ -16,6 +16,8 @@ cdef class StreamSegment:
     cdef public u64 allocated
     cdef public list index
     cdef public int handle
+    cdef public bint suspect
+    cdef public bint told
     cdef public bint sealed
 
 @cython.final
@@ -23,10 +25,13 @@ cdef class StreamGroup:
     cdef public object log
     cdef public bytearray buffer
     cdef public list pieces
+    cdef public Py_ssize_t done
     cdef public u64 next_offset
     cdef public u64 number
 
     @cython.locals(segment=StreamSegment, place=u64, lo=Py_ssize_t, hi=Py_ssize_t, end=u64)
     cpdef run(self, disk)
+    @cython.locals(end=u64)
+    cpdef write(self, disk, StreamSegment segment, u64 place, octets)
     @cython.locals(segment=StreamSegment, place=u64, lo=Py_ssize_t, hi=Py_ssize_t)
     cpdef finish(self)

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a stream: one for each segment, written with the groups of the journal."""
 
+import logging
 import os
 from collections import deque
 from typing import Any
 
+from headrace.store.anew import failed, prove, read_old, write_anew
 from headrace.store.disk import Disk
 from headrace.store.segment import file_name
 
-ALLOCATE_STEP = 1 << 20
+log = logging.getLogger(__name__)
+
+ALLOCATE_MIN = 64 << 10  # Octets that are reserved beyond what is written, at first,
+ALLOCATE_MAX = 1 << 20  # and for a segment that holds as much.
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 
 
@@ -26,6 +31,8 @@ class StreamSegment:
         self.allocated = 0
         self.index: list[tuple[int, int, int]] | None = None  # (offset, place, arrived_ms)
         self.handle = -1
+        self.suspect = False  # A write to it failed: see headrace.store.anew.
+        self.told = False  # The log knows that not all of it can be read.
         self.sealed = False
 
 
@@ -36,6 +43,7 @@ class StreamFiles:
         self.disk = disk
         self.directory = directory
         self.open: deque[StreamSegment] = deque()  # Old segments whose files may be open.
+        self.given_up: deque[int] = deque()  # Open files in whose place a new one is.
         self.deleted = False  # The stream is no more; its files will be removed.
 
     def path(self, number: int) -> str:
@@ -46,8 +54,13 @@ class StreamFiles:
         """Open the file of a segment that is being written; on the writer's thread."""
         if self.deleted:
             self.disk.make_directory(self.directory)  # The removal comes after this.
-        segment.handle = self.disk.open(segment.path, create=True)
-        self.disk.sync_directory(self.directory)
+        handle = self.disk.open(segment.path, create=True)
+        try:
+            self.disk.sync_directory(self.directory)
+        except OSError:
+            self.disk.close(handle)
+            raise
+        segment.handle = handle
 
     def handle(self, segment: StreamSegment) -> int:
         """Return the open file of a segment that is on the disk."""
@@ -58,15 +71,63 @@ class StreamFiles:
         return segment.handle
 
     def read(self, segment: StreamSegment) -> tuple[bytearray, int]:
-        """Return a buffer with all that is written of a segment, and how much that is."""
+        """Return a buffer with all that is written of a segment, and how much there is of it."""
         buffer = bytearray(segment.written)
-        return buffer, self.disk.read_into(self.handle(segment), buffer, segment.written)
+        try:
+            size = self.disk.read_into(self.handle(segment), buffer, segment.written)
+            self.note_end(segment, size)
+        except OSError:
+            found = self.read_at(segment, segment.written, 0)
+            size = len(found)
+            buffer[:size] = found
+        return buffer, size
+
+    def read_at(self, segment: StreamSegment, size: int, place: int) -> bytes:
+        """Return octets of a segment: zeros where it cannot be read, fewer where it ends."""
+        found = b""
+        try:
+            handle = self.handle(segment)
+            try:
+                found = self.disk.read(handle, size, place)
+            except OSError as error:
+                self.tell(segment, "damaged: %s cannot be read whole: %s", segment.path, error)
+                found = read_old(self.disk, handle, size, place)[0]
+        except OSError as error:
+            self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
+        if len(found) < size:
+            self.note_end(segment, place + len(found))
+        return found
+
+    def note_end(self, segment: StreamSegment, end: int) -> None:
+        """See whether a segment ends where it did."""
+        left = segment.written - end
+        if left > 0:
+            text = "damaged: %s ends at octet %d: %d octets behind it are left out"
+            self.tell(segment, text, segment.path, end, left)
+
+    def tell(self, segment: StreamSegment, text: str, *values: object) -> None:
+        """Log what is wrong with a segment, once."""
+        if not segment.told:
+            segment.told = True
+            log.error(text, *values)
+
+    def prove(self, segment: StreamSegment) -> None:
+        """See that a segment of an earlier process is durable."""
+        buffer, size = self.read(segment)
+        if not prove(self.disk, segment.path, self.handle(segment), buffer, size):
+            self.close(segment)  # Its name is another file's now.
+            segment.handle = self.disk.open(segment.path)
 
     def close(self, segment: StreamSegment) -> None:
         """Close the file of a segment."""
         if segment.handle >= 0:
             self.disk.close(segment.handle)
             segment.handle = -1
+
+    def close_given_up(self) -> None:
+        """Close the files that failed; on the thread that reads."""
+        while self.given_up:
+            self.disk.close(self.given_up.popleft())
 
     def close_some(self) -> None:
         """Keep few files of old segments open."""
@@ -94,23 +155,61 @@ class StreamGroup:
         self.number = number
         self.buffer = buffer
         self.pieces = pieces
+        self.done = 0  # How many of them are durable.
         self.next_offset = next_offset
 
     def run(self, disk: Disk) -> None:
-        """Write and sync; on the writer's thread."""
+        """Write and sync; on the writer's thread. What is durable is not written again."""
         with memoryview(self.buffer) as view:
-            for segment, place, lo, hi in self.pieces:
+            while self.done < len(self.pieces):
+                segment, place, lo, hi = self.pieces[self.done]
                 if segment.handle < 0:
                     self.log.files.create(segment)
                 end = place + hi - lo
-                if end > segment.allocated:
-                    disk.allocate(segment.handle, end + ALLOCATE_STEP)
-                    segment.allocated = end + ALLOCATE_STEP
                 with view[lo:hi] as octets:
-                    disk.write(segment.handle, [octets], place)
-                disk.sync(segment.handle)
+                    if segment.suspect:
+                        self.begin_anew(disk, segment, place, octets)
+                    else:
+                        self.write(disk, segment, place, octets)
                 if segment.sealed and end == segment.end:
-                    disk.truncate(segment.handle, end)
+                    self.cut(disk, segment)
+                self.done += 1
+
+    def write(self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview) -> None:
+        """Write what goes to one segment, and sync it."""
+        end = place + len(octets)
+        try:
+            if end > segment.allocated:
+                size = end + min(max(end, ALLOCATE_MIN), ALLOCATE_MAX)
+                disk.allocate(segment.handle, size)
+                segment.allocated = size
+            disk.write(segment.handle, [octets], place)
+        except OSError as error:
+            segment.suspect = segment.suspect or failed(error)
+            raise
+        try:
+            disk.sync(segment.handle)
+        except OSError:
+            segment.suspect = True
+            raise
+
+    def cut(self, disk: Disk, segment: StreamSegment) -> None:
+        """Give back the room that a whole segment has left."""
+        try:
+            disk.truncate(segment.handle, segment.end)
+        except OSError:
+            segment.suspect = True
+            raise
+
+    def begin_anew(
+        self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview
+    ) -> None:
+        """Write it to a new file, behind all that the old one held."""
+        handle = write_anew(disk, segment.path, segment.handle, place, [octets], 0)
+        self.log.files.given_up.append(segment.handle)  # It may be in use by who reads.
+        segment.handle = handle
+        segment.allocated = disk.size(handle)
+        segment.suspect = False
 
     def finish(self) -> None:
         """It is durable; on the loop's thread."""

@@ -15,6 +15,8 @@ cdef class StreamIndex:
 
     cpdef list of(self, StreamSegment segment)
     cpdef StreamSegment following(self, StreamSegment segment)
+    @cython.locals(following=StreamSegment)
+    cpdef StreamSegment follow(self, StreamSegment segment, u64 offset)
     cpdef tuple find(self, u64 offset)
     @cython.locals(left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, length=u32, size=Py_ssize_t,
                    seq=u64)

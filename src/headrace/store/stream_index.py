@@ -48,6 +48,20 @@ class StreamIndex:
                 return self.segments[k + 1]
         return None
 
+    def follow(self, segment: StreamSegment, offset: int) -> StreamSegment | None:
+        """Return the segment behind one in which an offset was not found."""
+        following = self.following(segment)
+        if following is not None and offset < following.first_offset:
+            self.files.tell(
+                segment,
+                "damaged: %s holds nothing from offset %d on, and the next one begins with %d: "
+                "what was between them is left out",
+                segment.path,
+                offset,
+                following.first_offset,
+            )
+        return following
+
     def find(self, offset: int) -> tuple[StreamSegment, int]:
         """Return a place in a segment at or before an offset."""
         k = bisect.bisect_right(self.segments, offset, key=first_of) - 1
@@ -99,7 +113,7 @@ class StreamIndex:
         """
         while place < segment.written:
             left = segment.written - place
-            d = self.files.disk.read(self.files.handle(segment), min(WALK_OCTETS, left), place)
+            d = self.files.read_at(segment, min(WALK_OCTETS, left), place)
             end = len(d)
             at = 0
             while at + C_MESSAGE_HEAD <= end:

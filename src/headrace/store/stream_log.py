@@ -269,6 +269,7 @@ class DiskStreamLog(StreamLog):
 
     def finished(self, group: StreamGroup) -> None:
         """A group is durable."""
+        self.files.close_given_up()
         self.committed_offset = group.next_offset
         while self.doubtful and self.doubtful[0][0] < group.number:
             self.doubtful.popleft()
@@ -411,12 +412,15 @@ class DiskStreamLog(StreamLog):
         self.place = last.end
         self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
 
-    def resolve(self, committed: set[int] | None) -> None:
+    def resolve(self, committed: set[int] | None, clean: bool) -> None:
         """Cut off what belongs to a transaction that was not committed, and what follows it.
 
-        Without knowing (the journal is damaged), nothing is cut.
+        Without knowing (the journal is damaged), nothing is cut. Unless the journal was closed in
+        peace (``clean``), see that the last segment is durable.
         """
         begun, self.begun = self.begun, []
+        if self.segments and not clean:
+            self.files.prove(self.active())
         if committed is None:
             return
         for number, segment, place in begun:
@@ -446,6 +450,7 @@ class DiskStreamLog(StreamLog):
         """See :class:`StreamLog`."""
         if self in self.journal.streams:
             self.journal.streams.remove(self)
+        self.files.close_given_up()
         for segment in self.segments:
             self.files.close(segment)
 

@@ -59,7 +59,7 @@ class StreamReader:
         found: list[tuple[int, bytes, int, int, int]] = []
         while not found:
             if place >= segment.written:
-                following = self.index.following(segment)
+                following = self.index.follow(segment, offset)
                 if following is None:
                     return []
                 segment, place = following, HEADER
@@ -83,13 +83,13 @@ class StreamReader:
         segment, place = self.find(offset)
         while offset == begun:
             if place >= segment.written:
-                following = self.index.following(segment)
+                following = self.index.follow(segment, offset)
                 if following is None:
                     return offset
                 segment, place = following, HEADER
                 continue
             left = segment.written - place
-            d = self.disk.read(self.files.handle(segment), min(READ_OCTETS + 4096, left), place)
+            d = self.files.read_at(segment, min(READ_OCTETS + 4096, left), place)
             stop = len(d) & ~7
             seed = segment.seed
             at = 0
@@ -139,10 +139,10 @@ class StreamReader:
     ) -> int:
         """Read records from a place on, those before ``offset`` aside; return where to go on."""
         left = segment.written - place
-        d = self.disk.read(self.files.handle(segment), min(octets_max + 4096, left), place)
+        d = self.files.read_at(segment, min(octets_max + 4096, left), place)
         end = len(d) & ~7
         if end == 0:
-            raise OSError(f"{segment.path} is shorter than it was")
+            return segment.written  # It is shorter than it was.
         at = 0
         octets = 0
         seed = segment.seed
@@ -153,7 +153,7 @@ class StreamReader:
                     break  # Cut off by our reading, or damaged: seen next time.
                 length = plausible(d, at, left, seed) if end - at >= C_HEAD else 0
                 if length > end and end < left:
-                    d = self.disk.read(self.files.handle(segment), (length + 7) & ~7, place)
+                    d = self.files.read_at(segment, (length + 7) & ~7, place)
                     end = len(d) & ~7
                     if intact(d, 0, end, seed):
                         continue

@@ -25,10 +25,18 @@ from headrace.model.users import (
 )
 from headrace.store.acts import Acts
 from headrace.store.changes import Changes, change
-from headrace.store.database import DatabaseError, file_of, open_database, transaction
+from headrace.store.database import (
+    DatabaseError,
+    check,
+    earlier_tables,
+    file_of,
+    open_database,
+    transaction,
+)
 from headrace.store.parameters import ParameterTable
 
 Made = TypeVar("Made")
+SERVING_BUSY_MS = 50  # How long a broker waits for another process that writes.
 
 
 class _Table(Generic[Made]):
@@ -94,13 +102,29 @@ class UserDirectory:
         self._topics = _Table(_topic_permission)
         self._version = self._data_version()
 
+    def serve(self) -> None:
+        """Read the file through, and wait for nobody who has it locked from now on: the event loop
+        would.
+
+        Raises:
+            AccountError: it is damaged.
+        """
+        try:
+            check(self._db, self.path)
+        except DatabaseError as error:
+            raise AccountError(str(error)) from None
+        self._db.execute(f"PRAGMA busy_timeout = {SERVING_BUSY_MS}")
+
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
 
     def changed(self) -> bool:
         """Tell whether another connection wrote to the file since the last call or snapshot."""
-        version = self._data_version()
+        try:
+            version = self._data_version()
+        except sqlite3.OperationalError:  # Somebody has it locked: ask again later.
+            return False
         if version == self._version:
             return False
         self._version = version
@@ -112,8 +136,9 @@ class UserDirectory:
         Accounts and permissions that are as they were are the objects that they were, so that one
         change among very many takes a moment.
         """
+        self._version = -1  # Unless all of it can be read.
         with self._transaction():
-            self._version = self._data_version()
+            version = self._data_version()
             rows = self._db.execute(
                 "SELECT name, password_hash, tags, iterations, salt, stored_key, server_key"
                 " FROM users LEFT JOIN scram_keys ON user = name ORDER BY name"
@@ -130,6 +155,7 @@ class UserDirectory:
                 " ORDER BY user, vhost, exchange"
             )
             topics = dict(self._topics.take(rows.fetchall()))
+        self._version = version
         return Snapshot(accounts, vhosts, permissions, parameters, topics)
 
     def change(self, changes: Changes) -> None:
@@ -216,7 +242,7 @@ class UserDirectory:
         with self._transaction("IMMEDIATE"):
             query = "DELETE FROM vhosts WHERE name = ?"
             self._change(query, (name,), f"there is no virtual host '{name}'")
-            for table in ("exchanges", "queues", "bindings", "parameters"):
+            for table in (*earlier_tables(self._db), "parameters"):
                 self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (name,))  # noqa: S608 - ours
 
     def set_permission(self, user: str, vhost: str, permission: Permission) -> None:

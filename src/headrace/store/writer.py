@@ -15,9 +15,13 @@ import threading
 import time
 from collections import deque
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from headrace.store.anew import NO_ROOM
 from headrace.store.disk import Disk
+
+if TYPE_CHECKING:
+    from headrace.store.reserve import Reserve
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,8 @@ class Writer:
         self.directory = directory
         self.free_min = free_min
         self.trouble: OSError | None = None  # Why the first job does not succeed.
-        self.short = False  # Free space is below the limit.
+        self.short = False  # Free space is below the limit, or the reserve was spent.
+        self.reserve: Reserve | None = None  # What a journal has.
         self.jobs: deque[Job] = deque()
         self.finished: deque[Job] = deque()
         self.stopping = False
@@ -82,7 +87,7 @@ class Writer:
         job = self.jobs[0]
         try:
             self.check_free()
-            job.run(self.disk)
+            self._run_job(job)
         except OSError as error:
             self.trouble = error
             self._wake()
@@ -98,13 +103,28 @@ class Writer:
         self._wake()
         return True
 
+    def _run_job(self, job: Job) -> None:
+        """Run a job, out of the reserve where there is no room."""
+        try:
+            job.run(self.disk)
+        except OSError as error:
+            if error.errno not in NO_ROOM or self.reserve is None or not self.reserve.spend():
+                raise
+            self.short = True
+            job.run(self.disk)
+
     def check_free(self) -> None:
         """Compare free space with the limit, now and then."""
         now = time.monotonic()
-        if now - self._checked < FREE_CHECK_S and not self.short:
+        lacks = self.reserve is not None and self.reserve.size < self.reserve.wanted
+        if now - self._checked < FREE_CHECK_S and not self.short and not lacks:
             return
         self._checked = now
-        short = self.disk.free(self.directory) < self.free_min
+        free = self.disk.free(self.directory)
+        short = free < self.free_min
+        if self.reserve is not None:
+            self.reserve.keep(free - self.free_min)
+            short = short or self.reserve.spent
         if short != self.short:
             self.short = short
             self._wake()

@@ -3,11 +3,14 @@
 
 It keeps apart what a program reads back (the page cache) and what is on the platter. Writes reach
 the platter with a sync, or, block by block and in any order, when power fails. A sync that fails
-leaves its blocks clean but not written, as Linux does: only writing them again helps.
+leaves its blocks clean, as Linux does, and each of them may be lost, as on ext4: it keeps what it
+had until it is written again, and is zeros after that, whatever the sync says. What is read shows
+nothing of that until the cache is dropped.
 
     disk = FaultyDisk(seed=7)
     disk.capacity = 100_000     # Beyond it: ENOSPC, after writing what fits.
     disk.errors = 0.1           # One write or sync in ten: EIO.
+    disk.sync_errors = 1.0      # Each sync: EIO.
     disk.short_writes = 0.5     # Half of the writes take only a part.
     disk.kill()                 # The process dies; what was written stays.
     disk.power_cut()            # The machine dies; what was not synced may be there or not.
@@ -31,21 +34,25 @@ class StoredFile:
         self.cache = bytearray()
         self.platter = bytearray()
         self.unsynced: list[tuple[int, bytes]] = []
+        self.lost: set[int] = set()  # Blocks that keep nothing while the cache has them.
         self.locked = False
 
 
 class FaultyDisk(Disk):
-    """See the module. Directories exist as soon as they are named."""
+    """See the module. What is in a directory is gone with it until its parent was synced."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.names_now: dict[str, StoredFile] = {}
         self.names_durable: dict[str, StoredFile] = {}
         self.name_changes: list[tuple[str, StoredFile | None]] = []
+        self.directories: dict[str, bool] = {}  # Whether the parent was synced.
         self.handles: dict[int, StoredFile] = {}
         self.next_handle = 1000
         self.capacity = 1 << 60  # Octets for all files together.
         self.errors = 0.0
+        self.sync_errors = 0.0
+        self.sync_errno = errno.EIO
         self.short_writes = 0.0
         self.syncs = 0
 
@@ -58,8 +65,17 @@ class FaultyDisk(Disk):
             self.names_now[path] = file
         self.name_changes.append((path, file))
 
-    def make_directory(self, path: str) -> None:
+    def is_directory(self, path: str) -> bool:
         """See :class:`Disk`."""
+        return path == "/" or path in self.directories
+
+    def make_one_directory(self, path: str) -> None:
+        """See :class:`Disk`."""
+        self.directories[path] = False
+
+    def open_directory(self, path: str) -> int:
+        """See :class:`Disk`."""
+        return self.open(f"{path}/.", create=True)
 
     def names(self, path: str) -> list[str]:
         """See :class:`Disk`."""
@@ -113,8 +129,14 @@ class FaultyDisk(Disk):
         """See :class:`Disk`."""
         self._maybe_fail()
         for name, file in self.name_changes:
-            self._make_durable(name, file)
-        self.name_changes = []
+            if os.path.dirname(name) == path:
+                self._make_durable(name, file)
+        self.name_changes = [
+            change for change in self.name_changes if os.path.dirname(change[0]) != path
+        ]
+        for name in self.directories:
+            if os.path.dirname(name) == path:
+                self.directories[name] = True
 
     def _make_durable(self, name: str, file: StoredFile | None) -> None:
         if file is None:
@@ -176,22 +198,41 @@ class FaultyDisk(Disk):
         file = self.handles[handle]
         try:
             self._maybe_fail()
+            if self.sync_errors and self.random.random() < self.sync_errors:
+                raise OSError(self.sync_errno, os.strerror(self.sync_errno))
         except OSError:
-            self._lose_some(file)
+            self._lose_some(file, for_good=True)
             raise
         file.platter.extend(bytes(max(0, len(file.cache) - len(file.platter))))
         for at, block in file.unsynced:
-            file.platter[at : at + len(block)] = block
+            self._keep(file, at, block)
         file.unsynced = []
 
-    def _lose_some(self, file: StoredFile) -> None:
+    def _keep(self, file: StoredFile, at: int, block: bytes) -> None:
+        """Write a block to the platter, which is zeros after that where one was lost."""
+        end = at + len(block)
+        file.platter.extend(bytes(max(0, end - len(file.platter))))
+        file.platter[at:end] = block
+        if at // BLOCK in file.lost:
+            lo = at // BLOCK * BLOCK
+            hi = min(lo + BLOCK, len(file.platter))
+            file.platter[lo:hi] = bytes(hi - lo)
+
+    def _lose_some(self, file: StoredFile, *, for_good: bool = False) -> None:
         """Let each block reach the platter, or not; none of them is dirty any more."""
         for at, block in file.unsynced:
             if self.random.random() < 0.5:
-                end = at + len(block)
-                file.platter.extend(bytes(max(0, end - len(file.platter))))
-                file.platter[at:end] = block
+                self._keep(file, at, block)
+            elif for_good:
+                file.lost.add(at // BLOCK)
         file.unsynced = []
+
+    def drop_cache(self, handle: int) -> None:
+        """See :class:`Disk`."""
+        self.sync(handle)
+        file = self.handles[handle]
+        file.cache[:] = file.platter
+        file.lost.clear()
 
     def allocate(self, handle: int, size: int) -> None:
         """See :class:`Disk`."""
@@ -205,9 +246,10 @@ class FaultyDisk(Disk):
     def truncate(self, handle: int, size: int) -> None:
         """See :class:`Disk`."""
         file = self.handles[handle]
+        self.sync(handle)
         del file.cache[size:]
-        file.platter[:] = file.cache
-        file.unsynced = []
+        del file.platter[size:]
+        file.lost = {block for block in file.lost if block * BLOCK < size}
 
     def free(self, path: str) -> int:
         """See :class:`Disk`."""
@@ -235,10 +277,15 @@ class FaultyDisk(Disk):
         for name, file in self.name_changes[:survived]:  # Journaling file systems keep the order.
             self._make_durable(name, file)
         self.name_changes = []
+        for path in [path for path, synced in self.directories.items() if not synced]:
+            del self.directories[path]
+            for name in [name for name in self.names_durable if name.startswith(f"{path}/")]:
+                del self.names_durable[name]
         self.names_now = dict(self.names_durable)
         for file in {id(file): file for file in self.names_now.values()}.values():
             self._lose_some(file)
             file.cache[:] = file.platter
+            file.lost.clear()
 
     def rot(self, path: str, at: int | None = None) -> int:
         """Flip a bit of a file; return in which octet."""

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file that the disk failed to write is given up, and a new one takes its place.
+
+After a write or a sync that failed nobody knows what the device holds. The page cache does not
+tell: it goes on showing what was written, and takes its pages for clean. Writing the same places
+again does not help either: on ext4 (kernel 6.18) the next sync succeeds, and the places read as
+zeros once the file system is mounted anew. The page that failed may hold older records, too.
+
+So nothing is written to such a file again. All that it held so far, and what was to be written, go
+into a new file, which is synced, read back from the device and compared before it takes the name.
+What the page cache still has of the old file is of use there: it is right, just not durable.
+
+A process that dies before it could do so leaves such a file behind. A start that finds a log which
+was not closed in peace therefore compares the last file as it was read with what the device holds.
+"""
+
+import errno
+import hashlib
+import logging
+from collections.abc import Sequence
+
+from headrace.store.disk import Disk
+
+log = logging.getLogger(__name__)
+
+NEW = ".new"  # How the name of a file ends that is not complete.
+CHUNK = 1 << 20  # Octets that are copied and compared at a time.
+PAGE = 4096  # Octets that are left out where the old file cannot be read.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+Octets = bytes | bytearray | memoryview
+
+
+def failed(error: OSError) -> bool:
+    """Tell whether a write may have spoilt what the file held; one for want of room does not."""
+    return error.errno not in NO_ROOM
+
+
+def write_anew(
+    disk: Disk, path: str, old: int, kept: int, octets: Sequence[Octets], size: int
+) -> int:
+    """Put a new file in the place of one that failed; return its handle.
+
+    It holds the first ``kept`` octets of the open file ``old``, then ``octets``; room is reserved
+    for ``size``.
+
+    Raises:
+        OSError: it could not be done; the old file has its name still, or the new one has.
+    """
+    handle, end, lost = make(disk, path, old, kept, octets, size)
+    log.error(
+        "%s failed to be written: all %d octets of it are in a new file now, read back and "
+        "compared; %d octets of the old one could not be read",
+        path,
+        end,
+        lost,
+    )
+    return handle
+
+
+def write_whole(disk: Disk, path: str, octets: bytes) -> None:
+    """Write a small file, which is there with all of its octets or not at all.
+
+    Raises:
+        OSError: it could not be done.
+    """
+    disk.close(make(disk, path, -1, 0, [octets], 0)[0])
+
+
+def make(
+    disk: Disk, path: str, old: int, kept: int, octets: Sequence[Octets], size: int
+) -> tuple[int, int, int]:
+    """Make a file, prove it, and give it its name; see :func:`write_anew`.
+
+    Return its handle, its octets, and how many of them could not be read of the old one.
+    """
+    made = path + NEW
+    disk.remove(made)
+    handle = disk.open(made, create=True)
+    try:
+        end = kept + sum(map(len, octets))
+        disk.allocate(handle, max(size, end))
+        digest = hashlib.blake2b()
+        lost = 0
+        for at in range(0, kept, CHUNK):
+            chunk, missing = read_old(disk, old, min(CHUNK, kept - at), at)
+            lost += missing
+            disk.write(handle, [chunk], at)
+            digest.update(chunk)
+        disk.write(handle, octets, kept)
+        for part in octets:
+            digest.update(part)
+        disk.sync(handle)
+        disk.drop_cache(handle)
+        found = hashlib.blake2b()
+        for at in range(0, end, CHUNK):
+            found.update(disk.read(handle, min(CHUNK, end - at), at))
+        if found.digest() != digest.digest():
+            raise OSError(errno.EIO, f"{made} does not hold what was written to it")
+        disk.rename(made, path)
+        disk.sync_directory(path.rpartition("/")[0])
+    except BaseException:
+        disk.close(handle)
+        raise
+    return handle, end, lost
+
+
+def read_old(disk: Disk, handle: int, size: int, at: int) -> tuple[bytes, int]:
+    """Read octets of a file that failed; return them, and how many of them are zeros instead."""
+    try:
+        found = disk.read(handle, size, at)
+        return found + bytes(size - len(found)), size - len(found)
+    except OSError:
+        if size <= PAGE:
+            return bytes(size), size
+    parts, lost = [], 0
+    for place in range(at, at + size, PAGE):
+        part, missing = read_old(disk, handle, min(PAGE, at + size - place), place)
+        parts.append(part)
+        lost += missing
+    return b"".join(parts), lost
+
+
+def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bool:
+    """Compare the first ``end`` octets of a file as they were read with what the device holds.
+
+    False when they differ: then a new file with what was read has its name.
+
+    Raises:
+        OSError: no new file could be written.
+    """
+    with memoryview(buffer) as view, view[:end] as octets:
+        try:
+            disk.drop_cache(handle)
+            same = all(
+                disk.read(handle, min(CHUNK, end - at), at) == octets[at : at + CHUNK]
+                for at in range(0, end, CHUNK)
+            )
+        except OSError:
+            same = False
+        if not same:
+            disk.close(write_anew(disk, path, -1, 0, [octets], end))
+    return same
