@@ -23,7 +23,7 @@ Q = "queue 'q' in vhost '/'"
     ("name", "value", "wrong"),
     [
         ("x-message-ttl", -1, "{value_negative,-1}"),
-        ("x-message-ttl", "10", '"expected integer, got longstr"'),
+        ("x-message-ttl", "soon", '"expected integer, got longstr"'),
         ("x-message-ttl", 2**40, "{value_too_large,1099511627776}"),
         ("x-expires", 0, "{value_zero,0}"),
         ("x-expires", True, '"expected integer, got bool"'),

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which bindings match, exchange type by exchange type."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,8 +13,9 @@ from hypothesis import strategies as st
 
 from headrace.model.binding import Binding, canonical
 from headrace.model.errors import CommandInvalid, InvalidArgument
-from headrace.model.exchange import FanoutExchange, HeadersExchange, matches
+from headrace.model.exchange import FanoutExchange, HeadersExchange
 from headrace.model.exchange_types import new_exchange
+from headrace.wire.types_0_10 import Bin8, Float32, Str8, UInt8, UInt64
 
 
 def reached(exchange: Any, key: str = "", headers: dict[str, Any] | None = None) -> list[str]:
@@ -105,28 +109,116 @@ def test_headers_match_as_their_x_match_says(
     assert reached(exchange, headers=given_headers) == (["a"] if hit else [])
 
 
-VALUES = st.sampled_from([1, 2, True, "s", b"s", None, 1.5, [1], {"k": 1}])
-NAMES = st.sampled_from(["a", "b", "x-c"])
+VALUES = st.one_of(
+    st.sampled_from(
+        [1, 2, True, False, "s", b"s", "", None, 1.0, 1.5, -0.0, 0, [1], [1.0], [True]]
+    ),
+    st.sampled_from([{"k": 1}, {"k": b"s"}, {"k": "s"}, {}, {"k": [{"k": None}]}, "x" * 300]),
+    st.sampled_from(
+        [Decimal("1.5"), Decimal(1), 1 << 63, 2.0**63, datetime(2020, 1, 1, tzinfo=UTC)]
+    ),
+    st.sampled_from(
+        [1577836800, float("inf"), UInt8(1), UInt64(2), Str8("s"), Bin8(b"s"), Float32(1.5)]
+    ),
+)
+NAMES = st.sampled_from(["a", "b", "c", "d", "x-c"])
 MATCH = st.sampled_from(["all", "any", "all-with-x", "any-with-x"])
 
 
+def scanned(exchange: HeadersExchange, headers: dict[str, Any]) -> set[str]:
+    """Where the bindings lead that match when each is compared with the headers by itself."""
+    found = set()
+    for binding in exchange.bindings:
+        arguments = dict(binding.arguments or {})
+        match = arguments.pop("x-match", "all")
+        held = [
+            name in headers and (value is None or canonical(headers[name]) == canonical(value))
+            for name, value in arguments.items()
+            if match.endswith("-with-x") or not name.startswith("x-")
+        ]
+        if all(held) if match.startswith("all") else any(held):
+            found.add(binding.destination.name)
+    return found
+
+
 @given(
-    st.lists(st.tuples(MATCH, st.dictionaries(NAMES, VALUES)), max_size=8),
-    st.dictionaries(NAMES, VALUES),
+    st.lists(st.tuples(MATCH, st.dictionaries(NAMES, VALUES)), max_size=12),
+    st.lists(st.dictionaries(NAMES, VALUES), max_size=4),
+    st.randoms(use_true_random=False),
 )
 def test_the_index_of_headers_finds_what_a_scan_finds(
-    asked: list[tuple[str, dict[str, Any]]], headers: dict[str, Any]
+    asked: list[tuple[str, dict[str, Any]]], messages: list[dict[str, Any]], chance: Random
 ) -> None:
     exchange = HeadersExchange("x")
     for n, (match, arguments) in enumerate(asked):
         bind(exchange, str(n), arguments={"x-match": match, **arguments})
-    asked_of = {name: canonical(value) for name, value in headers.items()}
-    expected = {b.destination.name for b in exchange.bindings if matches(b, asked_of)}
-    assert set(reached(exchange, headers=headers)) == expected
-    for binding in list(exchange.bindings):
-        exchange.unbind(binding)
-    assert reached(exchange, headers=headers) == []
-    assert not exchange._asking
+    while True:
+        for headers in [*messages, *[arguments for _, arguments in asked]]:
+            assert set(reached(exchange, headers=headers)) == scanned(exchange, headers)
+        if not exchange.bindings:
+            break
+        for binding in chance.sample(
+            sorted(exchange.bindings, key=id), -(-len(exchange.bindings) // 2)
+        ):
+            assert exchange.unbind(binding)
+    assert not exchange.conditions.conditions
+    assert not exchange.conditions.names
+
+
+def bound(count: int, asks: Callable[[int], dict[str, Any]]) -> HeadersExchange:
+    exchange = HeadersExchange("x")
+    for n in range(count):
+        bind(exchange, str(n), arguments=asks(n))
+    return exchange
+
+
+COMMON = {f"h{i}": "v" for i in range(9)}
+
+
+@pytest.mark.parametrize(
+    ("asks", "headers"),
+    [
+        (lambda n: {**COMMON, "mine": n}, {**COMMON, "mine": 7}),
+        (lambda n: {"mine": n, **COMMON}, {**COMMON, "mine": 7}),
+        (lambda n: {**COMMON, f"mine-{n}": None}, {**COMMON, "mine-7": "x"}),
+        (lambda n: {"x-match": "any", "mine": n, "too": -n}, {**COMMON, "mine": 7}),
+        (lambda n: {**COMMON, "n": n % 10, "m": n // 10}, {**COMMON, "n": 7, "m": 0}),
+    ],
+)
+def test_what_a_headers_exchange_looks_at_follows_from_what_matches(
+    asks: Callable[[int], dict[str, Any]], headers: dict[str, Any]
+) -> None:
+    looks = []
+    for count in (100, 1000):
+        exchange = bound(count, asks)
+        assert reached(exchange, headers=headers) == ["7"]
+        looks.append(exchange.conditions.looked_at)
+    assert looks[1] <= 10 * 10
+    assert looks[1] <= 4 * max(looks[0], 1)
+
+
+def test_bindings_that_ask_for_the_same_are_looked_at_once() -> None:
+    exchange = bound(500, lambda n: {"a": 1, "b": 2})
+    assert reached(exchange, headers={"a": 1, "b": 3}) == []
+    assert len(reached(exchange, headers={"a": 1, "b": 2})) == 500
+    assert exchange.conditions.looked_at <= 2
+
+
+class Read(dict[str, Any]):
+    """Headers that count how many of them are read."""
+
+    reads = 0
+
+    def __getitem__(self, name: str) -> Any:
+        self.reads += 1
+        return super().__getitem__(name)
+
+
+def test_of_very_many_headers_those_are_read_that_are_asked_for() -> None:
+    exchange = bound(3, lambda n: {f"h{n}": n, "h9999": 9999})
+    headers = Read({f"h{i}": i for i in range(10_000)})
+    assert reached(exchange, headers=headers) == ["0", "1", "2"]
+    assert headers.reads == 4
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_a_ring_of_hashes_counts() -> None:
 class Kept(NoDefinitions):
     """Two queues and a binding."""
 
-    def load(self, vhost: str) -> Saved:
+    def load(self) -> Saved:
         queues = [QueueRecord(n, f"q{n}", False, {"x-qpid-description": "d"}) for n in (1, 2)]
         return Saved([], queues, [BindingRecord("amq.topic", "queue", "q1", "a.b", {"c": 1})])
 

@@ -34,11 +34,11 @@ class Kept(NoDefinitions):
         super().__init__()
         self.queues: list[QueueRecord] = []
 
-    def load(self, vhost: str) -> Saved:
+    def load(self) -> Saved:
         return Saved([], self.queues, [])
 
-    def save_queue(self, vhost: str, record: QueueRecord) -> int:
-        number = super().save_queue(vhost, record)
+    def save_queue(self, record: QueueRecord) -> int:
+        number = super().save_queue(record)
         self.queues.append(record._replace(id=number))
         return number
 

@@ -28,6 +28,15 @@ class Letters:
     def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
         return False
 
+    def begin(self) -> bool:
+        return False
+
+    def gather(self) -> bool:
+        return False
+
+    def takes(self, queue: Queue, reason: str) -> bool:
+        return True
+
     def dead_letter(self, message: Message, queue: Queue, reason: str) -> bool:
         self.dead.append((message.data, reason))
         return True

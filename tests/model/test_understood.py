@@ -7,7 +7,7 @@ import pytest
 
 from headrace.model import understood
 from headrace.model.aliases import QUEUE_ALIASES
-from headrace.model.arguments import QUEUE_ARGUMENTS
+from headrace.model.arguments import QUEUE_ARGUMENTS, check_queue_arguments
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.understood import HARMLESS, MEANINGFUL, understand
 
@@ -102,3 +102,28 @@ def test_strange_names_fill_no_log_and_no_memory(caplog: pytest.LogCaptureFixtur
     with pytest.raises(NotUnderstood) as caught:
         understand({"y" * 5000: 1}, "queue 'q'", "refuse")
     assert len(caught.value.text) < 400
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "number"),
+    [
+        ("x-max-length", "5", 5),
+        ("x-max-length-bytes", "+007", 7),
+        ("x-message-ttl", "0", 0),
+        ("x-delivery-limit", "-1", -1),
+        ("qpid.max_count", "5", "5"),  # The number is in x-max-length, its own stays as it came.
+        ("x-dead-letter-routing-key", "5", "5"),
+    ],
+)
+def test_the_text_of_a_number_is_that_number(name: str, text: str, number: object) -> None:
+    found = understand({name: text}, "queue 'q'", "default")
+    assert found[name] == number
+    assert type(found[name]) is type(number)
+
+
+@pytest.mark.parametrize("text", ["", "five", "1.5", "0x5", " 5", "5\n", "\u0665", "1" * 20, "--5"])
+def test_what_is_no_number_stays_a_text(text: str) -> None:
+    arguments = {"x-max-length": text}
+    assert understand(arguments, "queue 'q'", "default") == arguments
+    with pytest.raises(InvalidArgument, match="expected integer, got longstr"):
+        check_queue_arguments(arguments, "queue 'q'")

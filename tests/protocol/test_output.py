@@ -97,3 +97,20 @@ def test_feeds_of_a_lost_peer_are_dropped(output: Output) -> None:
     assert (first.dropped, second.dropped) == (1, 1)
     assert (first.ends, second.ends) == ([], [])
     assert output.pending() == 0
+
+
+@pytest.mark.parametrize("kept", [0, 3, 5, 9, 12])
+def test_what_was_written_last_can_be_taken_back(output: Output, kept: int) -> None:
+    output.write(b"first")
+    output.write_parts(1, (bytes(100),), 4096)
+    output.write(b"last")
+    whole = output.pending()
+    assert whole == 5 + 108 + 4
+    output.cut_back(whole)
+    assert output.pending() == whole
+    output.cut_back(kept)
+    assert output.pending() == kept
+    sent = output.data_to_send()
+    assert len(sent) == kept
+    assert sent[:5] == b"first"[:kept]
+    assert output.pool.used == 0

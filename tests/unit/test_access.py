@@ -27,9 +27,7 @@ from headrace.gateway.passwords import (
 from headrace.gateway.sasl.mechanisms import DEFAULT, load
 from headrace.gateway.sasl.password import read_amqplain, read_plain
 from headrace.gateway.sasl.port import Desk, LoginRefused, Peer
-from headrace.model.definitions import QueueRecord
 from headrace.model.users import Account, AccountError, Permission, ScramKeys, TopicPermission
-from headrace.store.definitions import SqliteDefinitions
 from headrace.store.users import UserDirectory
 from headrace.wire.table import encode_table
 
@@ -308,19 +306,6 @@ def test_the_directory_refuses_what_makes_no_sense(directory: UserDirectory) -> 
     ]:
         with pytest.raises(AccountError, match=said):
             act()
-
-
-def test_a_virtual_host_takes_its_definitions_along(tmp_path: Path) -> None:
-    directory, definitions = UserDirectory(tmp_path), SqliteDefinitions(tmp_path)
-    for name in ("kept", "gone"):
-        directory.add_vhost(name)
-        definitions.save_queue(name, QueueRecord(0, "q", False, {}))
-        definitions.commit()
-    directory.delete_vhost("gone")
-    assert len(definitions.load("kept").queues) == 1
-    assert definitions.load("gone").queues == []
-    definitions.close()
-    directory.close()
 
 
 def test_ids_of_virtual_hosts_are_never_reused(directory: UserDirectory) -> None:

@@ -280,13 +280,13 @@ def several_bindings(site: Site) -> None:
     must(len(peer.bodies(queue)) == BINDINGS_MIN, "a message by each of them")
 
 
-@check("0-9-1/s072", "0-9/queue.unbind.queue#02")
+@check("0-9/queue.unbind.queue#02")
 def unbinding_no_queue(site: Site) -> None:
     """Unbinding a queue that is not there closes the channel with 404."""
     site.peer().refused(QueueUnbind(queue=site.queue(), exchange="amq.direct"), 404)
 
 
-@check("0-9-1/s073", "0-9/queue.unbind.exchange#03")
+@check("0-9/queue.unbind.exchange#03")
 def unbinding_from_no_exchange(site: Site) -> None:
     """Unbinding from an exchange that is not there closes the channel with 404."""
     peer = site.peer()

@@ -42,6 +42,7 @@ LOGINS_REMEMBERED_MAX = 1024
 LOGINS_REMEMBERED_S = 300.0
 VERDICTS_MAX = 65536  # Answers that are remembered; all are forgotten when there are more.
 TOPIC_VERDICTS_MAX = 65536
+EVERYTHING = (".*", "^.*", "^.*$", "^")  # Expressions that restrict nothing.
 DEFAULT_EXCHANGE = "amq.default"  # What permissions call the exchange without a name.
 
 
@@ -69,6 +70,9 @@ class Grants(Protocol):
 
     def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
         """As `Access.topic_allowed`."""
+
+    def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
+        """As `Access.every_topic_allowed`."""
 
 
 def check_permission(permission: Permission) -> None:
@@ -359,6 +363,18 @@ class Access(Rights):
                 self._topic_verdicts.clear()
             self._topic_verdicts[key] = verdict
         return verdict
+
+    def every_topic_allowed(self, user: User, vhost: str, permission: str, exchange: str) -> bool:
+        if user.grants is not None:
+            if self.expired(user):
+                return False
+            return user.grants.every_topic_allowed(vhost, permission, exchange)
+        given = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
+        return given is None or given.pattern(permission) in EVERYTHING
+
+    def account_user(self, name: str) -> User | None:
+        account = self.snapshot.accounts.get(name)
+        return None if account is None else User(self, account.name, account.tags, Peer())
 
     def _matches(self, pattern: str, name: str, user: str) -> bool:
         search = self._searches.get(pattern)

@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.errors import PreconditionFailed
+from headrace.model.number import number_of
 from headrace.model.pool import Pool
 
 if TYPE_CHECKING:
@@ -42,11 +43,12 @@ def timeout_of(vhost: Any, queue: Any, arguments: Mapping[str, Any], otherwise_m
         value = min([timeout_ms for timeout_ms in each if timeout_ms], default=0)
     else:
         value = vhost.effective(queue).get(ARGUMENT, otherwise_ms)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TIMEOUT_MS_MAX:
+    timeout_ms = number_of(value)
+    if timeout_ms is None or not 0 <= timeout_ms <= TIMEOUT_MS_MAX:
         raise PreconditionFailed(
             f"invalid arg '{ARGUMENT}' for queue '{queue.name}' in vhost '{vhost.name}': {value!r}"
         )
-    return value
+    return timeout_ms
 
 
 class AckTimeout:

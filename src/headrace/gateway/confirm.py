@@ -15,6 +15,12 @@ if not cython.compiled:
     from headrace.model.ports import Store
 
 
+#: What is said of a change that was not answered before the disk failed.
+NOT_KEPT = (
+    "definitions cannot be written to disk: what was changed last may be gone after a restart"
+)
+
+
 class Waiter(Protocol):
     """Who waits in the line; ``token`` is what it joined with."""
 

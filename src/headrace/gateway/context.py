@@ -94,7 +94,28 @@ HANDLERS: dict[str, Handler] = {
     **control_file.HANDLERS,
     **control_stream.HANDLERS,
 }
+DECLARES = (0x0028000A, 0x0032000A)  # Which find nothing only where they are passive.
+# What changes definitions or drops messages: each is answered when that is durable.
+CHANGES = frozenset(
+    {
+        "exchange.declare",
+        "exchange.delete",
+        "exchange.bind",
+        "exchange.unbind",
+        "queue.declare",
+        "queue.bind",
+        "queue.unbind",
+        "queue.purge",
+        "queue.delete",
+    }
+)
 DECLARATIONS = {"exchange.declare": "exchanges", "queue.declare": "queues"}
+
+
+def waits(method: Any) -> bool:
+    """Tell whether one of CHANGES is of something durable, perhaps: a declaration says so."""
+    return getattr(method, "durable", True) and not getattr(method, "passive", False)
+
 
 ContentHandler = Callable[[Any, Any, Any, bytes, bytes], MethodBase | None]
 
@@ -339,7 +360,9 @@ class Context:
         generation = self.tally.generation
         try:
             vhost.check_publishable(exchange)
-            routed = vhost.route(exchange, routing_key, headers, copies=copies)
+            routed = vhost.route(
+                exchange, routing_key, headers, copies=copies, publisher=connection.number
+            )
         except ModelError as error:
             raise self.translate(error) from None
         route = Route(key, routed.queues, generation, routed.passage)
@@ -347,7 +370,9 @@ class Context:
 
     def log_failure(self, connection: Any, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""
-        log.warning("connection %d: %s", connection.number, error)
+        asked = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
+        level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
+        log.log(level, "connection %d: %s", connection.number, error)
         if error.code in REFUSALS or (connection.vhost is None and error.code in REFUSALS_TO_OPEN):
             self.refused(connection, error.text)
 
@@ -381,12 +406,12 @@ class Context:
         """Tell the operator what was closed by the socket alone, where a method was due."""
         number = connection.number
         if connection.state_number == OPEN:
-            log.warning("connection %d: lost without a close", number)
+            log.info("connection %d: lost without a close", number)
         else:
-            log.warning("connection %d: no close-ok came before the end", number)
+            log.info("connection %d: no close-ok came before the end", number)
         for channel in connection.channels.values():
             if channel.state == CHANNEL_CLOSING:
-                log.warning("connection %d, channel %d: no close-ok came", number, channel.number)
+                log.info("connection %d, channel %d: no close-ok came", number, channel.number)
 
     def end_channel(self, connection: Any, channel: Any) -> None:
         """A channel is over: its consumers go, what it held returns to its queues."""

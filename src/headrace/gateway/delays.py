@@ -6,10 +6,47 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.neutral_transfer import with_application_header
+from headrace.gateway.conversion.neutral_values import STR16, CannotConvert
 from headrace.gateway.route import Route
-from headrace.model.delayed import HEADER, delay_of
+from headrace.model.delayed import HEADER, PUBLISHER, delay_of
+from headrace.model.errors import PreconditionFailed
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.wire.errors import MalformedError
+from headrace.wire.properties import with_header_entry_at
+from headrace.wire.table import encode_entry
 
 ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # What a message with the header contains.
+NO_ROOM = "invalid message: its headers have no room for the publisher of a delayed message"
+
+
+def account_of(user: Any) -> str:
+    """Return whose rights count when the message of a user is due; empty: they count now alone.
+
+    The rights of a token end with it, and are not known later.
+    """
+    return "" if getattr(user, "grants", None) is not None else user.name
+
+
+def signed(data: bytes, header: int, account: str) -> bytes:
+    """Return a publish of 0-x that says in a header whose it is.
+
+    Raises:
+        PreconditionFailed: it has no room for that.
+    """
+    try:
+        return with_header_entry_at(data, header, encode_entry(PUBLISHER, account))
+    except MalformedError:
+        raise PreconditionFailed(NO_ROOM) from None
+
+
+def signed_0_10(segment: bytes, account: str) -> bytes:
+    """As :func:`signed`, of a header segment of 0-10."""
+    try:
+        return with_application_header(segment, PUBLISHER.encode(), (STR16, account.encode()))
+    except CannotConvert:
+        raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, NO_ROOM) from None
 
 
 def delay_in(data: bytes, header: int) -> int:

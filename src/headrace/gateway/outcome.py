@@ -6,5 +6,4 @@ SETTLE_REQUEUE = 1
 SETTLE_DISCARD = 2
 SETTLE_RELEASE = 3  # Like REQUEUE, but it does not count as redelivered.
 
-ANSWER_COMMIT = 1 << 63  # A token of the confirm line that stands for tx.commit-ok.
-ANSWER_NACK = 1 << 62  # Or, added to a publish's number, for a basic.nack.
+ANSWER_NACK = 1 << 62  # Added to a publish's number, a token of the confirm line for a basic.nack.

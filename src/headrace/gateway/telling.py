@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 TICKS_PER_S = 2  # Of the transports' timeouts.
 
+MAPPED = "::ffff:"
+
 
 class Telling:
     """Tells of the connections of one broker: opened, closed, and their channels.
@@ -139,4 +141,9 @@ def addresses(transport: Any) -> tuple[tuple[str, int], tuple[str, int]]:
         peer, own = transport.sock.getpeername(), transport.sock.getsockname()
     except OSError:  # It is gone already.
         return ("", 0), ("", 0)
-    return (str(peer[0]), int(peer[1])), (str(own[0]), int(own[1]))
+    return (plain_address(peer[0]), int(peer[1])), (plain_address(own[0]), int(own[1]))
+
+
+def plain_address(host: str) -> str:
+    """Return an address; one of IPv4 that came by a socket of IPv6 as what it is."""
+    return host.removeprefix(MAPPED) if host.startswith(MAPPED) and "." in host else host

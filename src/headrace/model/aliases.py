@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from headrace.model.number import number_of
+
 Read = Callable[[Any], Any]  # None when the value asks for what every queue does anyway.
 
 
@@ -23,13 +25,12 @@ class Alias(NamedTuple):
 
 def _number(value: Any) -> int:
     """A number; the field's address strings have them in quotes."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    number = number_of(value)
+    if number is None:
         raise ValueError("expected a number")
-    if value < 0:
-        raise ValueError(f"{value} is negative")
-    return value
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number
 
 
 def _seconds(value: Any) -> int | None:

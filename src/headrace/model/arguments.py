@@ -15,8 +15,9 @@ from typing import Any
 
 from headrace.model.binding import canonical
 from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.model.expiration import EXPIRY_MS_MAX
+from headrace.model.number import number_of
 
-EXPIRY_MS_MAX = 3650 * 86_400_000  # Ten years.
 PRIORITY_MAX = 255
 CACHE_SIZE_MAX = 1_000_000  # Ids of messages that a cache remembers.
 LEVELS_MAX = 10  # There are so many priorities in 0-10.
@@ -122,11 +123,10 @@ def _string(value: Any, arguments: Mapping[str, Any]) -> str | None:
 
 def number(value: Any) -> Any:
     """A value as a number where it is one, or the text of one, as Qpid's clients may send it."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return int(value)
-    if isinstance(value, str) and value.lower() in ("", "false"):
-        return 0
-    return value
+    found = number_of(value)
+    if found is not None:
+        return found
+    return 0 if isinstance(value, str) and value.lower() in ("", "false") else value
 
 
 def as_list(value: Any) -> Any:
@@ -293,6 +293,11 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-qpid-minimum-alert-repeat-gap": _count,
 }
 
+_NUMBERS = (
+    *(_expires, _ttl, _not_negative, _positive, _priority, _cache_size, _delivery_limit, _version),
+)
+#: Of which a number that came as text is kept as the number it is.
+NUMBERS = frozenset(name for name, check in QUEUE_ARGUMENTS.items() if check in _NUMBERS)
 _STREAM_ONLY = frozenset({"x-max-age", "x-stream-max-segment-size-bytes"})
 _NOT_STREAM = frozenset(
     {

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.model.arguments import CACHE_SIZE_MAX
 from headrace.model.binding import DIGEST_SIZE, canonical
 from headrace.model.binding import digest as digest_of
-from headrace.model.exchange_arguments import number_of, one_of, string, switch, whole
+from headrace.model.exchange_arguments import one_of, string, switch, whole
+from headrace.model.number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -48,79 +48,75 @@ class Saved(NamedTuple):
 
 
 class Definitions(Protocol):
-    """Keeps definitions. What it did is durable once its owner has committed it."""
+    """Keeps the definitions of one virtual host.
 
-    @property
-    def dirty(self) -> bool:
-        """Whether something waits for :meth:`commit`."""
+    What it did is durable once the store's ``synced`` has reached its ``defined``.
+    """
 
-    def commit(self) -> None:
-        """Make everything so far durable."""
+    def require(self) -> None:
+        """Refuse a change of durable definitions that cannot be kept now.
 
-    def load(self, vhost: str) -> Saved:
+        Raises:
+            ResourceError: the disk fails.
+        """
+
+    def load(self) -> Saved:
         """Return what was kept."""
 
-    def save_exchange(self, vhost: str, record: ExchangeRecord) -> None:
+    def save_exchange(self, record: ExchangeRecord) -> None:
         """Keep an exchange."""
 
-    def delete_exchange(self, vhost: str, name: str) -> None:
+    def delete_exchange(self, name: str) -> None:
         """Forget an exchange."""
 
-    def save_queue(self, vhost: str, record: QueueRecord) -> int:
+    def save_queue(self, record: QueueRecord) -> int:
         """Keep a queue under a fresh id, and return that; the record's own id is not looked at."""
 
-    def delete_queue(self, vhost: str, queue_id: int) -> None:
+    def keep_queue(self, record: QueueRecord) -> None:
+        """Keep a queue under the id that it has."""
+
+    def delete_queue(self, queue_id: int) -> None:
         """Forget a queue."""
 
-    def save_binding(self, vhost: str, record: BindingRecord) -> None:
+    def save_binding(self, record: BindingRecord) -> None:
         """Keep a binding."""
 
-    def delete_binding(self, vhost: str, record: BindingRecord) -> None:
+    def delete_binding(self, record: BindingRecord) -> None:
         """Forget a binding."""
-
-    def delete_vhost(self, vhost: str) -> None:
-        """Forget all of a virtual host."""
-
-    def close(self) -> None:
-        """Commit what is left and let go of the file."""
 
 
 class NoDefinitions:
     """Keeps nothing, and numbers queues."""
 
     def __init__(self) -> None:
-        self.dirty = False
         self._next_id = 1
 
-    def commit(self) -> None:
-        """Nothing waits."""
+    def require(self) -> None:
+        """Nothing need be kept."""
 
-    def load(self, vhost: str) -> Saved:
+    def load(self) -> Saved:
         """Return nothing."""
         return Saved([], [], [])
 
-    def save_exchange(self, vhost: str, record: ExchangeRecord) -> None:
+    def save_exchange(self, record: ExchangeRecord) -> None:
         """Keep nothing."""
 
-    def delete_exchange(self, vhost: str, name: str) -> None:
+    def delete_exchange(self, name: str) -> None:
         """Nothing was kept."""
 
-    def save_queue(self, vhost: str, record: QueueRecord) -> int:
+    def save_queue(self, record: QueueRecord) -> int:
         """Return a fresh id."""
         self._next_id += 1
         return self._next_id - 1
 
-    def delete_queue(self, vhost: str, queue_id: int) -> None:
-        """Nothing was kept."""
-
-    def save_binding(self, vhost: str, record: BindingRecord) -> None:
+    def keep_queue(self, record: QueueRecord) -> None:
         """Keep nothing."""
 
-    def delete_binding(self, vhost: str, record: BindingRecord) -> None:
+    def delete_queue(self, queue_id: int) -> None:
         """Nothing was kept."""
 
-    def delete_vhost(self, vhost: str) -> None:
-        """Nothing was kept."""
+    def save_binding(self, record: BindingRecord) -> None:
+        """Keep nothing."""
 
-    def close(self) -> None:
-        """There is no file."""
+    def delete_binding(self, record: BindingRecord) -> None:
+        """Nothing was kept."""

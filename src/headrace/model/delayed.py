@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import deadletter
 from headrace.model.errors import PreconditionFailed
+from headrace.model.expiration import deadline_of
 from headrace.model.later import Later
 from headrace.model.message import GONE, PAGED, REDELIVERED, Message, new_message
 from headrace.model.queue import Queue
@@ -31,7 +32,7 @@ from headrace.model.selecting import Headed
 from headrace.model.tally import PAGED_WEIGHT, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from headrace.model.vhost import VirtualHost
     from headrace.model.watch import Watch
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADER = "x-delay"  # Milliseconds.
+PUBLISHER = "x-delayed-publisher"  # While it waits: the account that published it; see `Delayed`.
 NAME = "amq.delayed"  # Of the hidden queue.
 DELAY_MS_MAX = 10 * 366 * 86_400_000  # Ten years.
 BUCKET_MS = 16_384  # How much time the packed messages of one bucket span.
@@ -327,7 +329,10 @@ class Delayed:
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
         self._queue: DelayedQueue | None = None
-        self._gone: set[str] = set()  # Exchanges that were reported as gone.
+        self._gone: set[str] = set()  # Exchanges that were reported as gone,
+        self._refused: set[tuple[str, str]] = set()  # and publishers that lost their rights there.
+        #: Tells why an account may not publish to an exchange by these keys; empty when it may.
+        self.refusal: Callable[[str, str, list[str]], str] | None = None
 
     def __len__(self) -> int:
         return 0 if self._queue is None else self._queue.message_count()
@@ -368,12 +373,24 @@ class Delayed:
         headers = dict(content.headers)
         if HEADER in headers:
             headers[HEADER] = waited(headers[HEADER], delay_of(headers))
+        publisher = headers.pop(PUBLISHER, "")
         blind = deadletter.copies({"CC": headers.pop("BCC", None)})
         keys = [*deadletter.copies(headers), *blind]
+        every = [content.routing_key, *keys]
+        if publisher and self._is_refused(publisher, content.exchange, every):
+            return
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
         said = Headed(headers, message, vhost.contents)
-        vhost.follow(exchange, content.routing_key, said, found, watches=watches, copies=keys)
+        vhost.follow(
+            exchange,
+            content.routing_key,
+            said,
+            found,
+            watches=watches,
+            copies=keys,
+            publisher=message.publisher,
+        )
         if not found and not watches:
             if vhost.tracer is not None:
                 vhost.tracer.released(message, ())
@@ -386,8 +403,24 @@ class Delayed:
             message, content.exchange, content.routing_key, headers, expires=True
         )
         if content.expiration is not None and content.expiration.isdigit():
-            ready.deadline_ms = vhost.tally.now_ms + int(content.expiration)
+            ready.deadline_ms = deadline_of(int(content.expiration), vhost.tally.now_ms)
         if vhost.tracer is not None:
             ready.publisher = message.publisher
             vhost.tracer.released(ready, tuple(found))
         vhost.send(ready, found, watches, headers, content.persistent)
+
+    def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
+        """Tell whether who published a message has lost the right to; it is dropped then."""
+        reason = "" if self.refusal is None else self.refusal(publisher, exchange, keys)
+        if not reason:
+            return False
+        if (publisher, exchange) not in self._refused and len(self._refused) < GONE_MAX:
+            self._refused.add((publisher, exchange))
+            log.warning(
+                "vhost %r: a delayed message of user %r is dropped: %s; this is not reported again "
+                "of this user and exchange",
+                self.vhost.name,
+                publisher,
+                reason,
+            )
+        return True

@@ -4,14 +4,15 @@
 Nothing here is looked up once per message: a gateway remembers routes, except those in which a
 headers exchange took part, or the selector of a binding.
 
-Selectors of bindings. Those with one are kept by an exchange of the same type beside this one, one
-for each selector; what matches there is a destination if the selector is true of the message.
+Bindings that choose, by a selector or by who publishes, are kept by an exchange of the same type
+beside this one, one for each choice; what matches there is a destination if the choice is true of
+the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model import deduplication
 from headrace.model.aliases import ALTERNATES
@@ -27,19 +28,19 @@ from headrace.model.binding import (
 )
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange_arguments import anything, string, switch
+from headrace.model.headers_index import Asked, HeadersIndex
 from headrace.model.holdings import (
     BINDING,
     DIGEST,
     EXCHANGE,
-    INDEXED,
     NODE,
     selector_octets,
     table_octets,
     text_octets,
-    value_octets,
 )
+from headrace.model.local import is_local
 from headrace.model.murmur import murmur3_32
-from headrace.model.selecting import SELECTORS, selector_of
+from headrace.model.selecting import NO_LOCAL, SELECTORS, selector_of, switched
 from headrace.model.topic import TopicTrie
 
 if TYPE_CHECKING:
@@ -67,7 +68,20 @@ COMMON_ARGUMENTS: Mapping[str, Check] = {
     **deduplication.ARGUMENTS,
 }
 
-BINDING_ARGUMENTS = (EXCLUSIVE, *SELECTORS)  # Selectors are refused elsewhere where there are none.
+CHOICES = (*SELECTORS, NO_LOCAL)
+BINDING_ARGUMENTS = (EXCLUSIVE, *CHOICES)  # Choices are refused elsewhere where there are none.
+
+
+class Choice(NamedTuple):
+    """Which messages a binding is for, beside those that match it."""
+
+    selector: Selector | None
+    no_local: bool  # Not those of a connection whose own queue it leads to.
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """What is equal for bindings that choose alike."""
+        return "" if self.selector is None else self.selector.text, self.no_local
 
 
 class Exchange:
@@ -79,6 +93,7 @@ class Exchange:
     cacheable = True  # A route depends on exchange and routing key alone.
     reads_arguments = False  # Those of bindings.
     selects = False  # Bindings may have selectors.
+    lingers = False  # What it finds a message by may be ahead of the bindings that are gone.
     own_octets = EXCHANGE  # Of memory, without name, arguments and bindings.
     index_octets_max = 1 << 62  # For all bindings together.
     fixed = False  # Clients do not delete it.
@@ -102,7 +117,7 @@ class Exchange:
         self.own_alternate = alternate if isinstance(alternate, str) else None
         self.alternate = self.own_alternate  # Or that of a policy.
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
-        self.chosen: dict[str, tuple[Selector, Exchange]] | None = None  # By selector.
+        self.chosen: dict[tuple[str, bool], tuple[Choice, Exchange]] | None = None
         self.deleted = False
         self.realm = ""  # The access realm of the ticket that it was made with.
         self.watch: Any = None  # A headrace.model.watch.Watch, if it looks at each message.
@@ -137,21 +152,21 @@ class Exchange:
         """Add a binding; False when it was there.
 
         Raises:
-            InvalidArgument: it has a bad selector, or one where there are none.
+            InvalidArgument: it has a bad choice, or one where there are none.
         """
         if binding in self.bindings:
             return False
-        selector = self._selector(binding)
+        choice = self._choice(binding)
         self.bindings[binding] = None
-        if selector is None:
+        if choice is None:
             self._index(binding)
             return True
         if self.chosen is None:
             self.chosen = {}
-        if selector.text not in self.chosen:
+        if choice.key not in self.chosen:
             beside = type(self)(self.name, arguments=self.arguments)
-            self.chosen[selector.text] = (selector, beside)
-        beside = self.chosen[selector.text][1]
+            self.chosen[choice.key] = (choice, beside)
+        beside = self.chosen[choice.key][1]
         beside.bindings[binding] = None
         beside._index(binding)
         return True
@@ -166,16 +181,16 @@ class Exchange:
         if binding.arguments is None:
             return octets + self.index_octets(binding)
         octets += DIGEST + table_octets(binding.arguments)
-        selector = self._selector(binding)
-        if selector is None:
+        choice = self._choice(binding)
+        if choice is None:
             return octets + self.index_octets(binding)
-        chosen = (self.chosen or {}).get(selector.text)
+        chosen = (self.chosen or {}).get(choice.key)
         if chosen is not None:
             return octets + chosen[1].index_octets(binding)
         beside = type(self)(self.name, arguments=self.arguments)
-        return (
-            octets + selector_octets(selector.text) + self.own_octets + beside.index_octets(binding)
-        )
+        if choice.selector is not None:
+            octets += selector_octets(choice.selector.text)
+        return octets + self.own_octets + beside.index_octets(binding)
 
     def index_octets(self, binding: Binding) -> int:
         """What a binding takes where it is looked up, beside what all of them take."""
@@ -186,46 +201,63 @@ class Exchange:
         if binding not in self.bindings:
             return False
         del self.bindings[binding]
-        selector = self._selector(binding)
-        if selector is None or self.chosen is None:
+        self.forget(binding)
+        return True
+
+    def forget(self, binding: Binding) -> None:
+        """Find no message by a binding any more that was taken from ``bindings``."""
+        choice = self._choice(binding)
+        if choice is None or self.chosen is None:
             self._forget(binding)
-            return True
-        beside = self.chosen[selector.text][1]
+            return
+        beside = self.chosen[choice.key][1]
         del beside.bindings[binding]
         beside._forget(binding)
         if not beside.bindings:
-            del self.chosen[selector.text]
+            del self.chosen[choice.key]
             self.chosen = self.chosen or None
-        return True
 
     def match_chosen(
-        self, routing_key: str, headers: Headers, into: dict[Destination, None]
+        self,
+        routing_key: str,
+        headers: Headers,
+        into: dict[Destination, None],
+        publisher: int = 0,
     ) -> bool:
-        """Add the destinations of the bindings with a selector; tell whether one took part."""
+        """Add the destinations of the bindings that choose; tell whether one took part.
+
+        ``publisher`` is the number of the connection that publishes.
+        """
         took_part = False
         values: Values | None = None
-        for selector, beside in (self.chosen or {}).values():
+        for choice, beside in (self.chosen or {}).values():
             matched: dict[Destination, None] = {}
             beside.match(routing_key, headers, matched)
             if not matched:
                 continue
             took_part = True
-            if values is None:
-                read = getattr(headers, "values", headers)
-                values = read()
-            if selector.matches(values):
-                into.update(matched)
+            if choice.no_local:
+                matched = {each: None for each in matched if not is_local(each, publisher)}
+            if choice.selector is not None:
+                if values is None:
+                    read = getattr(headers, "values", headers)
+                    values = read()
+                if not choice.selector.matches(values):
+                    continue
+            into.update(matched)
         return took_part
 
-    def _selector(self, binding: Binding) -> Selector | None:
-        if not binding.arguments or not any(name in binding.arguments for name in SELECTORS):
+    def _choice(self, binding: Binding) -> Choice | None:
+        if not binding.arguments or not any(name in binding.arguments for name in CHOICES):
             return None
         what = f"binding of exchange '{self.name}'"
         if not self.selects:
             raise InvalidArgument(
                 f"invalid arg for {what}: those of type '{self.type}' have no selectors"
             )
-        return selector_of(binding.arguments, what)
+        selector = selector_of(binding.arguments, what)
+        no_local = switched(binding.arguments, NO_LOCAL, what)
+        return Choice(selector, no_local) if no_local or selector is not None else None
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         """Add the destinations of the bindings that match."""
@@ -244,6 +276,7 @@ class DirectExchange(Exchange):
     type = "direct"
     hints = (SUPER_STREAM,)
     selects = True
+    lingers = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -264,6 +297,7 @@ class FanoutExchange(Exchange):
 
     type = "fanout"
     selects = True
+    lingers = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -285,6 +319,7 @@ class TopicExchange(Exchange):
 
     type = "topic"
     selects = True
+    lingers = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
@@ -304,20 +339,17 @@ class TopicExchange(Exchange):
 
 
 class HeadersExchange(Exchange):
-    """The binding's arguments are compared with the headers of the message.
-
-    Bindings wait under one (``all``) or each (``any``) of the headers that they ask for, so a
-    message meets only those that one of its own headers speaks for.
-    """
+    """The binding's arguments are compared with the headers of the message."""
 
     type = "headers"
     cacheable = False
     reads_arguments = True
     selects = True
+    lingers = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._asking: dict[tuple[str, Any], Held] = {}  # (name, value; None: any value)
+        self.conditions = HeadersIndex()
         self._unconditional: dict[Binding, None] = {}
 
     def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
@@ -336,58 +368,38 @@ class HeadersExchange(Exchange):
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         for binding in self._unconditional:
             into[binding.destination] = None
-        if not self._asking:
-            return
-        given = {name: canonical(value) for name, value in headers().items()}
-        for name, value in given.items():
-            for key in ((name, None), (name, ("=", value))):
-                held = self._asking.get(key)
-                if held is None:
-                    continue
-                for binding in held if isinstance(held, dict) else (held,):
-                    if binding.destination not in into and matches(binding, given):
-                        into[binding.destination] = None
+        if self.conditions.names:
+            self.conditions.match(headers(), into)
 
     def index_octets(self, binding: Binding) -> int:
-        every, asked = conditions(binding)
-        return sum(
-            [INDEXED + value_octets(key[1]) for _, key in asked[: 1 if every else None] if key]
-        )
+        return self.conditions.octets(*conditions(binding), binding.arguments or {})
 
     def _index(self, binding: Binding) -> None:
         every, asked = conditions(binding)
-        if not asked:
-            if every:
-                self._unconditional[binding] = None
-            return
-        for key in asked[:1] if every else asked:
-            hold(self._asking, key, binding)
+        if asked:
+            self.conditions.add(binding, every, asked)
+        elif every:
+            self._unconditional[binding] = None
 
     def _forget(self, binding: Binding) -> None:
-        self._unconditional.pop(binding, None)
         every, asked = conditions(binding)
-        for key in asked[:1] if every else asked:
-            drop(self._asking, key, binding)
+        if asked:
+            self.conditions.remove(binding, every, asked)
+        else:
+            self._unconditional.pop(binding, None)
 
 
-def conditions(binding: Binding) -> tuple[bool, list[tuple[str, Any]]]:
+def conditions(binding: Binding) -> tuple[bool, list[Asked]]:
     """Return whether all must hold, and what is asked: (name, value or None for any value)."""
     arguments = binding.arguments or {}
     match = arguments.get(X_MATCH, "all")
     with_x = match.endswith("-with-x")
     asked = [
-        (name, None if value is None else ("=", canonical(value)))
+        (name, canonical(value))
         for name, value in arguments.items()
         if name != X_MATCH and name not in SELECTORS and (with_x or not name.startswith("x-"))
     ]
     return match.startswith("all"), asked
-
-
-def matches(binding: Binding, given: Mapping[str, Any]) -> bool:
-    """Tell whether canonical headers satisfy a binding."""
-    every, asked = conditions(binding)
-    held = (name in given and (value is None or given[name] == value[1]) for name, value in asked)
-    return all(held) if every else any(held)
 
 
 class SuperStreamExchange(Exchange):

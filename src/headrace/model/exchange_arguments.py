@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import Check, type_name
+from headrace.model.number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,10 +55,3 @@ def whole(low: int, high: int) -> Check:
         return f"{{max_value_exceeded,{number}}}" if number > high else None
 
     return check
-
-
-def number_of(value: Any) -> int | None:
-    """Return a whole number that came as one, or as a string of digits."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -51,6 +51,8 @@ class Letters:
         self._born: deque[tuple[Queue, Message]] = deque()  # While a message is handed out.
         self._late: deque[tuple[Queue, Message]] = deque()  # They have their places already.
         self._handing = False
+        self._gathering = False  # Letters are one transaction until :meth:`end`,
+        self._begun = False  # which is open.
         self._deaths_ms = 0  # In this millisecond
         self._deaths = 0  # so many messages died that may be put off.
 
@@ -122,6 +124,54 @@ class Letters:
         if waiting is not None:
             waiting.forget()
 
+    # --- One transaction --------------------------------------------------------------------------
+
+    def gather(self) -> bool:
+        """Let what dies until :meth:`end` be one transaction of the store, where anything does.
+
+        Return whether the caller is to call :meth:`end`; false within a transaction.
+        """
+        if self._gathering or self._in_transaction():
+            return False
+        self._gathering = True
+        return True
+
+    def begin(self) -> bool:
+        """Open a transaction of the store for a letter and the settlement of what it was.
+
+        Return whether the caller is to call :meth:`end`; false within a transaction.
+        """
+        store = self.vhost.store
+        if not store.durable or self._in_transaction():
+            return False
+        store.begin()
+        self._begun = True
+        return not self._gathering
+
+    def end(self) -> None:
+        """Commit what :meth:`gather` or :meth:`begin` began."""
+        self._gathering = False
+        if self._begun:
+            self._begun = False
+            self.vhost.store.commit()
+
+    def _in_transaction(self) -> bool:
+        return bool(getattr(self.vhost.store, "transaction", 0))
+
+    # --- Dead letters -----------------------------------------------------------------------------
+
+    def takes(self, queue: Queue, reason: str) -> bool:
+        """Tell whether there is an exchange for what dies of a reason in a queue.
+
+        Where there is none nothing of the message is looked at.
+        """
+        name = queue.dead_letter_exchange
+        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
+            name = queue.alternate_exchange
+        elif reason == deadletter.ORPHANED:
+            return False
+        return name is not None and name in self.vhost.exchanges
+
     def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
         """Send a message that died in a queue to where that queue's dead letters go.
 
@@ -179,7 +229,15 @@ class Letters:
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
         headers = Headed(content.headers, message, contents)
-        self.vhost.follow(exchange, content.routing_key, headers, found, 1, watches)
+        self.vhost.follow(
+            exchange,
+            content.routing_key,
+            headers,
+            found,
+            1,
+            watches,
+            publisher=message.publisher,
+        )
         found.pop(queue, None)
         self.vhost.send(message.copy(), found, watches, content.headers, content.persistent)
 
@@ -209,7 +267,15 @@ class Letters:
         found: dict[Queue, None] = {}
         watches: dict[Watch, None] = {}
         said = Headed(headers, message, contents)
-        self.vhost.follow(exchange, keys[0], said, found, watches=watches, copies=keys[1:])
+        self.vhost.follow(
+            exchange,
+            keys[0],
+            said,
+            found,
+            watches=watches,
+            copies=keys[1:],
+            publisher=0 if queue.insists else message.publisher,  # One that insists does arrive.
+        )
         far = False
         if reason != deadletter.REJECTED:
             for target in list(found):
@@ -279,9 +345,10 @@ class Letters:
     def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
         """Put a death off when there were many in this millisecond; tell whether that was done.
 
-        Not inside a transaction of the store, all of which happens or nothing.
+        Not inside a transaction of the store, all of which happens or nothing, unless it is one
+        of letters alone.
         """
-        if getattr(self.vhost.store, "transaction", 0):
+        if self._in_transaction() and not self._begun:
             return False
         kept = self._undelivered.get(queue)
         if kept is None or not kept.dying:

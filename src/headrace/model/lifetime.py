@@ -44,8 +44,8 @@ class Lifetime(NamedTuple):
 _LIVES = {
     "PERMANENT": Lifetime(unused=False),
     "MANUAL": Lifetime(unused=False),
-    "DELETE_ON_CONNECTION_CLOSE": Lifetime(scope=CONNECTION),
-    "DELETE_ON_SESSION_END": Lifetime(scope=SESSION),
+    "DELETE_ON_CONNECTION_CLOSE": Lifetime(unused=False, scope=CONNECTION),
+    "DELETE_ON_SESSION_END": Lifetime(unused=False, scope=SESSION),
     "DELETE_ON_NO_OUTBOUND_LINKS": Lifetime(unused=True),
     "DELETE_ON_NO_LINKS": Lifetime(unused=True),  # Nobody who publishes has a link.
     "DELETE_IF_UNUSED": Lifetime(unused=True),
@@ -142,7 +142,8 @@ def lifetime(arguments: Mapping[str, Any], auto_delete: bool, what: str) -> Life
                 f"invalid arg '{name}' for {what}: it contradicts '{LIFETIME[0]}'"
             )
         found = life
-        if auto_delete and life.unused is False and not life.drained:
+        # Temporary queues of Qpid's JMS client have the flag and a scope, which counts.
+        if auto_delete and life.unused is False and not (life.drained or life.scope):
             raise PreconditionFailed(
                 f"invalid arg '{name}' for {what}: {arguments[name]} contradicts 'auto_delete'"
             )

@@ -6,6 +6,7 @@ cdef class Store:
     cdef public unsigned long long synced
     cdef public unsigned long long last_seq
     cdef public int wake_fd
+    cdef public unsigned long long defined
     cdef public bint durable
     cdef public bint full
     cdef public object notify
@@ -38,11 +39,14 @@ cdef class Store:
     cpdef prepare(self, bytes xid, list publishes, list settles)
     cpdef decide(self, bytes xid, int status, long long when_ms)
     cpdef fact(self, bytes key, object value)
+    cpdef bint failing(self) except -1
+    cpdef seal_changes(self)
     cpdef bint page_out(self, Message message) except -1
     cpdef load(self, Message message)
     cpdef release(self, Message message)
     cpdef kick(self)
     cpdef relieve(self)
+    cpdef read(self)
     cpdef recover(self)
     cpdef woken(self)
     cpdef rest(self, marks)

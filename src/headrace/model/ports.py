@@ -25,6 +25,7 @@ class Store:
         self.last_seq = 0  # The highest seq that the store knows of; set by :meth:`recover`.
         self.wake_fd = -1  # When it becomes readable, :meth:`woken` wants to be called.
         self.full = False  # True while nothing more may be published: disk full or failing.
+        self.defined = 0  # Where in the log the last change of a definition ends, or purge.
         self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
         self.kept: list[Any] = []  # Prepared branches (branch.Kept) that :meth:`recover` found.
         self.facts: dict[
@@ -134,6 +135,13 @@ class Store:
         else:
             self.facts[key] = value
 
+    def failing(self) -> bool:
+        """Tell whether the disk does not take what was appended; it is tried again and again."""
+        return False
+
+    def seal_changes(self) -> None:
+        """Have answers to changes of definitions wait for all that was done so far."""
+
     def page_out(self, message: Message) -> bool:
         """Move the message's data out of memory; set PAGED. False when there is nowhere to put it.
 
@@ -157,6 +165,13 @@ class Store:
 
     def relieve(self) -> None:
         """While :meth:`recover` goes on: write, and wait for it, when much is to be written."""
+
+    def read(self) -> None:
+        """Read what survived; then ``facts`` and definitions are known.
+
+        Raises:
+            OSError, StoreError: it cannot be read, or it is not all there.
+        """
 
     def recover(self) -> Iterable[tuple[int, Message, int]]:
         """Give every message that survived, in order of ``seq``: (queue id, message, arrived_ms).

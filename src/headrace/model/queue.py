@@ -509,7 +509,7 @@ class Queue(ServedMessages):
         """End the queue: drop all, cancel its consumers; return how many were ready."""
         lane: Queue
         count = self.message_count()
-        if self.alternate_exchange is not None:
+        if self.alternate_exchange is not None and self.vhost.letters.takes(self, "orphaned"):
             self.orphan_ready()
         if self.durable:
             self.store.drop(self.id, self.tally.next_seq - 1)

@@ -30,8 +30,9 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
-from headrace.model.events import Events, queue_facts
+from headrace.model.events import Events, queue_facts, tell_purged
 from headrace.model.holdings import queue_octets
+from headrace.model.local import is_on
 from headrace.model.queue import Queue
 from headrace.model.rules_change import RulesChange
 from headrace.model.topology import NO_ARGUMENTS, Topology
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.model.tally import Tally
 
 
+LOST = "amq.lost-"  # What queues are called whose definitions were lost, before their ids.
 LINGER = "qpid.auto_delete_timeout"  # Seconds for which an auto-delete queue stays unused.
 
 StreamMaker = Callable[..., Queue]
@@ -75,6 +77,7 @@ class Queues(Topology):
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
         self._kept: set[Queue] = set()  # Exclusive ones that outlive their owners.
         self._durable_exclusive: set[Queue] = set()  # Declared durable, which changes nothing.
+        self.no_local: set[Queue] = set()  # They keep out what their own connection publishes.
         self._deadline_hook = self._on_deadline
         self._change: RulesChange | None = None  # Of the rules, while it is under way.
 
@@ -146,7 +149,9 @@ class Queues(Topology):
             if sticky:
                 self.find_queue(name, owner)
                 if exclusive and existing.exclusive_owner is None:
-                    raise self._locked(name)
+                    if not kept:
+                        raise self._locked(name)
+                    self.lock_queue(existing, owner)
             else:
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
             existing.used_ms = self.tally.now_ms
@@ -170,19 +175,19 @@ class Queues(Topology):
         if spare in self.queues:
             spare = ""
         self.check_room(name, 2 if spare else 1)
+        lasting = durable and (kept or not exclusive) and not plan.life.scope
         holder, arguments = plan.owner(owner, session, arguments)
         auto_delete = plan.auto_delete
         if not is_own(name):
-            self.events.require()
+            self._require(lasting)
             octets = queue_octets(name, arguments)
             if spare:
                 octets += queue_octets(spare, NO_ARGUMENTS)
             self.check_definition(octets, "queue '{}'", name)
         queue_id = 0
-        lasting = durable and (kept or not exclusive) and not plan.life.scope
         if lasting:
             record = QueueRecord(0, name, auto_delete, arguments, user)
-            queue_id = self.definitions.save_queue(self.name, record)
+            queue_id = self.definitions.save_queue(record)
         queue = self._make_queue(
             name,
             id=queue_id,
@@ -228,8 +233,21 @@ class Queues(Topology):
             raise PreconditionFailed(f"{self._queue(name)} in use")
         if if_empty and queue.message_count():
             raise PreconditionFailed(f"{self._queue(name)} not empty")
-        self.events.require()
+        self._require(queue.durable)
         return self._remove_queue(queue)
+
+    def purge_queue(self, queue: Queue) -> int:
+        """Drop every ready message of a queue that is no stream; return how many there were.
+
+        Raises:
+            ResourceError: it is durable, and the disk fails.
+        """
+        self._require(queue.durable)
+        count = queue.purge()
+        if queue.durable:
+            self.store.seal_changes()
+        tell_purged(self, queue, count)
+        return count
 
     def queue_count(self) -> int:
         """How many queues there are that clients declared."""
@@ -277,6 +295,9 @@ class Queues(Topology):
     def configure(self, queue: Queue) -> None:
         """Set a queue's attributes from its effective arguments; it may be in use."""
         configure(self, queue)
+
+    def _clear_later(self) -> None:
+        self.agenda.put(("bindings", self), self.tally.now_ms + 1, self._clear_some)
 
     # --- Owners -----------------------------------------------------------------------------------
 
@@ -357,7 +378,7 @@ class Queues(Topology):
         if self.make_stream is None:
             raise InvalidArgument(f"{self._queue(name)} cannot be: streams are not served")
         self.check_definition(queue_octets(name, arguments), "queue '{}'", name)
-        queue_id = self.definitions.save_queue(self.name, QueueRecord(0, name, False, arguments))
+        queue_id = self.definitions.save_queue(QueueRecord(0, name, False, arguments))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
         self._add_queue(queue)
         self._changed()
@@ -365,9 +386,18 @@ class Queues(Topology):
 
     def make_delayed(self, name: str) -> Queue:
         """Make the durable queue of the broker's own in which delayed messages wait."""
-        queue_id = self.definitions.save_queue(self.name, QueueRecord(0, name, False, NO_ARGUMENTS))
+        queue_id = self.definitions.save_queue(QueueRecord(0, name, False, NO_ARGUMENTS))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
         self._add_queue(queue)
+        return queue
+
+    def make_lost(self, queue_id: int) -> Queue:
+        """Make a durable queue for messages that are owed by a queue without a definition."""
+        name = f"{LOST}{queue_id}"
+        self.definitions.keep_queue(QueueRecord(queue_id, name, False, NO_ARGUMENTS))
+        queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
+        self._add_queue(queue)
+        self._changed()
         return queue
 
     def remove_hidden(self, queue: Queue) -> None:
@@ -469,6 +499,8 @@ class Queues(Topology):
         self.definition_octets += queue_octets(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.tally.now_ms
+        if is_on(queue.arguments):
+            self.no_local.add(queue)
         watch_use(self, queue)
         watch_age(self, queue)
 
@@ -490,9 +522,10 @@ class Queues(Topology):
         self.lives.forget(queue)
         self._durable_exclusive.discard(queue)
         self._kept.discard(queue)
+        self.no_local.discard(queue)
         sources = self._untie_destination(queue)
         if queue.durable:
-            self.definitions.delete_queue(self.name, queue.id)
+            self.definitions.delete_queue(queue.id)
         self.agenda.remove(queue)
         self.agenda.remove((queue,))
         self.agenda.remove(("age", queue))

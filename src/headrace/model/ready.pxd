@@ -70,7 +70,7 @@ cdef class ReadyMessages(Places):
     cdef bint bring(self, Message message) except -1
     cdef die(self, Message message, str reason)
     cpdef bint retry_letter(self, Message message, str reason) except -1
-    @cython.locals(arrived=cython.bint)
+    @cython.locals(arrived=cython.bint, wanted=cython.bint)
     cdef bint dead_letter(self, Message message, str reason) except -1
     cpdef leave(self, Message message)
     @cython.locals(message=Message)

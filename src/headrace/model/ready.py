@@ -147,12 +147,17 @@ class ReadyMessages(Places):
 
     def shorten_much(self) -> None:
         """As :meth:`shorten`, where it may be very long: a policy changed, or many came back."""
-        while self.ready_count and self.too_long(0, 0):
-            message = self.next_ready()
-            if message is None:
-                return
-            if not self.waits_to_die(message, "maxlen"):
-                self.die(message, "maxlen")
+        gathers = self.gathers()
+        try:
+            while self.ready_count and self.too_long(0, 0):
+                message = self.next_ready()
+                if message is None:
+                    return
+                if not self.waits_to_die(message, "maxlen"):
+                    self.die(message, "maxlen")
+        finally:
+            if gathers:
+                self.vhost.letters.end()
 
     def weight(self, message: Message) -> int:
         """Octets of memory that a message is counted with."""
@@ -236,25 +241,31 @@ class ReadyMessages(Places):
         budget = EXPIRE_MAX
         letters = self.dead_letter_exchange is not None
         tally = self.tally
+        gathers = False
         if letters:
             tally.begin_letters(now_ms)
-        while self.expiring:
-            deadline, _, message = self.expiring[0]
-            gone = message.flags & C_GONE or message.consumer is not None
-            spent = budget == 0 or (letters and tally.letters_left <= 0)
-            if not gone and (deadline > now_ms or spent):
-                following = deadline
-                break
-            heappop(self.expiring)
-            if gone:
-                continue
-            budget -= 1
-            if letters:
-                tally.letters_left -= 1
-            self.ready_count -= 1
-            self.ready_bytes -= message.body_size
-            self.shells += 1
-            self.die(message, "expired")
+            gathers = self.gathers()
+        try:
+            while self.expiring:
+                deadline, _, message = self.expiring[0]
+                gone = message.flags & C_GONE or message.consumer is not None
+                spent = budget == 0 or (letters and tally.letters_left <= 0)
+                if not gone and (deadline > now_ms or spent):
+                    following = deadline
+                    break
+                heappop(self.expiring)
+                if gone:
+                    continue
+                budget -= 1
+                if letters:
+                    tally.letters_left -= 1
+                self.ready_count -= 1
+                self.ready_bytes -= message.body_size
+                self.shells += 1
+                self.die(message, "expired")
+        finally:
+            if gathers:
+                self.vhost.letters.end()
         if following == 0:
             self.expiring = None
         if self.shells > SHELLS_MIN and self.shells > self.ready_count:
@@ -316,11 +327,36 @@ class ReadyMessages(Places):
 
     def die(self, message: Message, reason: str) -> None:
         """Let go of a message that becomes a dead letter, at once or once that succeeds."""
-        if self.dead_letter(message, reason):
+        if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.leave(message)
-        elif not message.flags & C_GONE:
-            self.held_count += 1
-            message.consumer = self.vhost.letters.keep(self, message, reason)
+            return
+        begun = self.begins(message)
+        try:
+            if self.dead_letter(message, reason):
+                self.leave(message)
+            elif not message.flags & C_GONE:
+                self.held_count += 1
+                message.consumer = self.vhost.letters.keep(self, message, reason)
+        finally:
+            if begun:
+                self.vhost.letters.end()
+
+    def begins(self, message: Message) -> bool:
+        """Begin the transaction of a letter and of the settlement of what it was, if need be.
+
+        Without it the journal, torn between the two, would have the message in both places.
+        """
+        if self.dead_letter_exchange is None and self.alternate_exchange is None:
+            return False
+        if self.vhost is None or not message.position or message.flags & C_SCRATCH:
+            return False
+        return bool(self.vhost.letters.begin())
+
+    def gathers(self) -> bool:
+        """Let the letters that follow share one transaction; the caller ends it if true."""
+        if self.dead_letter_exchange is None and self.alternate_exchange is None:
+            return False
+        return self.vhost is not None and bool(self.vhost.letters.gather())
 
     def waits_to_die(self, message: Message, reason: str) -> bool:
         """Put a death off for a moment when there are very many, so that others are served.
@@ -333,9 +369,14 @@ class ReadyMessages(Places):
 
     def retry_letter(self, message: Message, reason: str) -> bool:
         """Try to deliver a dead letter that was kept; tell whether it is gone."""
-        if not self.dead_letter(message, reason):
-            return False
-        self.leave(message)
+        begun = self.begins(message)
+        try:
+            if not self.dead_letter(message, reason):
+                return False
+            self.leave(message)
+        finally:
+            if begun:
+                self.vhost.letters.end()
         return True
 
     def dead_letter(self, message: Message, reason: str) -> bool:
@@ -347,7 +388,8 @@ class ReadyMessages(Places):
             return True
         if self.vhost is None:
             return True
-        if message.flags & C_PAGED and not self.bring(message):
+        wanted = message.flags & C_PAGED != 0 and self.vhost.letters.takes(self, reason)
+        if wanted and not self.bring(message):
             return True
         arrived: bool = self.vhost.letters.dead_letter(message, self, reason)
         return arrived or not self.insists
@@ -387,9 +429,24 @@ class ReadyMessages(Places):
 
     def orphan_ready(self) -> None:
         """Pass every ready message on to the alternate exchange."""
-        while True:
-            message = self.take()
-            if message is None:
-                return
-            self.dead_letter(message, "orphaned")
+        gathers = self.gathers()
+        try:
+            while True:
+                message = self.take()
+                if message is None:
+                    return
+                self.orphan(message)
+        finally:
+            if gathers:
+                self.vhost.letters.end()
+
+    def orphan(self, message: Message) -> None:
+        """Pass a message of a queue that ends on to the alternate exchange, if it has one."""
+        begun = self.begins(message)
+        try:
+            if self.alternate_exchange is not None:
+                self.dead_letter(message, "orphaned")
             self.leave(message)
+        finally:
+            if begun:
+                self.vhost.letters.end()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.model.errors import InvalidArgument
+from headrace.model.number import number_of
 
 REPLAY = "x-qpid-replay-period"  # Seconds; 0 is what comes from now on.
 PERIOD_MAX_S = 999_999_999  # About thirty years.
@@ -21,10 +22,9 @@ def replay_period(arguments: Mapping[str, Any], what: str) -> int | None:
     value = arguments.get(REPLAY)
     if value is None:
         return None
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= PERIOD_MAX_S:
+    period_s = number_of(value)
+    if period_s is None or not 0 <= period_s <= PERIOD_MAX_S:
         raise InvalidArgument(
             f"invalid arg '{REPLAY}' for {what}: expected 0 to {PERIOD_MAX_S} seconds"
         )
-    return value
+    return period_s

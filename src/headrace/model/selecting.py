@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import type_name
 from headrace.model.errors import InvalidArgument
+from headrace.model.local import is_on
+from headrace.model.number import number_of
 from headrace.model.replay import REPLAY, replay_period
 from headrace.model.selector import Selector, compile_selector
 
@@ -78,10 +80,11 @@ def priority_of(arguments: Mapping[str, Any], what: str) -> int:
         InvalidArgument: it is no whole number.
     """
     value = arguments.get(PRIORITY, 0)
-    if not isinstance(value, int) or isinstance(value, bool):
+    priority = number_of(value)
+    if priority is None:
         wrong = f'"expected integer, got {type_name(value)}"'
         raise InvalidArgument(f"invalid arg '{PRIORITY}' for {what}: {wrong}")
-    return max(-(2**31), min(2**31 - 1, value))
+    return max(-(2**31), min(2**31 - 1, priority))
 
 
 class Headed:
@@ -144,7 +147,8 @@ class Choice:
         consumer.priority = self.priority
         consumer.selector = self.selector
         consumer.auto_close = self.auto_close
-        if self.no_local:
+        queue = consumer.queue
+        if self.no_local or (not queue.is_stream and is_on(queue.arguments)):
             consumer.no_local = True
         if consumer.no_local or self.selector is not None or self.auto_close:
             consumer.picky = True

@@ -33,6 +33,7 @@ cdef class Consumer:
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
+    cpdef bint lags(self) except -1
     cpdef bint pours(self) except -1
     cdef int put_record(
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,

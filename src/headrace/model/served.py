@@ -94,6 +94,10 @@ class Consumer:
         """
         return 0
 
+    def lags(self) -> bool:
+        """Return True if what was given before waits: large messages are better shared then."""
+        return False
+
     def pours(self) -> bool:
         """Whether it takes records of a stream where they were read, by ``put_record``."""
         return False
@@ -215,10 +219,21 @@ class ServedMessages(ReadyMessages):
     def turn_away(self, message: Message) -> None:
         """Let go of an arrival that the overflow policy refuses."""
         if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
-            self.dead_letter(message, "maxlen")
-        elif self.overflow == OVERFLOW_SELF_DESTRUCT and not self.deleted:
+            begun = self.begins(message)
+            try:
+                self.dead_letter(message, "maxlen")
+                self.forget_arrival(message)
+            finally:
+                if begun:
+                    self.vhost.letters.end()
+            return
+        if self.overflow == OVERFLOW_SELF_DESTRUCT and not self.deleted:
             log.warning("queue %r: it is full, and deleted, as its policy has it", self.name)
             self.vhost.destruct(self)
+        self.forget_arrival(message)
+
+    def forget_arrival(self, message: Message) -> None:
+        """Have the store forget an arrival that the queue does not take."""
         if message.position and self.deleted:
             self.store.forget(self.id, message.position)
         elif message.position:
@@ -552,9 +567,7 @@ class ServedMessages(ReadyMessages):
         """A message that was held returns to its place, or goes when there is no queue."""
         self.unhold(message)
         if self.deleted:
-            if self.alternate_exchange is not None:
-                self.dead_letter(message, "orphaned")
-            self.leave(message)
+            self.orphan(message)
             return
         self.put_back(message)
         if message.deadline_ms:
@@ -586,9 +599,14 @@ class ServedMessages(ReadyMessages):
             return
         if message.consumer is not None:
             self.unhold(message)
-        if self.vhost is not None and not self.deleted:
-            self.vhost.letters.dead_letter(message, self, "unconvertible", text)
-        self.leave(message)
+        begun = self.begins(message)
+        try:
+            if self.vhost is not None and not self.deleted:
+                self.vhost.letters.dead_letter(message, self, "unconvertible", text)
+            self.leave(message)
+        finally:
+            if begun:
+                self.vhost.letters.end()
 
     # --- Publishers that wait ---------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
+from headrace.model.number import number_of
 from headrace.model.own_records import RUNS_MAX, OwnRecords
 from headrace.model.replay import REPLAY, replay_period
 from headrace.model.selecting import switched
@@ -246,13 +247,12 @@ class Stream(Queue):
             return max(log.first_offset, log.committed_offset - 1)
         if asked == "next":
             return log.committed_offset
-        if isinstance(asked, bool):
-            pass
-        elif isinstance(asked, int):
-            return asked if asked >= 0 else max(log.first_offset, log.committed_offset + asked)
-        elif isinstance(asked, datetime):
+        offset = number_of(asked)
+        if offset is not None:
+            return offset if offset >= 0 else max(log.first_offset, log.committed_offset + offset)
+        if isinstance(asked, datetime):
             return log.offset_at(int(asked.timestamp() * 1000))
-        elif isinstance(asked, str):
+        if isinstance(asked, str):
             seconds = interval_s(asked)
             if seconds >= 0:
                 return log.offset_at(max(0, self.tally.now_ms - seconds * 1000))

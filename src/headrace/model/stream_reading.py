@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.model.arguments import as_list
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import new_message
+from headrace.model.number import number_of
 from headrace.model.selecting import switched
 
 if TYPE_CHECKING:
@@ -144,10 +145,8 @@ def read_arguments(arguments: Mapping[str, Any], what: str) -> Reading:
     Raises:
         PreconditionFailed: an argument makes no sense.
     """
-    last = arguments.get("x-stream-last", -1)
-    if "x-stream-last" in arguments and (
-        not isinstance(last, int) or isinstance(last, bool) or last < 0
-    ):
+    last = number_of(arguments.get("x-stream-last", -1))
+    if last is None or (last < 0 and "x-stream-last" in arguments):
         raise _invalid("x-stream-last", what, "expected an offset")
     asked = as_list(arguments.get("x-stream-filter"))
     values: frozenset[str] | None = None

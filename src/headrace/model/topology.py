@@ -8,6 +8,7 @@ both of their ends. Whoever remembers routes forgets them when ``tally.generatio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import super_stream
@@ -52,6 +53,7 @@ PREDECLARED = (
     (TRACE, "topic"),
 )
 NAME_OCTETS_MAX = 255
+CLEARED_AT_ONCE = 512  # Bindings that exchanges forget in one go.
 NO_ARGUMENTS: dict[str, Any] = {}  # Shared by all queues without arguments; never changed.
 
 
@@ -70,6 +72,7 @@ class Topology(ABC):
             internal = exchange == TRACE
             self.exchanges[exchange] = new_exchange(kind, exchange, durable=True, internal=internal)
         self._bound: dict[Destination, dict[Binding, None]] = {}  # By destination.
+        self._cleared: deque[Binding] = deque()  # Gone, but their exchanges look them up.
         self._alternates: dict[str, int] = {}  # How many queues and exchanges name each.
         #: What all definitions hold in memory (:mod:`headrace.model.holdings`).
         self.definition_octets = 0
@@ -89,6 +92,10 @@ class Topology(ABC):
             NotFound: there is none.
             ResourceLocked: it is exclusive to another connection.
         """
+
+    @abstractmethod
+    def _clear_later(self) -> None:
+        """Have :meth:`_clear_some` called in a moment."""
 
     @abstractmethod
     def _exchange_comes(self, exchange: Exchange) -> None:
@@ -149,7 +156,7 @@ class Topology(ABC):
         if existing is None:
             self._check_name("exchange", name)
             exchange_type(kind).check_arguments(arguments, what)
-            self.events.require()
+            self._require(durable)
             exchange = new_exchange(
                 kind,
                 name,
@@ -163,7 +170,7 @@ class Topology(ABC):
             self._add_exchange(exchange)
             if durable:
                 self.definitions.save_exchange(
-                    self.name, ExchangeRecord(name, kind, auto_delete, internal, arguments)
+                    ExchangeRecord(name, kind, auto_delete, internal, arguments)
                 )
             self._exchange_made(exchange)
             self._changed()
@@ -205,7 +212,7 @@ class Topology(ABC):
             return
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"{self._exchange(name)} in use")
-        self.events.require()
+        self._require(exchange.durable)
         self._remove_exchange(exchange)
 
     def _add_exchange(self, exchange: Exchange) -> None:
@@ -224,12 +231,11 @@ class Topology(ABC):
         del self.exchanges[exchange.name]
         self.definition_octets -= exchange.octets()
         self.count_alternate(exchange.alternate, -1)
-        for binding in list(exchange.bindings):
-            self._untie(binding)
+        self._untie_all(list(exchange.bindings), True)
         sources = self._untie_destination(exchange)
         self._exchange_gone(exchange)
         if exchange.durable:
-            self.definitions.delete_exchange(self.name, exchange.name)
+            self.definitions.delete_exchange(exchange.name)
         if self.events.heard:
             self.events.tell("exchange.deleted", name=exchange.name, vhost=self.name)
         return sources
@@ -286,12 +292,12 @@ class Topology(ABC):
             self._judge_binding(binding.source, arguments, strict)
         if binding in binding.source.bindings:
             return
-        self.events.require()
+        self._require(self._lasting(binding))
         octets = binding.source.weigh(binding)
         self.check_definition(octets, "a binding of exchange '{}'", source)
         if self._tie(binding, octets):
             if self._lasting(binding):
-                self.definitions.save_binding(self.name, self._record(binding))
+                self.definitions.save_binding(self._record(binding))
             if binding.arguments and binding.arguments.get(EXCLUSIVE):
                 self._untie_others(binding)
             self._changed()
@@ -312,7 +318,7 @@ class Topology(ABC):
         binding = self._binding(source, destination, routing_key, arguments, owner)
         if binding not in binding.source.bindings:
             return False
-        self.events.require()
+        self._require(self._lasting(binding))
         self._untie(binding)
         self._leave_unused((binding.source,))
         self._changed()
@@ -376,15 +382,19 @@ class Topology(ABC):
     def _untie(self, binding: Binding) -> None:
         if binding.source.unbind(binding):
             self.definition_octets -= binding.source.weigh(binding)
+        self._unlist(binding)
+        if self.events.heard:
+            self.events.tell("binding.deleted", **binding_facts(binding, self.name))
+
+    def _unlist(self, binding: Binding) -> None:
+        """A binding leads to its destination no more."""
         bound = self._bound.get(binding.destination)
         if bound is not None:
             bound.pop(binding, None)
             if not bound:
                 del self._bound[binding.destination]
         if self._lasting(binding):
-            self.definitions.delete_binding(self.name, self._record(binding))
-        if self.events.heard:
-            self.events.tell("binding.deleted", **binding_facts(binding, self.name))
+            self.definitions.delete_binding(self._record(binding))
 
     def _untie_others(self, binding: Binding) -> None:
         """Undo the other bindings of an exchange that have the key of this one."""
@@ -394,11 +404,44 @@ class Topology(ABC):
 
     def _untie_destination(self, destination: Destination) -> dict[Exchange, None]:
         """Undo all bindings to what goes; return the exchanges they came from."""
-        sources: dict[Exchange, None] = {}
-        for binding in list(self._bound.get(destination, ())):
+        bindings = list(self._bound.get(destination, ()))
+        if len(bindings) > CLEARED_AT_ONCE:
+            self._bound[destination] = dict.fromkeys(bindings[:CLEARED_AT_ONCE])
+        self._untie_all(bindings, self.events.heard or destination.durable)
+        return dict.fromkeys([binding.source for binding in bindings])
+
+    def _untie_all(self, bindings: list[Binding], known: bool) -> None:
+        """Undo the bindings of what goes; unless ``known``, only their exchanges know the most.
+
+        They are gone at once. Of very many, exchanges forget a little later how they found messages
+        by them, which takes longer; until then what they find is looked at once more.
+        """
+        for binding in bindings[:CLEARED_AT_ONCE]:
             self._untie(binding)
-            sources[binding.source] = None
-        return sources
+        for binding in bindings[CLEARED_AT_ONCE:]:
+            if not binding.source.lingers:
+                self._untie(binding)
+                continue
+            del binding.source.bindings[binding]
+            self._cleared.append(binding)
+            if known:
+                self._unlist(binding)
+        if self._cleared:
+            self._clear_later()
+
+    def _clear_some(self, now_ms: int) -> int:
+        """Forget some of the bindings that are gone; return when to go on, 0 for never."""
+        for _ in range(min(CLEARED_AT_ONCE, len(self._cleared))):
+            binding = self._cleared.popleft()
+            binding.source.forget(binding)
+            self.definition_octets -= binding.source.weigh(binding)
+        return now_ms + 1 if self._cleared else 0
+
+    def living(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
+        """Leave only those that are bound of what an exchange found."""
+        if self._cleared and exchange.name:
+            for destination in [found for found in matched if found not in self._bound]:
+                del matched[destination]
 
     # --- Inside -----------------------------------------------------------------------------------
 
@@ -415,6 +458,17 @@ class Topology(ABC):
                 f"{most} octets of memory ({LIMIT}), and it needs {octets} beside "
                 f"{self.definition_octets}"
             )
+
+    def _require(self, lasting: bool) -> None:
+        """Refuse a change that cannot be noted, or not be kept where it is to last.
+
+        Raises:
+            ResourceError: the disk fails.
+            AccessRefused: the audit log does.
+        """
+        self.events.require()
+        if lasting:
+            self.definitions.require()
 
     def _mode(self, strict: bool) -> str:
         """What becomes of unknown names; ``strict`` counts where there is no rule for them."""

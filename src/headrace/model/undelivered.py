@@ -59,14 +59,20 @@ class Undelivered(Consumer):
             return 0
         tally = queue.tally
         tally.begin_letters(now_ms)
-        while self.dying and tally.letters_left > 0:
-            tally.letters_left -= 1
-            message, reason = self.dying.popleft()
-            queue.held_count -= 1
-            message.consumer = None
-            if not queue.retry_letter(message, reason):
-                queue.held_count += 1
-                message.consumer = queue.vhost.letters.keep(queue, message, reason)
+        letters = queue.vhost.letters
+        gathers = letters.gather()
+        try:
+            while self.dying and tally.letters_left > 0:
+                tally.letters_left -= 1
+                message, reason = self.dying.popleft()
+                queue.held_count -= 1
+                message.consumer = None
+                if not queue.retry_letter(message, reason):
+                    queue.held_count += 1
+                    message.consumer = letters.keep(queue, message, reason)
+        finally:
+            if gathers:
+                letters.end()
         return now_ms + 1 if self.dying else 0
 
     def retry(self, now_ms: int) -> int:
@@ -77,14 +83,19 @@ class Undelivered(Consumer):
             return 0
         tried, self.letters = self.letters[:TRIES_MAX], self.letters[TRIES_MAX:]
         failed: list[tuple[Message, str]] = []
-        for message, reason in tried:
-            queue.held_count -= 1
-            message.consumer = None
-            if queue.retry_letter(message, reason):
-                continue
-            queue.held_count += 1
-            message.consumer = self
-            failed.append((message, reason))
+        gathers = queue.vhost.letters.gather()
+        try:
+            for message, reason in tried:
+                queue.held_count -= 1
+                message.consumer = None
+                if queue.retry_letter(message, reason):
+                    continue
+                queue.held_count += 1
+                message.consumer = self
+                failed.append((message, reason))
+        finally:
+            if gathers:
+                queue.vhost.letters.end()
         self.letters = failed + self.letters
         if not self.letters:
             return 0

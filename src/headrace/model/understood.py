@@ -20,9 +20,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.aliases import ALTERNATES, QUEUE_ALIASES, translated
-from headrace.model.arguments import QUEUE_ARGUMENTS
+from headrace.model.arguments import NUMBERS, QUEUE_ARGUMENTS
 from headrace.model.errors import InvalidArgument, NotUnderstood
+from headrace.model.local import QUEUE_ARGUMENT as NO_LOCAL
+from headrace.model.number import number_of
 from headrace.model.rules import DEFAULT, LOG, REFUSE
+from headrace.model.selecting import switched
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -73,7 +76,6 @@ HARMLESS = frozenset(
 #: known here are looked up before.
 MEANINGFUL = frozenset(
     {
-        "no-local",
         "qpid.LVQ_key",
         "qpid.browse-only",
         "qpid.default-message-group",
@@ -134,7 +136,6 @@ MEANINGFUL_OF_BINDINGS = frozenset(
     {
         "x-apache-selector",
         "x-filter-jms-selector",
-        "x-qpid-no-local",
     }
 )
 
@@ -156,6 +157,7 @@ def understand(
     Raises:
         InvalidArgument: one is refused; the text names it.
     """
+    arguments = with_numbers(arguments)
     if all(name in QUEUE_ARGUMENTS for name in arguments):
         return arguments
 
@@ -182,10 +184,22 @@ def understand(
     for name in arguments:
         if name in QUEUE_ARGUMENTS or name in QUEUE_ALIASES or name == DEAD_LETTERS:
             continue
+        if name == NO_LOCAL:
+            switched(arguments, name, what)
+            continue
         if name not in HARMLESS:
             meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
             _judge(name, what, mode, meaningful)
     return found
+
+
+def with_numbers(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a queue with numbers for those that came as their text."""
+    texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
+    if not texts:
+        return arguments
+    found = {name: number_of(arguments[name]) for name in texts}
+    return {**arguments, **{name: each for name, each in found.items() if each is not None}}
 
 
 def judge_exchange(

@@ -31,6 +31,7 @@ from headrace.model.holdings import LIMIT, consumer_octets
 from headrace.model.lease import Lease
 from headrace.model.leases import Leases
 from headrace.model.letters import Letters
+from headrace.model.local import is_local
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.passage import Passage
 from headrace.model.ports import Files
@@ -119,7 +120,7 @@ class VirtualHost(Queues):
 
     def load(self) -> None:
         """Take up what was kept of this virtual host; before anything else happens to it."""
-        saved = self.definitions.load(self.name)
+        saved = self.definitions.load()
         for x in saved.exchanges:
             self._add_exchange(
                 new_exchange(
@@ -182,11 +183,13 @@ class VirtualHost(Queues):
         headers: Headers,
         alternates: int = ALTERNATES_MAX,
         copies: Sequence[str] = (),
+        publisher: int = 0,
     ) -> Routed:
         """Return the queues that a message reaches; ``headers`` is called when they matter.
 
         ``alternates`` is how many alternate exchanges in a row may be tried. ``copies`` are further
         routing keys: an exchange gives the message to whatever is bound for one of them.
+        ``publisher`` is the number of the connection that publishes, 0 for none.
 
         Raises:
             NotFound: there is no such exchange.
@@ -194,7 +197,9 @@ class VirtualHost(Queues):
         found: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
         watches: dict[Watch, None] = {}
-        cacheable = self.follow(first, routing_key, headers, found, alternates, watches, copies)
+        cacheable = self.follow(
+            first, routing_key, headers, found, alternates, watches, copies, publisher
+        )
         if not watches and self.stamps is None and self.tracer is None:
             return Routed(tuple(found), cacheable)
         return Routed(tuple(found), False, Passage(self, tuple(watches), headers))
@@ -208,6 +213,7 @@ class VirtualHost(Queues):
         alternates: int = ALTERNATES_MAX,
         watches: dict[Watch, None] | None = None,
         copies: Sequence[str] = (),
+        publisher: int = 0,
     ) -> bool:
         """Collect queues over exchange-to-exchange bindings; each exchange is passed once.
 
@@ -226,8 +232,11 @@ class VirtualHost(Queues):
             matched: dict[Destination, None] = {}
             for key in (routing_key, *copies) if copies else (routing_key,):
                 exchange.match(key, headers, matched)
-                if exchange.chosen is not None and exchange.match_chosen(key, headers, matched):
+                if exchange.chosen is not None and exchange.match_chosen(
+                    key, headers, matched, publisher
+                ):
                     cacheable = False
+            self.living(exchange, matched)
             following: list[Exchange] = []
             for destination in matched:
                 if isinstance(destination, Exchange):
@@ -244,6 +253,10 @@ class VirtualHost(Queues):
                 if exchange not in seen:
                     seen[exchange] = left
                     pending.append(exchange)
+        for queue in [each for each in found if each in self.no_local] if self.no_local else ():
+            cacheable = False  # Whose own it is may change at any time.
+            if is_local(queue, publisher):
+                del found[queue]
         return cacheable
 
     # --- What the broker publishes ----------------------------------------------------------------
@@ -452,7 +465,7 @@ class VirtualHost(Queues):
                 queue_id = 0
                 if exchange.durable:
                     record = QueueRecord(0, name, False, arguments)
-                    queue_id = self.definitions.save_queue(self.name, record)
+                    queue_id = self.definitions.save_queue(record)
                 kept = self._make_queue(
                     name, id=queue_id, durable=exchange.durable, arguments=arguments
                 )

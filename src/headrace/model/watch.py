@@ -20,9 +20,9 @@ from headrace.model.binding import Binding
 from headrace.model.deadletter import UnreadableError
 from headrace.model.deduplication import Ids, prefix_of
 from headrace.model.exchange import IVE, SEQUENCE, Exchange
-from headrace.model.exchange_arguments import number_of
 from headrace.model.exchange_history import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
 from headrace.model.message import PAGED, Message
+from headrace.model.number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -318,6 +318,8 @@ class Connection(FrameReader):
         self.write_control(0, control)
         if self.held and not self.handling and not self.our_turn():
             self.feed_held(b"")
+            if self.spent and self.transport is not None:
+                self.transport.await_turn()
 
     def send_heartbeat(self) -> None:
         """Send connection.heartbeat."""

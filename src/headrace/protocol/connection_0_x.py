@@ -24,11 +24,12 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.protocol.answers_0_x import Answers
     from headrace.protocol.content import BUSY as C_BUSY
     from headrace.protocol.content import CLOSING as C_CLOSING
     from headrace.protocol.content import OPEN as C_OPEN
     from headrace.protocol.content import Channel
-    from headrace.protocol.contents_0_x import Contents
+    from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.protocol.output import BufferPool
     from headrace.spec.ids import (
         BASIC_ACK,
@@ -38,7 +39,7 @@ if not cython.compiled:
         CHANNEL_CLOSE_OK,
         CHANNEL_OPEN,
     )
-    from headrace.wire.memory import cut, get16, get32, get64
+    from headrace.wire.memory import cut, get16, get32, get64, put16, put32, put64
 
 from headrace.protocol.codec_0_x import (
     ChannelClose,
@@ -54,11 +55,13 @@ from headrace.protocol.codec_0_x import (
     decode_method,
     encode_method,
 )
+from headrace.protocol.content import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT
 from headrace.protocol.contents_0_x import HANDSHAKE_OCTETS_MAX
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.events import Event
 from headrace.protocol.frames_0_x import (
     FRAME_BODY,
+    FRAME_END,
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
@@ -92,7 +95,7 @@ CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
 }
 
 
-class Connection(Contents):
+class Connection(Answers):
     """One peer's view of one connection."""
 
     def __init__(
@@ -106,7 +109,7 @@ class Connection(Contents):
         body_max: int = 128 << 20,
     ) -> None:
         """``frame_max``, ``channel_max`` and ``body_max`` (octets) are what we accept ourselves."""
-        Contents.__init__(
+        Answers.__init__(
             self, BufferPool() if pool is None else pool, role, version, frame_max, body_max
         )
         self.channel_max = channel_max
@@ -120,6 +123,7 @@ class Connection(Contents):
         self.left = False  # The peer closed, and was answered.
         self.held_octets = 0  # Octets of frames that wait on busy channels.
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
+        self.parting: Any = None  # A close or close-ok that waits for answers: (method, error).
         if role is Role.CLIENT:
             self.state_number = State.GREETED.value
             self.write(version.header)
@@ -153,6 +157,7 @@ class Connection(Contents):
         ``frame_max`` plus ``INLINE_WAIT_MAX``.
         """
         pos = 0
+        self.begin_turn()
         while True:
             if self.deaf or self.state_number == 10:  # CLOSED
                 return n
@@ -181,9 +186,11 @@ class Connection(Contents):
             except AmqpError as error:
                 self.fail(error)
                 pos = self.after
+                self.work_left -= C_METHOD_WORK
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
                 self.fail(self.explain(error))
                 pos = self.after
+                self.work_left -= C_METHOD_WORK
         self.turn_over()
         return pos
 
@@ -219,6 +226,9 @@ class Connection(Contents):
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
         while n - pos >= 7:
+            if self.work_left <= 0 and self.turn_is_over():
+                break
+            self.work_left -= 1
             kind = d[pos]
             number = get16(d, pos + 1)
             size = get32(d, pos + 3)
@@ -260,23 +270,38 @@ class Connection(Contents):
                         pos = end + 1
                         continue
                 elif (
-                    method == BASIC_DELIVER
-                    and channel is not None
+                    channel is not None
                     and channel.gatherer is not None
                     and channel.state == C_OPEN
                     and self.state_number == 8
                     and channel.method is None
                     and not self.events  # What took the ordinary way comes first.
                 ):
-                    at = self.deliver_frames(channel, d, pos, end, n)
-                    if at < 0:
-                        return pos
-                    if at > 0:
-                        pos = at
+                    if method == BASIC_DELIVER:
+                        at = self.deliver_frames(channel, d, pos, end, n)
+                        if at < 0:
+                            return pos
+                        if at > 0:
+                            pos = at
+                            continue
+                    elif (
+                        method == BASIC_ACK
+                        and size == 13
+                        and channel.gatherer.confirm(get64(d, pos + 11), d[pos + 19] & 1)
+                    ):
+                        pos = end + 1
                         continue
                 if channel is not None and channel.state == C_BUSY:
                     self.hold_frame(channel, cut(d, pos, end + 1))
+                elif (
+                    channel is not None
+                    and channel.answers is not None
+                    and self.must_pause(channel, method)
+                ):
+                    channel.pause(FOR_ANSWERS)
+                    self.hold_frame(channel, cut(d, pos, end + 1))
                 else:
+                    self.work_left -= C_METHOD_WORK
                     self.method_frame(channel, number, cut(d, pos + 7, end))
                 if self.tail - self.head + self.chained > self.hold_above:
                     return end + 1
@@ -340,9 +365,15 @@ class Connection(Contents):
         if before != after:
             self.hold_reading(after)
 
-    def resume(self, channel: Channel) -> None:
-        """A channel is busy no more: take in what came meanwhile. Not to be called by handlers."""
-        if channel.state != C_BUSY:
+    def resume(self, channel: Channel, reason: int) -> None:
+        """One reason less for a channel to be busy; without any, take in what came meanwhile.
+
+        Not to be called by handlers.
+        """
+        channel.busy &= ~reason
+        if reason == FOR_BODY:
+            self.send_answers(channel)
+        if channel.state != C_BUSY or channel.busy:
             return
         channel.state = C_OPEN
         frames = channel.waiting
@@ -357,8 +388,8 @@ class Connection(Contents):
         if used < len(data) and self.channels.get(channel.number) is channel:
             self.count_held(len(data) - used)
             channel.waiting = [data[used:], *(channel.waiting or ())]
-            if channel.state == C_OPEN:  # Too much waits to be sent.
-                channel.state = C_BUSY
+            if channel.state == C_OPEN:  # The turn is over, or too much waits to be sent.
+                channel.pause(FOR_OUTPUT)
                 self.resume_later(channel)
 
     def forget_waiting(self, channel: Channel) -> None:
@@ -417,9 +448,8 @@ class Connection(Contents):
         if isinstance(method, ConnectionClose):
             self.state_number = 10
             self.left = True
-            self.write_frame(FRAME_METHOD, 0, encode_method(self.version, ConnectionCloseOk()))
             self.on_method(None, 0, method)
-            self.on_closed()
+            self.say_last(ConnectionCloseOk(), None)
             return
         if isinstance(method, ConnectionCloseOk):
             if self.state_number != 9:
@@ -464,10 +494,11 @@ class Connection(Contents):
         if isinstance(method, ChannelOpen | ChannelResume):
             if channel is not None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
-            if number > self.channel_max:
+            if len(self.channels) >= self.channel_max:
                 raise AmqpError(
-                    ReplyCode.CHANNEL_ERROR,
-                    f"channel {number} is above the negotiated channel_max of {self.channel_max}",
+                    ReplyCode.NOT_ALLOWED,
+                    f"number of channels opened ({len(self.channels)}) has reached the "
+                    f"negotiated channel_max ({self.channel_max})",
                 )
             channel = self.make_channel(number)
             channel.state = C_OPEN
@@ -481,7 +512,7 @@ class Connection(Contents):
             if channel.state == 0:  # It answers channel.resume.
                 channel.state = C_OPEN
         elif isinstance(method, ChannelClose):
-            self.write_frame(FRAME_METHOD, number, encode_method(self.version, ChannelCloseOk()))
+            self.say(channel, encode_method(self.version, ChannelCloseOk()))
             if channel.state != C_CLOSING:
                 self.forget_channel(channel)
         elif isinstance(method, ChannelCloseOk):
@@ -495,6 +526,7 @@ class Connection(Contents):
         del self.channels[channel.number]
         self.last = None
         self.forget_waiting(channel)
+        self.forget_answers(channel)
         channel.abandon()
 
     def fail(self, error: AmqpError) -> None:
@@ -509,19 +541,7 @@ class Connection(Contents):
             channel.abandon()
             self.forget_waiting(channel)
             channel.state = C_CLOSING
-            self.write_frame(
-                FRAME_METHOD,
-                channel.number,
-                encode_method(
-                    self.version,
-                    ChannelClose(
-                        reply_code=error.code.number,
-                        reply_text=error.reply_text,
-                        class_id=method[0],
-                        method_id=method[1],
-                    ),
-                ),
-            )
+            self.say_close(channel, error)
             self.on_failed(channel, error)
             return
         if error.code is ReplyCode.FRAME_ERROR:
@@ -534,20 +554,54 @@ class Connection(Contents):
         self.close_reason = error
         self.state_number = 9
         self.frame_limit = self.frame_max - 8
-        self.write_frame(
-            FRAME_METHOD,
-            0,
-            encode_method(
-                self.version,
-                ConnectionClose(
-                    reply_code=error.code.number,
-                    reply_text=error.reply_text,
-                    class_id=method[0],
-                    method_id=method[1],
-                ),
+        self.say_last(
+            ConnectionClose(
+                reply_code=error.code.number,
+                reply_text=error.reply_text,
+                class_id=method[0],
+                method_id=method[1],
             ),
+            error,
         )
-        self.on_failed(None, error)
+
+    def say_close(self, channel: Channel, error: AmqpError) -> None:
+        """Send channel.close."""
+        method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
+        close = ChannelClose(
+            reply_code=error.code.number,
+            reply_text=error.reply_text,
+            class_id=method[0],
+            method_id=method[1],
+        )
+        self.say(channel, encode_method(self.version, close))
+
+    def refuse_request(self, channel: Channel, error: AmqpError, request: int) -> None:
+        last, current = self.last, self.current
+        self.last = channel
+        self.current = request
+        if channel.state == C_CLOSING and error.scope is Scope.CHANNEL:
+            self.say_close(channel, error)  # Ahead of a later error, which need not be said now.
+        else:
+            self.fail(error)
+        self.last = last
+        self.current = current
+
+    def say_last(self, method: MethodBase, error: AmqpError | None) -> None:
+        """Send connection.close, for a reason, or close-ok, after all answers that are owed."""
+        self.parting = (method, error)
+        if not self.owing or not self.answers_come():
+            self.part()
+
+    def part(self) -> None:
+        if self.parting is None:
+            return
+        method, error = self.parting
+        self.parting = None
+        self.write_frame(FRAME_METHOD, 0, encode_method(self.version, method))
+        if error is not None:
+            self.on_failed(None, error)
+        elif isinstance(method, ConnectionCloseOk):
+            self.on_closed()
 
     # --- Sending ------------------------------------------------------------------------------
 
@@ -562,6 +616,8 @@ class Connection(Contents):
                 if self.state_number >= 9:
                     raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is closed")
                 self.state_number = 9
+                self.say_last(method, None)
+                return
             elif isinstance(method, ConnectionCloseOk):
                 self.state_number = 10
             else:
@@ -587,14 +643,48 @@ class Connection(Contents):
         Raises:
             AmqpError: the channel is not open; nothing was written.
         """
+        self.send_encoded(number, encode_method(self.version, method), header, body)
+
+    def send_encoded(self, number: int, method: bytes, header: bytes, body: bytes) -> None:
+        """Send a method with content that is encoded already.
+
+        Raises:
+            AmqpError: the channel is not open; nothing was written.
+        """
+        self.check_open(number)
+        self.write_frame(FRAME_METHOD, number, method)
+        self.write_frame(FRAME_HEADER, number, header)
+        limit = self.frame_max - 8
+        if 0 < len(body) <= limit:
+            self.write_frame(FRAME_BODY, number, body)
+            return
+        for at in range(0, len(body), limit):
+            self.write_frame(FRAME_BODY, number, body[at : at + limit])
+
+    def send_ack(self, number: int, delivery_tag: int, multiple: bool) -> None:
+        """Send a basic.ack.
+
+        Raises:
+            AmqpError: the channel is not open; nothing was written.
+        """
+        self.check_open(number)
+        self.reserve(21)
+        buffer = self.buffer
+        at = self.tail
+        buffer[at] = FRAME_METHOD
+        put16(buffer, at + 1, number)
+        put32(buffer, at + 3, 13)
+        put32(buffer, at + 7, BASIC_ACK)
+        put64(buffer, at + 11, delivery_tag)
+        buffer[at + 19] = 1 if multiple else 0
+        buffer[at + 20] = FRAME_END
+        self.tail = at + 21
+
+    def check_open(self, number: int) -> None:
+        """Raise AmqpError unless the channel is open."""
         channel = self.channels.get(number)
         if self.state_number != 8 or channel is None or channel.state == C_CLOSING:
             raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
-        self.write_frame(FRAME_METHOD, number, encode_method(self.version, method))
-        self.write_frame(FRAME_HEADER, number, header)
-        limit = self.frame_max - 8
-        for at in range(0, len(body), limit):
-            self.write_frame(FRAME_BODY, number, body[at : at + limit])
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat frame."""

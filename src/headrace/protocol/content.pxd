@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut
 
 cdef enum:
@@ -17,6 +18,7 @@ cdef class Gatherer:
         self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, Py_ssize_t end, unsigned long long body_size,
     ) except -1
+    cdef int confirm(self, unsigned long long delivery_tag, int multiple) except -1
 
 cdef class Channel:
     cdef public unsigned int number
@@ -28,12 +30,18 @@ cdef class Channel:
     cdef public unsigned long long missing
     cdef public list parts
     cdef bytearray gathered
+    cdef long long counted
+    cdef BufferPool pool
     cdef public object sink
+    cdef public int busy
     cdef public list waiting
+    cdef public object answers
     cdef public Gatherer gatherer
 
     cpdef bint expects_content(self) except -1
-    cpdef begin_body(self, bytes header, unsigned long long body_size)
+    cpdef pause(self, int reason)
+    cpdef bint sends_body(self) except -1
+    cpdef begin_body(self, BufferPool pool, bytes header, unsigned long long body_size)
     cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     cpdef tuple finish(self)
     cpdef abandon(self)

@@ -11,22 +11,26 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.protocol.output import BufferPool
     from headrace.wire.memory import cut
 
 
 OPENING = 0  # We asked for it.
 OPEN = 1
 CLOSING = 2  # We sent channel.close; what comes before close-ok is ignored.
-BUSY = 3  # What comes waits until something that takes its time is done.
+BUSY = 3  # What comes waits until something that takes its time is done:
+FOR_BODY = 1  # a body on its way from or to the disk,
+FOR_OUTPUT = 2  # too much that waits to be sent,
+FOR_ANSWERS = 4  # answers to earlier requests.
 
 PART_MIN = 32768  # Octets; smaller frames are gathered.
 PART_MAX = 131072
 
 
 class Gatherer:
-    """Takes the deliveries of a channel straight from what was received.
+    """Takes the deliveries and confirms of a channel straight from what was received.
 
-    A client's channel may have one. Deliveries that it does not take go the ordinary way.
+    A client's channel may have one. What it does not take goes the ordinary way.
     """
 
     def put(
@@ -46,6 +50,10 @@ class Gatherer:
         """
         return 0
 
+    def confirm(self, delivery_tag: int, multiple: int) -> int:
+        """Take a basic.ack of the broker, or return 0."""
+        return 0
+
 
 class Channel:
     """One channel: its number, its state, and its unfinished content."""
@@ -60,16 +68,31 @@ class Channel:
         self.missing = 0
         self.parts: Any = None  # list[bytes] once the header came.
         self.gathered: bytearray | None = None
+        self.counted = 0  # Octets of it that the pool counts.
+        self.pool: Any = None  # Counts what is held of the body, once one came in frames.
         self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
+        self.busy = 0  # Why it is BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
         self.waiting: Any = None  # list[bytes]: frames that came while BUSY.
+        self.answers: Any = None  # deque of answers that wait for the first of them, or None.
         self.gatherer: Any = None  # A Gatherer, on a client's channel that has one.
 
     def expects_content(self) -> bool:
         """Tell whether a content has begun and is not complete."""
         return self.method is not None or self.address is not None
 
-    def begin_body(self, header: bytes, body_size: int) -> None:
-        """The header came."""
+    def pause(self, reason: int) -> None:
+        """Let what comes wait; several reasons may hold at a time."""
+        if self.state == OPEN or self.state == BUSY:
+            self.state = BUSY
+            self.busy |= reason
+
+    def sends_body(self) -> bool:
+        """Return True while nothing may come between the frames of a body."""
+        return self.busy & FOR_BODY != 0
+
+    def begin_body(self, pool: BufferPool, header: bytes, body_size: int) -> None:
+        """The header came; ``pool`` counts what comes of the body."""
+        self.pool = pool
         self.header = header
         self.body_size = body_size
         self.missing = body_size
@@ -81,6 +104,8 @@ class Channel:
         if self.sink is not None:
             self.sink.add(cut(d, lo, hi))
             return
+        self.counted += hi - lo
+        self.pool.count(hi - lo)
         if self.gathered is None and hi - lo >= PART_MIN:
             self.parts.append(cut(d, lo, hi))
             return
@@ -103,6 +128,9 @@ class Channel:
         if self.sink is not None:
             self.sink.abandon()
             self.sink = None
+        if self.counted:
+            self.pool.count(-self.counted)
+            self.counted = 0
         self.method = None
         self.address = None
         self.header = None

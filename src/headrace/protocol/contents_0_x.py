@@ -198,7 +198,7 @@ class Contents(Upcalls):
             )
         if body_size > INLINE_BODY_MAX and self.is_server and channel.sink is None:
             self.check_unfinished(channel, body_size)
-        channel.begin_body(cut(d, lo, hi), body_size)
+        channel.begin_body(self.pool, cut(d, lo, hi), body_size)
         if not body_size:
             self.complete(channel)
 

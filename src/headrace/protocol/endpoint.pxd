@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+import cython
+
 from headrace.protocol.output cimport BufferPool, Output
+
+cdef enum:
+    C_METHOD_WORK = 32
+
+cdef long long TURN_NS
+cdef long long WORK_PER_LOOK
 
 cdef class Endpoint(Output):
     cdef public unsigned int number
-    cdef public Py_ssize_t output_max
     cdef public bint publishes
     cdef public bint published
     cdef public bint blocked
@@ -14,12 +21,24 @@ cdef class Endpoint(Output):
     cdef public object vhost
     cdef public unsigned long long held_until
     cdef public object held_by
+    cdef public unsigned long long promised
+    cdef public Py_ssize_t promised_from
+    cdef public object stopwatch
+    cdef public long long work_left
+    cdef public long long turn_until
+    cdef public long long turn_step
+    cdef public bint spent
     cdef public object transport
 
     cpdef forget_publishes(self)
     cpdef hold(self, object store, unsigned long long position)
+    cpdef promise(self, object store, unsigned long long position)
+    cpdef take_back(self)
     cpdef bint is_held(self) except -1
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    cdef int begin_turn(self) except -1
+    @cython.locals(now=cython.longlong)
+    cdef bint turn_is_over(self) except -1
     cpdef bint awaits_close(self) except -1
     cpdef send_heartbeat(self)
     cpdef bint owes(self) except -1
@@ -27,6 +46,7 @@ cdef class Endpoint(Output):
     cpdef unblock(self)
     cpdef fed(self)
     cpdef end(self)
+    cpdef cannot_keep(self, object store)
     cpdef force_close(self, str reason)
     cpdef farewell(self)
     cpdef logged_in(self, object user)

@@ -3,6 +3,12 @@
 
 The machines of all versions derive from :class:`Endpoint`, so that one transport serves them on one
 port. A machine that only speaks, as a client's does, leaves what concerns a broker as it is.
+
+Turns. One read may hold thousands of methods, of which each may cost anything. So a turn ends once
+it has taken ``TURN_NS``: the frames that are left wait in the owner's hands, and other connections
+are served before them. Reading the clock costs more than a plain publish may: it is read after
+``WORK_PER_LOOK`` units of work, where a publish, an acknowledgement and each queue that a message
+goes to are one unit, and whatever may take longer is ``METHOD_WORK``.
 """
 
 from typing import Any
@@ -12,6 +18,10 @@ import cython
 if not cython.compiled:
     from headrace.protocol.output import BufferPool, Output
 
+TURN_NS = 5_000_000  # What one connection's methods may take while the others wait.
+WORK_PER_LOOK = 64  # Units of work between looks at the clock.
+METHOD_WORK = 32  # Units that a method is, unless it is known to be cheap.
+
 
 class Endpoint(Output):
     """One peer's side of one connection: octets in by ``feed``, octets out by ``Output``."""
@@ -19,7 +29,6 @@ class Endpoint(Output):
     def __init__(self, pool: BufferPool) -> None:
         Output.__init__(self, pool)
         self.number = 0  # Of the connection; what Message.publisher says.
-        self.output_max = 1 << 62  # Octets of output above which consumers get nothing more.
         self.publishes = False  # It has published: it is stopped when memory or disk run out.
         self.published = False  # It had, before ``publishes`` was set back.
         self.blocked = False  # It is stopped.
@@ -30,6 +39,13 @@ class Endpoint(Output):
         self.vhost: Any = None  # The virtual host that it opened.
         self.held_until = 0  # What is written must not leave before the store's log is durable
         self.held_by: Any = None  # up to there; and that store.
+        self.promised = 0  # As ``held_until``, even while the store cannot write.
+        self.promised_from = 0  # How many octets were written before that, and wait, too.
+        self.stopwatch: Any = None  # Tells nanoseconds; without one a turn ends with the read.
+        self.work_left = WORK_PER_LOOK  # Until the next look at it.
+        self.turn_until = 0  # What it will tell when the turn is over; 0 until the first look.
+        self.turn_step = -1  # The step of the loop that it is in.
+        self.spent = False  # The turn was over before all that was read was handled.
         self.transport: Any = None  # Knows close_soon(), unpace(), watch_output() and the like.
 
     def forget_publishes(self) -> None:
@@ -46,18 +62,63 @@ class Endpoint(Output):
             self.held_until = position
             self.held_by = store
 
+    def promise(self, store: Any, position: int) -> None:
+        """As :meth:`hold`, also while the store cannot write: what is written is answers that
+        promise what must be durable first.
+        """
+        if position > store.synced and position > self.promised:
+            if self.promised == 0:
+                self.promised_from = self.tail - self.head + self.chained
+            self.promised = position
+            self.held_by = store
+            if position > self.held_until:
+                self.held_until = position
+
+    def take_back(self) -> None:
+        """Forget the promises that were not sent, and all that was written after the first."""
+        if self.promised:
+            self.promised = self.held_until = 0
+            self.cut_back(self.promised_from)
+
     def is_held(self) -> bool:
         """Tell whether what was written has to wait still."""
         if self.held_until == 0:
             return False
+        if self.promised:
+            if self.held_by.synced < self.promised:
+                return True
+            self.promised = 0
         if self.held_by.synced < self.held_until and not self.held_by.full:
             return True
         self.held_until = 0
         return False
 
     def feed(self, d: bytes | bytearray, n: int) -> int:
-        """Handle the complete frames in ``d[:n]``; return how many octets are done with."""
+        """Handle the complete frames in ``d[:n]``; return how many octets are done with.
+
+        When ``spent`` is set then, some of the others are complete as well.
+        """
         return n
+
+    def begin_turn(self) -> None:
+        """Frames are handled now: those of one step of the loop are one turn."""
+        if self.turn_step != self.pool.step:
+            self.turn_step = self.pool.step
+            self.work_left = WORK_PER_LOOK
+            self.turn_until = 0
+            self.spent = False
+
+    def turn_is_over(self) -> bool:
+        """Look at the clock, when ``WORK_PER_LOOK`` units of work are done."""
+        if self.stopwatch is not None:
+            now = self.stopwatch()
+            if self.turn_until == 0:
+                self.turn_until = now + TURN_NS
+            elif now >= self.turn_until:
+                self.spent = True
+                return True
+        self.work_left = WORK_PER_LOOK
+        return False
 
     def awaits_close(self) -> bool:
         """Tell whether it is the peer's turn: to answer our close, or to end the stream after its
@@ -87,6 +148,9 @@ class Endpoint(Output):
     def end(self) -> None:
         """The connection is over, however it came to that: give everything back."""
         self.ended = True
+
+    def cannot_keep(self, store: Any) -> None:
+        """A store has not been able to write for a while: refuse what waits for that."""
 
     def force_close(self, reason: str) -> None:
         """The operator ends the connection; the peer is told why."""

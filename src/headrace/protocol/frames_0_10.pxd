@@ -3,6 +3,7 @@ import cython
 
 from headrace.protocol.attachment_0_10 cimport Attachable
 from headrace.protocol.attachments_0_10 cimport Attachments
+from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut, get16, get32
 

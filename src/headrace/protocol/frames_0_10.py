@@ -23,6 +23,7 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.attachments_0_10 import Attachments
+    from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.protocol.output import BufferPool
     from headrace.protocol.session_0_10 import Session
     from headrace.wire.memory import cut, get16, get32
@@ -130,6 +131,7 @@ class FrameReader(Attachments):
     def handle(self, d: bytes | bytearray, n: int) -> int:
         """Handle what is complete; whatever is wrong ends in :meth:`fail`."""
         pos = 0
+        self.begin_turn()
         while True:
             if self.deaf or self.state_number == 10:  # CLOSED
                 return n
@@ -149,6 +151,7 @@ class FrameReader(Attachments):
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
                 self.failed(error)
                 pos = self.after
+                self.work_left -= C_METHOD_WORK
         return pos
 
     # --- Frames -------------------------------------------------------------------------------
@@ -156,6 +159,9 @@ class FrameReader(Attachments):
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
         while n - pos >= 12:
+            if self.work_left <= 0 and self.turn_is_over():
+                break
+            self.work_left -= 1
             flags = d[pos]
             kind = d[pos + 1]
             size = get16(d, pos + 2)
@@ -212,6 +218,7 @@ class FrameReader(Attachments):
                     if self.tail - self.head + self.chained > self.hold_above:
                         return pos
                     continue
+            self.work_left -= C_METHOD_WORK
             if kind == 0:
                 self.control_frame(session, flags, number, d, pos + 12, end)
             elif self.state_number == 9:

@@ -7,16 +7,30 @@ cdef unsigned char FRAME_BODY
 cdef unsigned char FRAME_END
 cdef Py_ssize_t BUFFER_SIZE
 cdef Py_ssize_t BUFFER_KEPT_MAX
-cdef Py_ssize_t POOL_MAX
+cdef Py_ssize_t POOL_OCTETS_MAX
+cdef Py_ssize_t GATHERED_MAX
+
+cdef enum:
+    C_OUTPUT_MIN = 65536
+    C_SHARE_MIN = 4096
+    C_SHARE_ABOVE = 32768
 
 @cython.final
 cdef class BufferPool:
     cdef public list buffers
     cdef public list dirty
     cdef public list finished
+    cdef public Py_ssize_t kept
+    cdef public Py_ssize_t used
+    cdef public Py_ssize_t used_max
+    cdef public bint tight
+    cdef public long long step
 
+    @cython.locals(buffer=bytearray)
     cpdef bytearray take(self)
+    @cython.locals(size=Py_ssize_t)
     cpdef give(self, bytearray buffer)
+    cpdef int count(self, Py_ssize_t octets) except -1
     cpdef finish(self)
 
 cdef class Output:
@@ -30,27 +44,44 @@ cdef class Output:
     cdef public bint dirty
     cdef public object feeds
     cdef public Py_ssize_t feeding
+    cdef public Py_ssize_t output_max
 
     cpdef Py_ssize_t pending(self) except -1
-    @cython.locals(used=Py_ssize_t)
+    @cython.locals(waiting=Py_ssize_t)
+    cpdef bint is_full(self) except -1
+    cpdef bint lags(self) except -1
+    @cython.locals(used=Py_ssize_t, before=Py_ssize_t)
     cdef int reserve(self, Py_ssize_t size) except -1
     @cython.locals(size=Py_ssize_t)
     cpdef write(self, bytes octets)
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*")
     cpdef write_frame(self, unsigned int kind, unsigned int number, bytes payload)
-    @cython.locals(limit=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, to=Py_ssize_t, part=bytes)
+    @cython.locals(part=bytes)
     cpdef write_parts(self, unsigned int number, tuple parts, Py_ssize_t frame_max)
+    @cython.locals(limit=Py_ssize_t, to=Py_ssize_t, tail=Py_ssize_t, buffer="unsigned char*")
+    cpdef refer_body(
+        self, unsigned int number, bytes source, Py_ssize_t at, Py_ssize_t end,
+        Py_ssize_t frame_max
+    )
     @cython.locals(limit=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, to=Py_ssize_t, part=bytes,
-                   flags=cython.int, last=Py_ssize_t, place=Py_ssize_t)
+                   flags=cython.int, last=Py_ssize_t, place=Py_ssize_t, tail=Py_ssize_t,
+                   buffer="unsigned char*")
     cpdef write_parts_0_10(self, unsigned int number, tuple parts, Py_ssize_t frame_max)
+    cdef refer(self, bytes source, Py_ssize_t lo, Py_ssize_t hi)
+    cdef put_in_chain(self, bytes source, Py_ssize_t lo, Py_ssize_t hi, bint last)
+    @cython.locals(size=Py_ssize_t)
     cdef seal(self)
-    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int, frame=bytearray)
+    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
     cpdef tuple front(self)
+    @cython.locals(number=cython.int)
+    cpdef list gather(self)
     cpdef feed_from(self, object feed)
     cpdef feed_in_order(self, object feed)
     cdef tuple front_in_order(self, object feed)
     cdef tuple front_of_feed(self)
-    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t)
+    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
     cpdef advance(self, Py_ssize_t size)
     cpdef release(self)
     cpdef drop(self)
+    @cython.locals(over=Py_ssize_t, more=Py_ssize_t, octets=Py_ssize_t)
+    cpdef cut_back(self, Py_ssize_t size)

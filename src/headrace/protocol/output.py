@@ -2,10 +2,14 @@
 """What waits to be sent on one connection.
 
 Frames are written in place into one buffer that is taken from a pool when the first octet comes and
-goes back when the last has left: an idle connection holds none. A body too large for that is not
-copied: the buffer is sealed into ``chain``, the body's parts follow there as they are, and each is
-framed only when its turn comes. The chain is as long as what the peer has not read, which the
-consumers' high-water mark bounds.
+goes back when the last has left: an idle connection holds none. A large body is not copied, nor is
+one for a peer that does not keep up: the buffer is sealed into ``chain``, a reference to the body
+follows, and many outputs refer to the same one. The chain is as long as what the peer has not read,
+which the consumers' high-water mark bounds.
+
+The pool counts what all outputs hold, and received contents that are not complete. Above its limit
+every output is full at ``OUTPUT_MIN`` octets: who reads is served as before, who does not is given
+no more.
 
 What comes from the disk is fed: a :class:`Feed` gives one piece at a time, and only when nothing
 else waits, so that it neither fills memory nor keeps other channels waiting. Several take turns.
@@ -24,7 +28,15 @@ FRAME_BODY = 3
 FRAME_END = 0xCE
 BUFFER_SIZE = 16384  # Octets of a pooled buffer when new.
 BUFFER_KEPT_MAX = 1 << 21  # A buffer that grew beyond this is not pooled again.
-POOL_MAX = 64  # Buffers.
+POOL_OCTETS_MAX = 8 << 20  # Octets of all pooled buffers.
+OUTPUT_MIN = 65536  # Octets that an output may hold however little memory there is.
+SHARE_MIN = 4096  # Octets of a body that may be referred to, where its reader does not keep up:
+SHARE_ABOVE = 32768  # where so many octets wait already.
+GATHERED_MAX = 64  # Pieces of the chain that are sent at once.
+if not cython.compiled:
+    C_OUTPUT_MIN = OUTPUT_MIN
+    C_SHARE_MIN = SHARE_MIN
+    C_SHARE_ABOVE = SHARE_ABOVE
 
 
 class BufferPool:
@@ -34,17 +46,31 @@ class BufferPool:
         self.buffers: list[bytearray] = []
         self.dirty: list[Any] = []  # Output objects.
         self.finished: list[Any] = []  # Feeds that are over: (feed, error or None).
+        self.kept = 0  # Octets of ``buffers``.
+        self.used = 0  # Octets that outputs and unfinished contents hold.
+        self.used_max = 1 << 62  # Octets above which every output is full at OUTPUT_MIN.
+        self.tight = False  # That is so now.
+        self.step = 0  # The number of the event loop's step.
 
     def take(self) -> bytearray:
         """Return a buffer of at least ``BUFFER_SIZE`` octets."""
         if self.buffers:
-            return self.buffers.pop()
+            buffer = self.buffers.pop()
+            self.kept -= len(buffer)
+            return buffer
         return bytearray(BUFFER_SIZE)
 
     def give(self, buffer: bytearray) -> None:
         """Take a buffer back."""
-        if len(self.buffers) < POOL_MAX and len(buffer) <= BUFFER_KEPT_MAX:
+        size = len(buffer)
+        if size <= BUFFER_KEPT_MAX and self.kept + size <= POOL_OCTETS_MAX:
             self.buffers.append(buffer)
+            self.kept += size
+
+    def count(self, octets: int) -> None:
+        """Count octets that are held, or with a negative number those that no longer are."""
+        self.used += octets
+        self.tight = self.used > self.used_max
 
     def finish(self) -> None:
         """Tell the feeds that gave their last piece."""
@@ -87,10 +113,20 @@ class Output:
         self.dirty = False
         self.feeds: Any = None  # deque of Feed, once needed.
         self.feeding = 0  # How many there are.
+        self.output_max = 1 << 62  # Octets of output above which consumers get nothing more.
 
     def pending(self) -> int:
         """Octets that wait to be sent; a feed counts as few, however long it is."""
         return self.tail - self.head + self.chained + self.feeding
+
+    def is_full(self) -> bool:
+        """Return True if the peer has to read before it is given more."""
+        waiting = self.tail - self.head + self.chained
+        return waiting > self.output_max or (waiting > C_OUTPUT_MIN and self.pool.tight)
+
+    def lags(self) -> bool:
+        """Return True if the peer does not keep up: large bodies are better not copied."""
+        return self.tail - self.head + self.chained > C_SHARE_ABOVE or self.pool.tight
 
     def reserve(self, size: int) -> None:
         """Make room for ``size`` octets from ``tail`` on, and have the connection flushed."""
@@ -99,14 +135,17 @@ class Output:
             self.capacity = len(self.buffer)
             self.head = 0
             self.tail = 0
+            self.pool.count(self.capacity)
         if self.tail + size > self.capacity:
             if self.head > self.capacity >> 1:
                 used = self.tail - self.head
                 self.buffer[:used] = self.buffer[self.head : self.tail]
                 self.head = 0
                 self.tail = used
+            before = self.capacity
             while self.tail + size > self.capacity:
                 self.capacity *= 2
+            self.pool.count(self.capacity - before)
             self.buffer.extend(bytes(self.capacity - len(self.buffer)))
         if not self.dirty:
             self.dirty = True
@@ -134,24 +173,29 @@ class Output:
 
     def write_parts(self, number: int, parts: tuple[bytes, ...], frame_max: int) -> None:
         """Append a body as body frames of at most ``frame_max`` octets, without copying it."""
-        if self.chain is None:
-            self.chain = deque()
-        self.seal()
-        limit = frame_max - 8
         for part in parts:
-            size = len(part)
-            at = 0
-            while at < size:
-                to = min(size, at + limit)
-                self.chain.append((part, at, to, number))
-                self.chained += to - at + 8
-                at = to
+            self.refer_body(number, part, 0, len(part), frame_max)
+
+    def refer_body(self, number: int, source: bytes, at: int, end: int, frame_max: int) -> None:
+        """Append ``source[at:end]`` as body frames, without copying it."""
+        limit = frame_max - 8
+        while at < end:
+            to = min(end, at + limit)
+            self.reserve(7)
+            buffer = self.buffer
+            tail = self.tail
+            buffer[tail] = FRAME_BODY
+            put16(buffer, tail + 1, number)
+            put32(buffer, tail + 3, to - at)
+            self.tail = tail + 7
+            self.refer(source, at, to)
+            self.reserve(1)
+            self.buffer[self.tail] = FRAME_END
+            self.tail += 1
+            at = to
 
     def write_parts_0_10(self, number: int, parts: tuple[bytes, ...], frame_max: int) -> None:
         """Append a body as a body segment of AMQP 0-10, without copying it; it is not empty."""
-        if self.chain is None:
-            self.chain = deque()
-        self.seal()
         limit = frame_max - 12
         flags = 6  # Last segment, first frame.
         last = len(parts) - 1
@@ -163,20 +207,46 @@ class Output:
                 to = min(size, at + limit)
                 if place == last and to == size:
                     flags |= 1  # Last frame.
-                self.chain.append((part, at, to, -2 - (flags << 16 | number)))
-                self.chained += to - at + 12
+                self.reserve(12)
+                buffer = self.buffer
+                tail = self.tail
+                buffer[tail] = flags
+                buffer[tail + 1] = FRAME_BODY
+                put16(buffer, tail + 2, to - at + 12)
+                buffer[tail + 4] = 0
+                buffer[tail + 5] = 1  # Track.
+                put16(buffer, tail + 6, number)
+                put32(buffer, tail + 8, 0)
+                self.tail = tail + 12
+                self.refer(part, at, to)
                 flags = 4
                 at = to
 
+    def refer(self, source: bytes, lo: int, hi: int) -> None:
+        """Append ``source[lo:hi]`` as it is, without copying it."""
+        self.seal()
+        self.put_in_chain(source, lo, hi, True)
+
+    def put_in_chain(self, source: bytes, lo: int, hi: int, last: bool) -> None:
+        """Put octets into the chain, behind the others or before them."""
+        if self.chain is None:
+            self.chain = deque()
+        if last:
+            self.chain.append((source, lo, hi, -1))
+        else:
+            self.chain.appendleft((source, lo, hi, -1))
+        self.chained += hi - lo
+        self.pool.count(hi - lo)
+
     def seal(self) -> None:
-        """Move what the buffer holds into the chain."""
-        if self.tail > self.head:
-            self.chain.append(
-                (cut(self.buffer, self.head, self.tail), 0, self.tail - self.head, -1)
-            )
-            self.chained += self.tail - self.head
+        """Move what the buffer holds into the chain; a buffer that grew goes back."""
+        size = self.tail - self.head
+        if size:
+            self.put_in_chain(cut(self.buffer, self.head, self.tail), 0, size, True)
             self.head = 0
             self.tail = 0
+            if self.capacity > BUFFER_SIZE:
+                self.release()
 
     def front(self) -> tuple[bytes | bytearray, int, int]:
         """Return the next octets to send: where they are, from where, to where."""
@@ -184,32 +254,21 @@ class Output:
             source, lo, hi, number = self.chain[0]
             if number == -2:
                 return self.front_in_order(source)
-            if number >= 0:  # A body part: frame it now.
-                frame = bytearray(hi - lo + 8)
-                frame[0] = FRAME_BODY
-                put16(frame, 1, number)
-                put32(frame, 3, hi - lo)
-                copy(frame, 7, source, lo, hi)
-                frame[7 + hi - lo] = FRAME_END
-                self.chain[0] = (frame, 0, len(frame), -1)
-                return frame, 0, len(frame)
-            if number < -1:  # One of AMQP 0-10.
-                number = -2 - number
-                frame = bytearray(hi - lo + 12)
-                frame[0] = number >> 16
-                frame[1] = FRAME_BODY
-                put16(frame, 2, hi - lo + 12)
-                frame[5] = 1  # Track.
-                put16(frame, 6, number)
-                copy(frame, 12, source, lo, hi)
-                self.chain[0] = (frame, 0, len(frame), -1)
-                return frame, 0, len(frame)
             return source, lo, hi
         if self.feeds and self.tail == self.head:
             return self.front_of_feed()
         if self.buffer is None:
             return b"", 0, 0
         return self.buffer, self.head, self.tail
+
+    def gather(self) -> list[tuple[bytes | bytearray, int, int]]:
+        """Return the octets that can be sent together, as :meth:`front` would one by one."""
+        found: list[tuple[bytes | bytearray, int, int]] = []
+        for source, lo, hi, number in self.chain or ():
+            if number == -2 or len(found) >= GATHERED_MAX:
+                break
+            found.append((source, lo, hi))
+        return found or [self.front()]
 
     def feed_from(self, feed: Feed) -> None:
         """Send what a feed gives, when there is nothing else to send."""
@@ -223,9 +282,9 @@ class Output:
 
     def feed_in_order(self, feed: Feed) -> None:
         """Send what a feed gives, all of it before anything that is written later."""
+        self.seal()
         if self.chain is None:
             self.chain = deque()
-        self.seal()
         self.chain.append((feed, 0, 0, -2))
         self.feeding += 1
         if not self.dirty:
@@ -243,8 +302,7 @@ class Output:
             self.chain.popleft()
             self.feeding -= 1
             self.pool.finished.append((feed, error))
-        self.chain.appendleft((piece, 0, len(piece), -1))
-        self.chained += len(piece)
+        self.put_in_chain(piece, 0, len(piece), False)
         return piece, 0, len(piece)
 
     def front_of_feed(self) -> tuple[bytes, int, int]:
@@ -261,21 +319,26 @@ class Output:
         else:
             self.feeds.append(feed)
         if piece:
-            if self.chain is None:
-                self.chain = deque()
-            self.chain.append((piece, 0, len(piece), -1))
-            self.chained += len(piece)
+            self.put_in_chain(piece, 0, len(piece), True)
         return piece, 0, len(piece)
 
     def advance(self, size: int) -> None:
-        """``size`` octets from :meth:`front` are gone."""
+        """``size`` octets from :meth:`front` or :meth:`gather` are gone."""
         if self.chain:
-            source, lo, hi, number = self.chain.popleft()
             self.chained -= size
-            if lo + size < hi:
-                self.chain.appendleft((source, lo + size, hi, number))
-            elif not self.chain:
+            self.pool.count(-size)
+            while True:
+                source, lo, hi, number = self.chain.popleft()
+                if lo + size < hi:
+                    self.chain.appendleft((source, lo + size, hi, number))
+                    return
+                size -= hi - lo
+                if not size:
+                    break
+            if not self.chain:
                 self.chain = None
+                if self.head == self.tail:
+                    self.release()
             return
         self.head += size
         if self.head == self.tail:
@@ -284,6 +347,7 @@ class Output:
     def release(self) -> None:
         """Give the empty buffer back to the pool."""
         if self.buffer is not None:
+            self.pool.count(-self.capacity)
             self.pool.give(self.buffer)
             self.buffer = None
         self.capacity = 0
@@ -295,12 +359,38 @@ class Output:
         dropped = [entry[0] for entry in self.chain or () if entry[3] == -2]
         dropped += self.feeds or ()
         self.chain = None
+        self.pool.count(-self.chained)
         self.chained = 0
         self.feeds = None
         self.feeding = 0
         for feed in dropped:
             feed.drop()
         self.release()
+
+    def cut_back(self, size: int) -> None:
+        """Forget what was written behind the next ``size`` octets that wait, feeds aside."""
+        over = self.tail - self.head + self.chained - size
+        if over <= 0:
+            return
+        more = min(over, self.tail - self.head)
+        self.tail -= more
+        over -= more
+        while over > 0 and self.chain:
+            source, lo, hi, number = self.chain.pop()
+            if number == -2:
+                self.chain.append((source, lo, hi, number))
+                return
+            octets = hi - lo
+            if octets > over:  # A buffer that was sealed later.
+                self.chain.append((source, lo, hi - over, number))
+                octets = over
+            self.chained -= octets
+            self.pool.count(-octets)
+            over -= octets
+        if not self.chain:
+            self.chain = None
+            if self.head == self.tail:
+                self.release()
 
     def data_to_send(self) -> bytes:
         """Return and forget all that waits: for an owner that does its own sending."""

@@ -21,6 +21,7 @@ cdef class Upcalls(Endpoint):
     cpdef turn_over(self)
     cpdef object explain(self, error)
     cpdef hold_reading(self, bint hold)
+    cpdef bint answers_come(self) except -1
     cpdef Channel make_channel(self, unsigned int number)
     cpdef on_method(self, Channel channel, unsigned int number, object method)
     cpdef resume_later(self, Channel channel)

@@ -75,6 +75,10 @@ class Upcalls(Endpoint):
     def hold_reading(self, hold: bool) -> None:
         """Too much waits on busy channels: read nothing more, or go on reading."""
 
+    def answers_come(self) -> bool:
+        """Return False if the answers that are owed cannot come now: the disk takes nothing."""
+        return True
+
     # --- Channels and methods -----------------------------------------------------------------
 
     def make_channel(self, number: int) -> Channel:

@@ -227,7 +227,7 @@ class TransferContents:
         try:
             p = read_transfer(segment)
             if not expires:
-                p.ttl_ms = p.expiration_text = p.expiration_s = None
+                p.ttl_ms = p.expiration_text = p.expiration = None
             p.headers = rewritten(p.headers or [], headers)
             written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
         except (CannotConvert, ValueError) as error:

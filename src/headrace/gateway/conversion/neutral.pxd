@@ -21,7 +21,7 @@ cdef class Properties:
     cdef public bytes reply_text
     cdef public object ttl_ms
     cdef public bytes expiration_text
-    cdef public object expiration_s
+    cdef public object expiration
     cdef public bytes message_uuid
     cdef public bytes message_id_text
     cdef public object timestamp_s

@@ -17,6 +17,7 @@ from __future__ import annotations
 import cython
 
 from headrace.gateway.conversion.neutral_values import Entry, text_of_uuid
+from headrace.model.expiration import is_moment
 
 if not cython.compiled:
     from headrace.wire.table import check_utf8
@@ -42,7 +43,7 @@ class Properties:
         "correlation_id",
         "correlation_id_text",
         "delivery_mode",
-        "expiration_s",
+        "expiration",
         "expiration_text",
         "headers",
         "message_id_text",
@@ -77,7 +78,8 @@ class Properties:
         self.reply_text: bytes | None = None  # As a 0-x message said it, if in another form.
         self.ttl_ms: int | None = None
         self.expiration_text: bytes | None = None  # Likewise.
-        self.expiration_s: int | None = None  # A moment, from a 0-10 message without a ttl.
+        #: A moment, without a ttl: seconds or milliseconds, as the sender said it.
+        self.expiration: int | None = None
         self.message_uuid: bytes | None = None  # 16 octets.
         self.message_id_text: bytes | None = None  # Likewise, or what is no UUID.
         self.timestamp_s: int | None = None
@@ -194,8 +196,11 @@ def set_reply_to(p: Properties, text: bytes) -> None:
 
 
 def set_expiration(p: Properties, text: bytes) -> None:
-    """Take an expiration that is text: whole milliseconds."""
+    """Take an expiration that is text: whole milliseconds to live, or since the epoch."""
     if text.isdigit() and len(text) <= 20 and int(text) < 1 << 64:
-        p.ttl_ms = int(text)
+        if is_moment(int(text)):
+            p.expiration = int(text)
+        else:
+            p.ttl_ms = int(text)
     if p.ttl_ms is None or b"%d" % p.ttl_ms != text:
         p.expiration_text = text

@@ -142,7 +142,7 @@ def _unload(p: Properties) -> None:
         p.ttl_ms = int.from_bytes(ttl, "big")
     expiration = carried.get(b"expiration")
     if expiration is not None and len(expiration) == 8 and p.ttl_ms is None:
-        p.expiration_s = int.from_bytes(expiration, "big")
+        p.expiration = int.from_bytes(expiration, "big")
     p.structs = carried.get(b"structs")
 
 
@@ -220,8 +220,8 @@ def write_basic(p: Properties, body_size: int) -> bytes:
         flags |= _short(parts, 0x0100, b"%d" % min(p.ttl_ms, TTL_MS_MAX), "expiration")
         if p.ttl_ms > TTL_MS_MAX:
             carried["ttl"] = p.ttl_ms.to_bytes(8, "big")
-    elif p.expiration_s is not None:
-        carried["expiration"] = p.expiration_s.to_bytes(8, "big")
+    elif p.expiration is not None:
+        carried["expiration"] = p.expiration.to_bytes(8, "big")
     if p.message_id_text is not None:
         flags |= _short(parts, 0x0080, p.message_id_text, "message id")
     elif p.message_uuid is not None:

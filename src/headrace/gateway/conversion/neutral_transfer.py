@@ -133,7 +133,7 @@ def _read_delivery(p: Properties, d: bytes, at: int, end: int) -> None:
         at += 8
     if flags & 0x80:
         if p.ttl_ms is None:
-            p.expiration_s = get64(d, at)
+            p.expiration = get64(d, at)
         at += 8
     if flags & 0x100:
         at = _skip_text(d, at, end)
@@ -339,7 +339,7 @@ def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
     if text is not None:
         said = Properties()
         set_expiration(said, text)
-        if said.ttl_ms == p.ttl_ms:
+        if (said.ttl_ms, said.expiration) == (p.ttl_ms, p.expiration):
             p.expiration_text = text
     p.cluster_id = _of(carried, b"cluster-id", STR16)
 
@@ -395,9 +395,9 @@ def _write_delivery(
     if p.timestamp_s is not None:
         flags |= 0x40
         parts.append(p.timestamp_s.to_bytes(8, "big"))
-    if p.expiration_s is not None and p.ttl_ms is None:
+    if p.expiration is not None and p.ttl_ms is None:
         flags |= 0x80
-        parts.append(p.expiration_s.to_bytes(8, "big"))
+        parts.append(p.expiration.to_bytes(8, "big"))
     parts.append(bytes((len(exchange),)))
     parts.append(exchange)
     parts.append(bytes((len(routing_key),)))

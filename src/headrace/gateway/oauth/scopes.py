@@ -41,6 +41,7 @@ class Scope(NamedTuple):
 
     permission: str
     parts: tuple[Part, Part, Part]  # Virtual host, name, routing key.
+    every_key: bool = False  # The last one is any.
 
 
 class Scopes:
@@ -91,6 +92,11 @@ class Scopes:
         """Tell whether one of the scopes permits this routing key there."""
         return self._any((permission, vhost, exchange, routing_key))
 
+    def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
+        """Tell whether one of the scopes permits all routing keys there."""
+        asked = (permission, vhost, exchange)
+        return any(scope.every_key and matches(scope, asked) for scope in self._scopes)
+
     def _any(self, asked: tuple[str, ...]) -> bool:
         verdict = self._verdicts.get(asked)
         if verdict is None:
@@ -123,7 +129,7 @@ def read_scope(text: str, claims: Mapping[str, Any]) -> Scope | str | None:
         first, second, third = [wildcard(part, claims) for part in (*parts, "*")[:3]]
     except (PatternError, UnicodeError, ScopeError):
         return None
-    return Scope(kind, (first, second, third))
+    return Scope(kind, (first, second, third), len(parts) == 2 or parts[2] == "*")
 
 
 def wildcard(text: str, claims: Mapping[str, Any]) -> Part:

@@ -11,6 +11,7 @@ cdef class Batch:
     cdef public unsigned int last
     cdef public object accepted
     cdef public object result
+    cdef public unsigned int change
 
 cdef class Batcher(Holder):
     cdef public object context
@@ -23,11 +24,15 @@ cdef class Batcher(Holder):
     cdef public bint over
     cdef public Batch batch
     cdef public object batches
+    cdef public unsigned int changes
 
     @cython.locals(batch=Batch, number=cython.uint)
     cdef join_batch(self, bint wants_accept)
     @cython.locals(batch=Batch)
     cpdef close_batch(self)
     cpdef bint later(self, object result=*) except -1
+    @cython.locals(batch=Batch)
+    cpdef promise(self, unsigned int code)
+    cpdef bint tell_result(self, object result) except -1
     @cython.locals(batch=Batch)
     cpdef released(self, unsigned long long token)

@@ -25,6 +25,7 @@ class Batch:
         self.last = last
         self.accepted = accepted  # A SequenceSet of transfers that want a message.accept, or None.
         self.result = result  # What the (one) command results in, or None.
+        self.change = 0  # The (one) command, if it changes definitions: class << 8 | command.
 
 
 class Batcher(Holder):
@@ -43,6 +44,7 @@ class Batcher(Holder):
         self.over = False  # All that it held was given back.
         self.batch: Batch | None = None  # Of this read.
         self.batches: deque[Batch] = deque()  # Waiting for the disk.
+        self.changes = 0  # How many of them change definitions.
 
     def join_batch(self, wants_accept: bool) -> None:
         """The command is complete when all of this read that came before it is on disk."""
@@ -73,9 +75,30 @@ class Batcher(Holder):
         self.line.join(self, number)
         return False
 
+    def promise(self, code: int) -> None:
+        """Complete the current command, which changed definitions, once they are durable."""
+        self.later()
+        if self.batches:
+            batch = self.batches[len(self.batches) - 1]
+            if batch.first == self.command_id:
+                batch.change = code
+                self.changes += 1
+
+    def tell_result(self, result: Any) -> bool:
+        """Send what the current command results in, not before changes that came before it.
+
+        Return whether the command is complete.
+        """
+        if self.changes:
+            return self.later(result)
+        self.send_result(self.command_id, result)
+        return True
+
     def released(self, token: int) -> None:
         """What a batch waited for is durable."""
         batch = self.batches.popleft()
+        if batch.change:
+            self.changes -= 1
         if self.over:
             return
         if batch.result is not None:

@@ -68,7 +68,10 @@ def check_alternate(session: Any, command: Any, field: str, kind: str) -> None:
             "alternate_exchange",
         )
     check(session, command, "read", field, kind)
-    check(session, command, "write", "alternate_exchange", "exchange")
+    try:
+        session.check_elsewhere(alternate, letters=False)
+    except ModelError as error:
+        raise translate(error, command, "alternate_exchange") from None
 
 
 def with_alternate(command: Any, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def declare(session: Any, command: ExchangeDeclare, header: bytes, parts: object
     try:
         if isinstance(alternate, str) and not command.alternate_exchange:
             session.check_access("read", "exchange", name)
-            session.check_access("write", "exchange", alternate)
+            session.check_elsewhere(alternate, letters=False)
         for stream in super_stream.names(name, kind, known):
             session.check_access("configure", "queue", stream)
             session.check_access("write", "queue", stream)
@@ -181,7 +184,7 @@ def delete(session: Any, command: ExchangeDelete, header: bytes, parts: object) 
     session.vhost.delete_exchange(name)
 
 
-def query(session: Any, command: ExchangeQuery, header: bytes, parts: object) -> None:
+def query(session: Any, command: ExchangeQuery, header: bytes, parts: object) -> bool:
     """Tell about an exchange; that there is none is an answer, too."""
     name = command.name or ""
     if name:
@@ -196,7 +199,8 @@ def query(session: Any, command: ExchangeQuery, header: bytes, parts: object) ->
         result = ExchangeQueryResult(
             type=exchange.type, durable=exchange.durable, arguments=dict(exchange.arguments)
         )
-    session.send_result(session.command_id, result)
+    done: bool = session.tell_result(result)
+    return done
 
 
 def ends_of(session: Any, command: ExchangeBind | ExchangeUnbind) -> tuple[Any, Any]:
@@ -264,7 +268,7 @@ def unbind(session: Any, command: ExchangeUnbind, header: bytes, parts: object) 
         )
 
 
-def bound(session: Any, command: ExchangeBound, header: bytes, parts: object) -> None:
+def bound(session: Any, command: ExchangeBound, header: bytes, parts: object) -> bool:
     """Tell whether there is such a binding, and if not, what is missing."""
     vhost = session.vhost
     name = command.exchange or ""
@@ -283,7 +287,8 @@ def bound(session: Any, command: ExchangeBound, header: bytes, parts: object) ->
     )
     if exchange is not None:
         match(vhost, command, exchange, queue, result)
-    session.send_result(session.command_id, result)
+    done: bool = session.tell_result(result)
+    return done
 
 
 def match(

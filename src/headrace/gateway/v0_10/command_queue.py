@@ -17,7 +17,6 @@ from headrace.gateway.v0_10.fault import fault, translate
 from headrace.gateway.v0_10.queues import queue_of
 from headrace.model.arguments import QUEUE_ARGUMENTS, assert_same_arguments
 from headrace.model.errors import ModelError
-from headrace.model.events import tell_purged
 from headrace.model.understood import DEAD_LETTERS, dead_letter_queue
 from headrace.protocol.codec_0_10 import (
     QueueDeclare,
@@ -76,8 +75,10 @@ def declare(session: Any, command: QueueDeclare, header: bytes, parts: object) -
         exchange = arguments.get(argument)
         if isinstance(exchange, str):
             check(session, command, "read", "queue", "queue")
+            letters = argument != ALTERNATE
+            key = arguments.get("x-dead-letter-routing-key") if letters else None
             try:
-                session.check_access("write", "exchange", exchange)
+                session.check_elsewhere(exchange, key, letters=letters)
             except ModelError as error:
                 raise translate(error, command, "arguments") from None
     if arguments.get(DEAD_LETTERS) == 1:
@@ -178,15 +179,14 @@ def purge(session: Any, command: QueuePurge, header: bytes, parts: object) -> bo
             "queue",
         )
     try:
-        session.vhost.events.require()
+        session.vhost.purge_queue(queue)
     except ModelError as error:
         raise translate(error, command, "queue") from None
-    tell_purged(session.vhost, queue, queue.purge())
     later: bool = session.later()
     return later
 
 
-def query(session: Any, command: QueueQuery, header: bytes, parts: object) -> None:
+def query(session: Any, command: QueueQuery, header: bytes, parts: object) -> bool:
     """Tell about a queue; there is nothing to tell of one that does not exist."""
     name = command.queue or ""
     queue = session.vhost.queues.get(name)
@@ -208,7 +208,8 @@ def query(session: Any, command: QueueQuery, header: bytes, parts: object) -> No
             message_count=min(queue.message_count(), COUNT_MAX),
             subscriber_count=min(queue.consumer_count(), COUNT_MAX),
         )
-    session.send_result(session.command_id, result)
+    done: bool = session.tell_result(result)
+    return done
 
 
 HANDLERS: dict[str, Any] = {

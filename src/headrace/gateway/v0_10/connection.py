@@ -17,6 +17,7 @@ if not cython.compiled:
     from headrace.protocol.connection_0_10 import Connection
     from headrace.protocol.session_0_10 import Session as ProtocolSession
 
+from headrace.gateway.context import CHANGES, waits
 from headrace.gateway.v0_10.command_file import begin_stage
 from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.kin import is_kin, is_reticent
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+DECLARES = (0x0701, 0x0801)  # Of exchange and queue: they may ask what there is.
 REFUSALS = (ExecutionCode.UNAUTHORIZED_ACCESS, ExecutionCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (CloseCode.INVALID_PATH, CloseCode.CONNECTION_FORCED)
 
@@ -267,7 +269,9 @@ class GatewayConnection(Connection):
         self.context.telling.channel_closed(self, channel)
 
     def on_session_failed(self, session: Any, error: ExecutionError) -> None:
-        log.warning("connection %d: session failed: %s", self.number, error)
+        asked = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
+        level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
+        log.log(level, "connection %d: session failed: %s", self.number, error)
         if error.error_code in REFUSALS:
             self.context.refused(self, error.text)
         session.wind_up()
@@ -350,7 +354,17 @@ class GatewayConnection(Connection):
         finally:
             events.actor = None
         if done is not False:
-            session.complete(number)
+            store = target.store
+            if store.defined > store.synced and command.NAME in CHANGES and waits(command):
+                target.promise(self.current)
+            else:
+                session.complete(number)
+
+    def cannot_keep(self, store: Any) -> None:
+        session: Any
+        for session in list(self.attached.values()):
+            if self.store is store:
+                session.cannot_keep()
 
     def on_result(self, session: ProtocolSession, command_id: int, value: Any) -> None:
         """We send no commands that have results."""

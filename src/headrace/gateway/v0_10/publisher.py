@@ -108,6 +108,7 @@ class Publisher(Transfers):
         seq = tally.next_seq
         tally.next_seq = seq + 1
         tally.published += 1
+        self.connection.work_left -= route.count
         position = 0
         refused = 0
         message: Message | None = None

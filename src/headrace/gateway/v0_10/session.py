@@ -18,6 +18,7 @@ if not cython.compiled:
     from headrace.protocol.session_0_10 import Session as ProtocolSession
     from headrace.wire.memory import get32
 
+from headrace.gateway.confirm import NOT_KEPT
 from headrace.gateway.v0_10.fault import translate
 from headrace.gateway.v0_10.subscription import serial_distance
 from headrace.model.errors import ModelError
@@ -195,7 +196,7 @@ class Session(Publisher):
         queue = subscription.queue
         if subscription.credit_messages and subscription.credit_octets and not queue.deleted:
             connection = self.connection
-            if connection is None or connection.pending() > connection.output_max:
+            if connection is None or connection.is_full():
                 return  # More will be sent when the client has read.
         number = subscription.flushing
         subscription.flushing = -1
@@ -250,6 +251,20 @@ class Session(Publisher):
         self.command_id = subscription.number
         self.fail(error)
         connection.current, self.command_id = current, number
+
+    def cannot_keep(self) -> None:
+        """The disk fails: end the session if it waits for a change of definitions."""
+        batch: Any
+        connection = self.connection
+        for batch in self.batches:
+            if batch.change and connection is not None and not self.over:
+                current, number = connection.current, self.command_id
+                connection.current = batch.change
+                self.command_id = batch.first
+                error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_KEPT)
+                self.fail(error)
+                connection.current, self.command_id = current, number
+                return
 
     # --- Rights -------------------------------------------------------------------------------
 

@@ -52,7 +52,10 @@ class OnSession(Desk):
         session.check_topic("write", exchange, routing_key)
         session.vhost.check_publishable(exchange)
         queues: Iterable[Queue] = session.vhost.route(
-            exchange, routing_key, lambda: other_properties(header).headers or {}
+            exchange,
+            routing_key,
+            lambda: other_properties(header).headers or {},
+            publisher=session.number,
         ).queues
         return queues
 
@@ -99,7 +102,7 @@ def session_takes(session: Any, lane: Queue) -> bool:
         return False
     if getattr(connection.transport, "closed", False):
         return False  # The session may go on over another one.
-    if connection.pending() > connection.output_max:
+    if connection.is_full():
         if connection.starving is None:
             connection.starving = {}
         connection.starving[lane] = None

@@ -102,7 +102,7 @@ class Subscription(Consumer):
         link = self.session.connection
         if link is None or self.session.resuming:
             return False
-        if link.tail - link.head + link.chained > link.output_max:
+        if link.is_full():
             starving = link.starving
             if starving is None:
                 starving = link.starving = {}

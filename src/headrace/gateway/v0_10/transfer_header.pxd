@@ -22,7 +22,7 @@ cdef class TransferHeader:
     cdef public unsigned int delivery_mode
     cdef public unsigned long long ttl_ms
     cdef public unsigned long long timestamp_s
-    cdef public unsigned long long expiration_s
+    cdef public unsigned long long expiration
     cdef public bytes routing_key
     cdef public bytes resume_id
     cdef public unsigned long long resume_ttl_ms

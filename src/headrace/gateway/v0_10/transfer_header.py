@@ -2,10 +2,10 @@
 """The header segment of a message.transfer that a client publishes: read, checked, written anew.
 
 What a broker has to say is put in: the exchange, the time of arrival where the client gave none,
-and the expiration that follows from a ttl. What belongs to the transfer alone (fragments,
-resume-id) is taken out. The delivery properties come first, whatever the client's order, so that a
-delivery can set ``redelivered`` in place; all else stays octet for octet, structs that nobody knows
-included.
+and the expiration that follows from a ttl, in seconds, where the client gave none. What belongs to
+the transfer alone (fragments, resume-id) is taken out. The delivery properties come first, whatever
+the client's order, so that a delivery can set ``redelivered`` in place; all else stays octet for
+octet, structs that nobody knows included.
 """
 
 from typing import Any
@@ -36,6 +36,9 @@ ROUTING_KEY = 0x200
 RESUME_ID = 0x400
 RESUME_TTL = 0x800
 TTL_MS_MAX = 1 << 50  # Some 35,000 years; what lives longer lives so long.
+#: The year 5138. A larger expiration is one of milliseconds, as Qpid's client for JMS writes it;
+#: the standard has seconds.
+MOMENT_S_MAX = 100_000_000_000
 
 
 class TransferHeader:
@@ -47,7 +50,7 @@ class TransferHeader:
         self.delivery_mode = 0
         self.ttl_ms = 0
         self.timestamp_s = 0
-        self.expiration_s = 0
+        self.expiration = 0
         self.routing_key = b""
         self.resume_id = b""
         self.resume_ttl_ms = 0
@@ -124,7 +127,7 @@ class TransferHeader:
             self.timestamp_s = get64(d, at)
             at += 8
         if flags & EXPIRATION:
-            self.expiration_s = get64(d, at)
+            self.expiration = get64(d, at)
             at += 8
         if flags & EXCHANGE:
             at = skip8(d, at, end)
@@ -187,11 +190,12 @@ class TransferHeader:
             fields += bytes((self.delivery_mode,))
         if flags & TTL:
             fields += self.ttl_ms.to_bytes(8, "big")
-            flags |= EXPIRATION
-            self.expiration_s = (now_ms + self.ttl_ms) // 1000
+            if not self.expiration:
+                flags |= EXPIRATION
+                self.expiration = (now_ms + self.ttl_ms) // 1000
         fields += timestamp_s.to_bytes(8, "big")
         if flags & EXPIRATION:
-            fields += self.expiration_s.to_bytes(8, "big")
+            fields += self.expiration.to_bytes(8, "big")
         fields += bytes((len(exchange),)) + exchange
         if flags & ROUTING_KEY:
             fields += bytes((len(self.routing_key),)) + self.routing_key
@@ -203,7 +207,8 @@ class TransferHeader:
         if self.flags & TTL:
             return now_ms + self.ttl_ms
         if self.flags & EXPIRATION:
-            return min(self.expiration_s, TTL_MS_MAX) * 1000
+            moment = self.expiration
+            return min(moment if moment > MOMENT_S_MAX else moment * 1000, TTL_MS_MAX)
         return 0
 
 

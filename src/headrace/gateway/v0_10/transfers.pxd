@@ -5,6 +5,7 @@ from headrace.gateway.route cimport Route
 from headrace.gateway.v0_10.batches cimport Batcher
 from headrace.gateway.v0_10.transfer_header cimport TransferHeader
 from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED
+from headrace.protocol.endpoint cimport C_METHOD_WORK
 
 cdef Py_ssize_t ROUTES_MAX
 

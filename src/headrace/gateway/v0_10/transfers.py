@@ -15,9 +15,10 @@ if not cython.compiled:
     from headrace.gateway.v0_10.transfer_header import TransferHeader
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
 
 from headrace.gateway.delays import ENTRY as DELAY_ENTRY
-from headrace.gateway.delays import delayed
+from headrace.gateway.delays import account_of, delayed, signed_0_10
 from headrace.gateway.numbered import ID_ENTRY, take_number_0_10
 from headrace.gateway.v0_10.copies import BCC_ENTRY, CC_ENTRY, take_copies
 from headrace.gateway.v0_10.reply_to import ENTRY as REPLY_ENTRY
@@ -64,12 +65,15 @@ class Transfers(Batcher):
     def prepare(self, args: bytes, header: bytes) -> Route:
         """Read arguments and header segment of a transfer and find its route."""
         self.route = None
+        self.connection.work_left -= C_METHOD_WORK
         transfer: Any = decode_command(b"\x04\x01" + args)[1]
         read = TransferHeader()
         bare = header
         copies: tuple[bytes, ...] = ()
-        if (CC_ENTRY in header or BCC_ENTRY in header) and DELAY_ENTRY not in header:
+        if CC_ENTRY in header or BCC_ENTRY in header:
             bare, copies = take_copies(header)
+            if DELAY_ENTRY in header:
+                bare = header  # When its time has come, its headers are read again.
         if ID_ENTRY in header:
             bare, read.publishing = take_number_0_10(bare)
         if REPLY_ENTRY in header:
@@ -119,13 +123,16 @@ class Transfers(Batcher):
         delay_ms = 0
         if DELAY_ENTRY in header:
             delay_ms = self.delay_in(read.rest)
+        if copies:
+            route = self.route_copies(route, exchange, key, copies, read.rest)
+            self.persistent = self.persistent or route.keeps
         if delay_ms:
             self.ttl_ms = -1  # It counts from then on.
             self.deadline_ms = now_ms + delay_ms
             route = delayed(self.vhost, route)
-        if copies:
-            route = self.route_copies(route, exchange, key, copies, read.rest)
-            self.persistent = self.persistent or route.keeps
+            self.delivered_header = signed_0_10(self.delivered_header, account_of(self.user))
+            size = len(self.delivered_header).to_bytes(4, "big")
+            self.prefix = address + b"\x00\x00" + size + self.delivered_header
         if self.fragment is not None or delay_ms or copies:
             self.until_ms = 0
             self.route = None
@@ -155,7 +162,9 @@ class Transfers(Batcher):
             self.check_topic("write", name, routing_key)
             self.vhost.check_publishable(name)
             headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
-            routed = self.vhost.route(name, routing_key, headers, alternates=1)
+            routed = self.vhost.route(
+                name, routing_key, headers, alternates=1, publisher=self.number
+            )
             route = Route(address, routed.queues, generation, routed.passage)
             if not routed.cacheable:
                 self.until_ms = 0
@@ -178,7 +187,9 @@ class Transfers(Batcher):
         for each in further:
             self.check_topic("write", name, each)
         headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
-        routed = self.vhost.route(name, key.decode(), headers, alternates=1, copies=further)
+        routed = self.vhost.route(
+            name, key.decode(), headers, alternates=1, copies=further, publisher=self.number
+        )
         return Route(route.key, routed.queues, route.generation, routed.passage)
 
     # --- Rights -------------------------------------------------------------------------------
@@ -191,3 +202,8 @@ class Transfers(Batcher):
         """Refuse a topic that the user may not publish to or bind."""
         access = self.context.access
         access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
+
+    def check_elsewhere(self, exchange: str, routing_key: Any = None, *, letters: bool) -> None:
+        """Refuse to let messages go on to where the user may not write."""
+        access = self.context.access
+        access.check_elsewhere(self.user, self.vhost, exchange, routing_key, letters=letters)

@@ -57,7 +57,7 @@ class Channel(Deliveries):
         self.work: Any = None  # Of the transaction branch that the channel works for.
         self.files: Any = None  # A FileDesk, once used.
         self.packets: Any = None  # Likewise for the stream class.
-        self.owed: Any = None  # Answers that wait while the channel is busy.
+        self.owed: Any = None  # Confirms that wait while a body is sent.
 
     # --- Settlement ---------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def client_takes(connection: Any, channel: Any, lane: Queue) -> bool:
     """Tell whether a client takes deliveries on a channel; if not, ``lane`` is drained later."""
     if connection.ended:
         return False  # The channel may be resumed over another one.
-    if connection.pending() > connection.output_max:
+    if connection.is_full():
         connection.starve(lane)
         return False
     return bool(channel.flow) and channel.state in (OPEN, BUSY)

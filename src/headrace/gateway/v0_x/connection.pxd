@@ -6,13 +6,12 @@ from headrace.gateway.v0_x.channel cimport Channel
 from headrace.gateway.v0_x.publisher cimport Publisher
 from headrace.model.served cimport Consumer, ServedMessages
 from headrace.protocol.connection_0_x cimport Connection
-from headrace.protocol.content cimport C_BUSY, C_CLOSING
+from headrace.protocol.content cimport C_CLOSING
 from headrace.protocol.content cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport put16, put32, put64
 
 cdef enum:
     C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.
-    C_ANSWER_COMMIT = 0x8000000000000000
 
 cdef class GatewayConnection(Publisher):
     cdef public bint loopback
@@ -24,6 +23,7 @@ cdef class GatewayConnection(Publisher):
     cdef public object stream_limits
     cdef public dict capabilities
     cdef public dict client_properties
+    cdef public object quirks
 
     cpdef on_ack(self, ProtocolChannel channel, unsigned long long delivery_tag, int multiple)
     cdef settle(self, Channel channel, unsigned long long delivery_tag, int multiple)
@@ -39,7 +39,10 @@ cdef class GatewayConnection(Publisher):
     cpdef object explain(self, error)
     cpdef on_ticket(self, ProtocolChannel channel, unsigned int ticket, bytes address)
     cpdef inject(self, bytes octets)
+    @cython.locals(channel=ProtocolChannel)
     cpdef reply(self, unsigned int number, object method)
+    cpdef reply_when_durable(self, Channel channel, object method)
+    cpdef bint answers_come(self) except -1
     cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)
     cpdef object sink_of(
         self, ProtocolChannel channel, object method, bytes header, unsigned long long body_size

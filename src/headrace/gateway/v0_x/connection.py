@@ -11,36 +11,37 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.outcome import ANSWER_COMMIT as C_ANSWER_COMMIT
     from headrace.gateway.outcome import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel import Channel
     from headrace.gateway.v0_x.consumer import BasicConsumer
     from headrace.gateway.v0_x.publisher import Publisher
     from headrace.model.queue import Queue
     from headrace.protocol.connection_0_x import Connection
-    from headrace.protocol.content import BUSY as C_BUSY
     from headrace.protocol.content import CLOSING as C_CLOSING
     from headrace.protocol.content import Channel as ProtocolChannel
     from headrace.wire.memory import put16, put32, put64
 
-from headrace.gateway.context import Context
+from headrace.gateway.confirm import NOT_KEPT
+from headrace.gateway.context import CHANGES, Context, waits
 from headrace.gateway.strangers import stranger
 from headrace.gateway.v0_x import control_connection
 from headrace.gateway.v0_x.control_basic import recheck
+from headrace.gateway.v0_x.quirks import NONE
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import (
     BasicCancel,
+    BasicCancelOk,
     BasicNack,
     ConnectionBlocked,
     ConnectionClose,
     ConnectionUnblocked,
     MethodBase,
-    TxCommitOk,
     encode_method,
 )
+from headrace.protocol.content import FOR_OUTPUT
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
-from headrace.spec.reply import ReplyCode
+from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_10
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class GatewayConnection(Publisher):
         self.stream_limits: Any = None  # and of the stream class.
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
+        self.quirks: Any = NONE  # The Quirks of the client, once it has said who it is.
 
     # --- Settlement -----------------------------------------------------------------------------
 
@@ -91,11 +93,8 @@ class GatewayConnection(Publisher):
             or self.channels.get(channel.number) is not channel
         ):
             return
-        if channel.state == C_BUSY:  # Nothing may come between the frames of a body.
+        if channel.sends_body():
             channel.owed = [*(channel.owed or ()), token]
-            return
-        if token == C_ANSWER_COMMIT:
-            self.write_frame(1, channel.number, encode_method(self.version, TxCommitOk()))
             return
         if token & C_ANSWER_NACK:
             seq = token & ~C_ANSWER_NACK
@@ -176,6 +175,9 @@ class GatewayConnection(Publisher):
     def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
         reply = self.context.control(self, channel, method)
         if reply is not None:
+            if method.NAME in CHANGES and waits(method):
+                store = self.vhost.store
+                self.promise(store, store.defined)
             self.reply(number, reply)
 
     def explain(self, error: Exception) -> AmqpError:
@@ -185,14 +187,28 @@ class GatewayConnection(Publisher):
 
     def inject(self, octets: bytes) -> None:
         """Handle frames as if the client had sent them now."""
+        stopwatch, self.stopwatch = self.stopwatch, None  # Its turn is not over in between.
         self.feed(octets, len(octets))
+        self.stopwatch = stopwatch
 
     def reply(self, number: int, method: MethodBase) -> None:
         """Send a method."""
         if number == 0:
             self.send_method(0, method)
+            return
+        channel = self.channels.get(number)
+        payload = encode_method(self.version, method)
+        if channel is None:
+            self.write_frame(1, number, payload)
         else:
-            self.write_frame(1, number, encode_method(self.version, method))
+            self.say(channel, payload)
+
+    def reply_when_durable(self, channel: Channel, method: MethodBase) -> None:
+        """Answer once all that the store was given so far is on disk."""
+        self.line.join(self.hold_answer(channel, encode_method(self.version, method)), 0)
+
+    def answers_come(self) -> bool:
+        return self.store is None or not self.store.full
 
     def on_content(
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
@@ -232,12 +248,18 @@ class GatewayConnection(Publisher):
             self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=True))
 
     def consumer_ended(self, consumer: BasicConsumer) -> None:
-        """A consumer has all that it asked for: say so, and wait for the client's cancel-ok."""
+        """Tell the client that a consumer has all it asked for.
+
+        Clients that hear of cancelled consumers answer basic.cancel. All others know nothing but
+        basic.cancel-ok, as Broker-J says it (0-9-1/basic.cancel is the client's).
+        """
         channel = consumer.channel
         if channel.consumers is not None:
             channel.consumers.pop(consumer.tag, None)
         if channel.state != C_CLOSING:
-            self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=False))
+            hears = self.capabilities.get("consumer_cancel_notify")
+            said = BasicCancel if hears else BasicCancelOk
+            self.reply(channel.number, said(consumer_tag=consumer.tag))
 
     def consumer_failed(self, consumer: BasicConsumer, error: Exception) -> None:
         """A consumer cannot go on: its channel is closed with the reason."""
@@ -284,7 +306,7 @@ class GatewayConnection(Publisher):
         self.refresh_all()
         paused, self.paused = self.paused, []
         for channel in paused:
-            self.resume(channel)
+            self.resume(channel, FOR_OUTPUT)
 
     def refresh_all(self) -> None:
         channel: Any
@@ -298,6 +320,11 @@ class GatewayConnection(Publisher):
 
     def force_close(self, reason: str) -> None:
         self.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
+
+    def cannot_keep(self, store: Any) -> None:
+        if self.promised and self.held_by is store:
+            self.take_back()
+            self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
 
     def farewell(self) -> None:
         if self.state_number == 8:

@@ -7,6 +7,7 @@ from headrace.gateway.stream_headers cimport with_offset
 from headrace.gateway.v0_x.deliveries cimport Deliveries
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
 from headrace.model.served cimport Consumer
+from headrace.protocol.output cimport C_SHARE_MIN
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64
 
 cdef unsigned int HEADERS
@@ -41,6 +42,9 @@ cdef class BasicConsumer(Consumer):
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
+    cpdef bint lags(self) except -1
+    @cython.locals(connection=Peer, lo=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
+    cdef write_shared(self, bytes data, Py_ssize_t address_len, int redelivered)
     cpdef bint pours(self) except -1
     @cython.locals(connection=Peer, channel=Deliveries, content=Py_ssize_t, size=Py_ssize_t,
                    first=Py_ssize_t, flags=cython.uint, at=Py_ssize_t, stop=Py_ssize_t,

@@ -14,6 +14,7 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue import Queue
     from headrace.model.served import Consumer
+    from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64
 
 from headrace.gateway.conversion.neutral_values import CannotConvert
@@ -52,7 +53,7 @@ class BasicConsumer(Consumer):
 
     def can(self) -> bool:
         connection = self.connection
-        if connection.tail - connection.head + connection.chained > connection.output_max:
+        if connection.is_full():
             connection.starve(self.queue)
             return False
         channel = self.channel
@@ -101,7 +102,13 @@ class BasicConsumer(Consumer):
             self.put_large(message, redelivered)
         else:
             data = message.data
-            self.write(data, 0, message.address_len, len(data), redelivered)
+            if len(data) < C_SHARE_MIN or not self.lags():
+                self.write(data, 0, message.address_len, len(data), redelivered)
+            else:
+                self.write_shared(data, message.address_len, redelivered)
+
+    def lags(self) -> bool:
+        return self.connection.lags()
 
     def deliver_transfer(self, message: Message) -> None:
         """Deliver a message from 0-10, or let the queue know that it cannot be said here."""
@@ -155,6 +162,18 @@ class BasicConsumer(Consumer):
         connection.tail = at + 1
         channel.write_content(d, content, end)
         return 0
+
+    def write_shared(self, data: bytes, address_len: int, redelivered: int) -> None:
+        """Write basic.deliver; body frames refer to ``data``, as those of other outputs do."""
+        connection = self.connection
+        end = len(data)
+        lo = address_len + 2
+        at = lo + 8 + get32(data, lo + 3)  # Behind the header.
+        self.write(data, 0, address_len, at, redelivered)
+        while at < end:
+            lo = at + 7
+            at = lo + get32(data, at + 3) + 1
+            connection.refer_body(self.channel.number, data, lo, at - 1, connection.frame_max)
 
     def pours(self) -> bool:
         return self.no_ack and not self.connection.early

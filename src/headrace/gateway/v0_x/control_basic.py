@@ -41,6 +41,7 @@ from headrace.protocol.codec_0_x import (
     ConfirmSelectOk,
     MethodBase,
     TxCommit,
+    TxCommitOk,
     TxRollback,
     TxRollbackOk,
     TxSelect,
@@ -120,8 +121,8 @@ def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
     count = method.prefetch_count
     limit_octets(channel, method.prefetch_size)
-    if connection.context.specification_qos or connection.early:
-        if method.global_:
+    if counts_channels(connection):
+        if method.global_ and not connection.quirks.channel_prefetch:
             connection.prefetch = count
         else:
             channel.prefetch = count
@@ -131,6 +132,15 @@ def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
         channel.consumer_prefetch = count
     connection.refresh_all()
     return BasicQosOk()
+
+
+def counts_channels(connection: Any) -> bool:
+    """Return True if a prefetch count is for a whole channel, as the standards have it."""
+    return bool(
+        connection.context.specification_qos
+        or connection.early
+        or connection.quirks.channel_prefetch
+    )
 
 
 def limit_octets(channel: Channel, octets: int) -> None:
@@ -188,7 +198,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     choice.give(consumer)
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
-        if connection.context.specification_qos or connection.early:  # No consumer has its own.
+        if counts_channels(connection):  # No consumer has its own.
             consumer.prefetch = channel.prefetch or connection.prefetch
         queue.check_consumer(consumer, connection.publishes or connection.published)
     consumers[tag] = consumer
@@ -434,6 +444,7 @@ def tx_commit(connection: Any, channel: Channel, method: TxCommit) -> None:
     """Make the transaction happen; the answer waits until it is durable."""
     check_tx(channel)
     connection.commit(channel)
+    connection.reply_when_durable(channel, TxCommitOk())
 
 
 def tx_rollback(connection: Any, channel: Channel, method: TxRollback) -> MethodBase:

@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.gateway.v0_x import early
 from headrace.gateway.v0_x.control_basic import recheck
+from headrace.gateway.v0_x.quirks import PREFIX, quirks_of
 from headrace.gateway.v0_x.resume import restart, resume
 from headrace.protocol.codec_0_x import (
     ChannelCloseOk,
@@ -49,7 +50,12 @@ def greet(connection: Any) -> None:
     major, minor = VERSION_NUMBERS[connection.version]
     properties = context.introduction(connection)
     if connection.early:  # Whoever speaks these knows strings, and no capabilities.
-        properties = {k: v for k, v in properties.items() if isinstance(v, str)}
+        properties = {
+            name: value
+            for name, value in properties.items()
+            # By such a name our client of older releases takes a broker for one of Qpid's.
+            if isinstance(value, str) and not name.startswith(PREFIX)
+        }
     connection.send_method(
         0,
         ConnectionStart(
@@ -74,7 +80,9 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     if connection.early:
         capabilities = {name: capabilities.get(name) for name in EARLY_CAPABILITIES}
     connection.capabilities = capabilities
-    connection.speaks_more = connection.early and early.speaks_more(method.client_properties)
+    connection.quirks = quirks_of(method.client_properties)
+    connection.speaks_more = connection.early and connection.quirks.qpid
+    connection.takes_moments = connection.quirks.expiration_moment
     mechanism = connection.mechanism = method.mechanism
     if mechanism not in context.offered(connection.number):
         context.not_offered(connection, mechanism)
@@ -137,6 +145,10 @@ def refused(connection: Any) -> None:
                 scope=Scope.CONNECTION,
             )
         )
+        return
+    if connection.quirks.hears_refusal:
+        text = f"Login was refused using authentication mechanism {connection.mechanism}"
+        connection.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, scope=Scope.CONNECTION))
         return
     connection.state_number = 10
     connection.on_closed()

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.rights import KEYS_KEPT
 from headrace.gateway.v0_x import early
 from headrace.gateway.v0_x.control_basic import check_access, check_topic
 from headrace.model import super_stream
 from headrace.model.aliases import ALTERNATES
 from headrace.model.binding import EXCHANGE
+from headrace.model.errors import NotFound
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
     ExchangeBindOk,
@@ -25,6 +27,8 @@ from headrace.protocol.codec_0_x import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.gateway.rights import Rights
 
 NOT_BOUND = {  # Reply code and text of exchange.bound-ok by whether queue and key were given.
@@ -51,7 +55,9 @@ def declare(connection: Any, channel: Any, method: ExchangeDeclare) -> MethodBas
         for alternate in [method.arguments.get(argument) for argument in ALTERNATES]:
             if isinstance(alternate, str) and name not in connection.vhost.exchanges:
                 check_access(connection, "read", "exchange", name)
-                check_access(connection, "write", "exchange", alternate)
+                connection.context.access.check_elsewhere(
+                    connection.user, connection.vhost, alternate, letters=False
+                )
         for stream in super_stream.names(name, method.type, method.arguments):
             check_access(connection, "configure", "queue", stream)
             check_access(connection, "write", "queue", stream)
@@ -63,7 +69,7 @@ def declare(connection: Any, channel: Any, method: ExchangeDeclare) -> MethodBas
         auto_delete=method.auto_delete,
         internal=method.internal,
         arguments=method.arguments,
-        sticky=connection.early,
+        sticky=connection.early or connection.quirks.redeclares,
     )
     return None if method.no_wait else ExchangeDeclareOk()
 
@@ -81,6 +87,9 @@ def delete(connection: Any, channel: Any, method: ExchangeDelete) -> MethodBase 
 def bind(connection: Any, channel: Any, method: ExchangeBind) -> MethodBase | None:
     """Bind an exchange to another."""
     check_ends(connection, method)
+    connection.context.access.check_every_topic(
+        connection.user, connection.vhost, method.destination, KEYS_KEPT
+    )
     connection.vhost.bind(
         method.source, (EXCHANGE, method.destination), method.routing_key, method.arguments
     )
@@ -90,10 +99,39 @@ def bind(connection: Any, channel: Any, method: ExchangeBind) -> MethodBase | No
 def unbind(connection: Any, channel: Any, method: ExchangeUnbind) -> MethodBase | None:
     """Undo a binding between exchanges."""
     check_ends(connection, method)
-    connection.vhost.unbind(
-        method.source, (EXCHANGE, method.destination), method.routing_key, method.arguments
+    unbind_from(
+        connection,
+        method.source,
+        (EXCHANGE, method.destination),
+        method.routing_key,
+        method.arguments,
     )
     return None if method.no_wait else ExchangeUnbindOk()
+
+
+def unbind_from(
+    connection: Any,
+    source: str,
+    destination: tuple[str, str],
+    routing_key: str,
+    arguments: Mapping[str, Any],
+) -> bool:
+    """Undo a binding; return False if there was none.
+
+    In 0-9-1 a missing end is no error, as in RabbitMQ: what was asked for is so already.
+
+    Raises:
+        NotFound: one of its ends is missing, in 0-8 and 0-9.
+    """
+    try:
+        undone: bool = connection.vhost.unbind(
+            source, destination, routing_key, arguments, owner=connection
+        )
+    except NotFound:
+        if connection.early:
+            raise
+        return False
+    return undone
 
 
 def bound(connection: Any, channel: Any, method: ExchangeBound) -> MethodBase:

@@ -32,7 +32,7 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
     encode_method,
 )
-from headrace.protocol.content import BUSY, OPEN
+from headrace.protocol.content import FOR_BODY
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.frames_0_x import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, framed
 from headrace.protocol.output import Feed
@@ -146,17 +146,17 @@ class ChannelFiles(OnChannel, FileDesk):
         connection.fail(error)
 
     def pause(self) -> None:
-        if self.channel.state == OPEN:
-            self.channel.state = BUSY
+        self.channel.pause(FOR_BODY)
 
     def go_on(self) -> None:
         if self.ended or self.connection.ended:
             return
         connection, channel = self.connection, self.channel
+        channel.busy &= ~FOR_BODY
         owed, channel.owed = channel.owed, None
         for token in owed or ():
             connection.answer(channel, token)
-        connection.resume(channel)
+        connection.resume(channel, FOR_BODY)
         for consumer in list(self.consumers()):
             if consumer.parked:
                 consumer.queue.unpark(consumer)
@@ -167,7 +167,6 @@ class ChannelFiles(OnChannel, FileDesk):
         if self.reader is not None:
             self.reader.close()
             self.channel.flow = self.flowing
-        self.connection.forget_waiting(self.channel)
         self.channel.owed = None
 
     def move_to(self, connection: Any) -> None:

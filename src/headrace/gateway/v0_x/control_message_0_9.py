@@ -109,7 +109,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
     elif refused:
         side.answer(MessageReject(code=REJECT_GENERIC, text="a queue has no room for it"))
     else:
-        side.answer(MessageOk())
+        connection.reply_when_durable(channel, MessageOk())
 
 
 def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:

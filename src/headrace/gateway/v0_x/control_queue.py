@@ -8,10 +8,10 @@ from typing import Any
 from headrace.gateway.reply_to import is_reply_name
 from headrace.gateway.v0_x import early
 from headrace.gateway.v0_x.control_basic import check_access, check_topic, last_or, queue_of
-from headrace.gateway.v0_x.control_exchange import check_any_access
+from headrace.gateway.v0_x.control_exchange import check_any_access, unbind_from
 from headrace.gateway.v0_x.reply_to import declared, refuse_binding
-from headrace.model.binding import QUEUE
-from headrace.model.events import tell_purged
+from headrace.model.binding import QUEUE, Binding
+from headrace.model.exchange import TopicExchange
 from headrace.model.understood import DEAD_LETTERS, dead_letter_queue
 from headrace.protocol.codec_0_x import (
     MethodBase,
@@ -58,7 +58,11 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
             exchange = arguments.get(argument)
             if isinstance(exchange, str):
                 check_access(connection, "read", "queue", name)
-                check_access(connection, "write", "exchange", exchange)
+                letters = argument == ELSEWHERE[0]
+                key = arguments.get("x-dead-letter-routing-key") if letters else None
+                connection.context.access.check_elsewhere(
+                    connection.user, vhost, exchange, key, letters=letters
+                )
     if connection.early and not method.passive:
         early.check_new_queue(vhost, name)
     queue = vhost.declare_queue(
@@ -69,7 +73,8 @@ def declare(connection: Any, channel: Any, method: QueueDeclare) -> MethodBase |
         auto_delete=method.auto_delete,
         arguments=arguments,
         owner=connection,
-        sticky=connection.early,
+        kept=method.exclusive and method.durable and connection.quirks.keeps_exclusive,
+        sticky=connection.early or connection.quirks.redeclares,
         user=connection.user.name,
         session=channel,
     )
@@ -97,15 +102,32 @@ def bind(connection: Any, channel: Any, method: QueueBind) -> MethodBase | None:
     connection.vhost.bind(
         method.exchange, (QUEUE, name), routing_key, method.arguments, owner=connection
     )
+    if connection.quirks.rebinds:
+        replace_binding(connection, method.exchange, name, routing_key, method.arguments)
     return None if method.no_wait else QueueBindOk()
+
+
+def replace_binding(
+    connection: Any, exchange: str, name: str, routing_key: str, arguments: dict[str, Any]
+) -> None:
+    """Undo the bindings of a queue to a topic exchange that the last one is to replace.
+
+    So JMS changes the selector of a durable subscription.
+    """
+    vhost = connection.vhost
+    source, queue = vhost.exchanges[exchange], vhost.queues[name]
+    if source.type != TopicExchange.type:
+        return
+    latest = Binding(source, queue, routing_key, arguments)
+    for binding in vhost.bindings_to(queue):
+        if binding.source is source and binding.routing_key == routing_key and binding != latest:
+            vhost.unbind(exchange, (QUEUE, name), routing_key, binding.arguments, owner=connection)
 
 
 def unbind(connection: Any, channel: Any, method: QueueUnbind) -> MethodBase:
     """Undo a binding."""
     name, routing_key = ends_of(connection, channel, method)
-    undone = connection.vhost.unbind(
-        method.exchange, (QUEUE, name), routing_key, method.arguments, owner=connection
-    )
+    undone = unbind_from(connection, method.exchange, (QUEUE, name), routing_key, method.arguments)
     if connection.early:
         early.check_undone(undone, method.exchange, connection.vhost.name)
     return QueueUnbindOk()
@@ -136,9 +158,7 @@ def purge(connection: Any, channel: Any, method: QueuePurge) -> MethodBase | Non
             ReplyCode.NOT_IMPLEMENTED,
             f"purge of stream '{queue.name}' in vhost '{connection.vhost.name}' is not served",
         )
-    connection.vhost.events.require()
-    count = queue.purge()
-    tell_purged(connection.vhost, queue, count)
+    count = connection.vhost.purge_queue(queue)
     return None if method.no_wait else QueuePurgeOk(message_count=min(count, COUNT_MAX))
 
 

@@ -32,6 +32,7 @@ CONNECTION_CLASS = 10
 TUNNEL_CLASS = 110
 BASIC_CLASS = 60
 BODY_FRAME_MAX = 131072
+BLOCK_MAX = 65536  # Octets of a block that is executed, which is done in one go.
 
 
 def request(
@@ -59,6 +60,9 @@ def execute(connection: Any, channel: Any, block: bytes) -> None:
     """Do what an encoded method says, as if it had come on the channel."""
     if block[:1] == b"\0":  # A method: no class id is that large.
         block = framed(FRAME_METHOD, channel.number, block)
+    if len(block) > BLOCK_MAX:
+        text = f"a tunnelled block has more than {BLOCK_MAX} octets"
+        raise AmqpError(ReplyCode.RESOURCE_ERROR, text)
     number = channel.number.to_bytes(2, "big")
     at, pieces = 0, []
     while at < len(block):

@@ -18,15 +18,6 @@ FATAL_0_9_1 = frozenset({"queue.unbind"})  # (0-9-1/queue.unbind#01)
 MILD = ReplyCode.NOT_FOUND  # but for this, which closes the channel.
 RESERVED_PREFIX = "amq."
 ONLY_0_9_1 = ("exchange_exchange_bindings", "publisher_confirms", "basic.nack")  # Capabilities.
-FIELD_PREFIX = "qpid."  # Of properties that clients send which speak more than the standard.
-
-
-def speaks_more(properties: dict[str, Any]) -> bool:
-    """Tell whether a client is one of those that extended 0-8 and 0-9 (Qpid and its kin)."""
-    product = properties.get("product")
-    return (isinstance(product, str) and "qpid" in product.lower()) or any(
-        key.startswith(FIELD_PREFIX) for key in properties
-    )
 
 
 def means_0_9_1(capabilities: dict[str, Any]) -> bool:

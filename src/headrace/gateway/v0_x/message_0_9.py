@@ -4,8 +4,8 @@
 Its answers (ok, reject, offset, empty) name nothing, so they count: each side answers what the
 other asked in the order in which it was done with it. What a transfer by reference asks is done
 when its reference is closed, not before (0-9/message.close#01), so its answer is the one after
-that of the close. Our own answers wait in the confirm line: an ok to a transfer says that the
-message is where it has to be (0-9/message.transfer#01), and all others keep their place behind it.
+that of the close. An ok of ours to a transfer waits for the disk: it says that the message is where
+it has to be (0-9/message.transfer#01).
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ class MessageSide:
         self.channel = channel
         self.references = References(connection.tally, connection.body_max)
         self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
-        self.answers: dict[int, MethodBase] = {}
-        self.next_answer = 0
         self.sent = 0  # References that we opened.
 
     @property
@@ -63,20 +61,9 @@ class MessageSide:
         """The connection that the channel is on; channel.resume may give it another."""
         return self.channel.connection
 
-    # --- Our answers ----------------------------------------------------------------------------
-
     def answer(self, method: MethodBase) -> None:
-        """Send an answer once all that was asked before it is durable."""
-        self.next_answer += 1
-        self.answers[self.next_answer] = method
-        self.connection.line.join(self, self.next_answer)
-
-    def released(self, token: int) -> None:
-        """What an answer waited for is durable."""
-        method = self.answers.pop(token)
-        connection = self.connection
-        if not connection.ended and connection.channels.get(self.channel.number) is self.channel:
-            connection.reply(self.channel.number, method)
+        """Answer what the client asked."""
+        self.connection.reply(self.channel.number, method)
 
     # --- Their answers --------------------------------------------------------------------------
 
@@ -190,7 +177,7 @@ class MessageConsumer(BasicConsumer):
         if not self.automatic:
             return BasicConsumer.can(self)
         connection = self.side.connection
-        if connection.pending() > connection.output_max:
+        if connection.is_full():
             connection.starve(self.queue)
             return False
         return bool(self.channel.flow)

@@ -14,6 +14,7 @@ cdef Py_ssize_t REPLY_TO_LEN
 cdef class Publisher(SpecialPublisher):
     cdef BasicScan scan
     cdef bint asks
+    cdef public bint takes_moments
 
     cdef on_publish(
         self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,
@@ -36,6 +37,7 @@ cdef class Publisher(SpecialPublisher):
     ) except -2
     @cython.locals(scan=BasicScan, marks=cython.int)
     cdef examine(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef long long expires_at(self, bytes expiration) except -1
     cpdef check_user_id(self, str user_id)
     @cython.locals(at=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
     cdef bytes with_reply_to(

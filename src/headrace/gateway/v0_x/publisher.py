@@ -23,12 +23,13 @@ from typing import Any
 
 from headrace.gateway.context import Context
 from headrace.gateway.reply_to import answers_to
-from headrace.model.arguments import EXPIRY_MS_MAX
+from headrace.model.expiration import EXPIRY_MS_MAX, deadline_of, is_moment
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
+DIGITS_MAX = 19  # Of a number of 64 bits with a sign.
 
 
 class Publisher(SpecialPublisher):
@@ -38,6 +39,7 @@ class Publisher(SpecialPublisher):
         SpecialPublisher.__init__(self, context, number)
         self.scan = BasicScan()
         self.asks = False  # It asks for an answer by direct reply-to.
+        self.takes_moments = False  # Large expirations are moments.
 
     def on_publish(
         self,
@@ -204,7 +206,7 @@ class Publisher(SpecialPublisher):
         self.numbered = marks & 2 != 0
         self.delays = marks & 4 != 0
         if scan.flags & 0x0100:
-            self.deadline_ms = self.tally.now_ms + expiration_ms(
+            self.deadline_ms = self.expires_at(
                 cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
             )
         if scan.flags & 0x0010:
@@ -213,6 +215,14 @@ class Publisher(SpecialPublisher):
                     "utf-8", "replace"
                 )
             )
+
+    def expires_at(self, expiration: bytes) -> int:
+        """Return when a message expires; some clients may name the moment itself."""
+        if self.takes_moments and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
+            number = int(expiration)
+            if is_moment(number):
+                return deadline_of(number, 0)
+        return self.tally.now_ms + expiration_ms(expiration)
 
     def check_user_id(self, user_id: str) -> None:
         """A message may only claim to come from the user who sends it, unless that may pose."""

@@ -50,6 +50,9 @@ class Suspensions:
         if len(self.waiting) >= SUSPENDED_MAX:
             return False
         channel.abandon()
+        connection.forget_answers(channel)
+        connection.forget_waiting(channel)
+        channel.busy = 0
         if channel.files is not None:
             channel.files.suspend()
         self.waiting[channel.id] = Suspended(channel, connection)

@@ -8,10 +8,8 @@ from headrace.model.message cimport C_LARGE, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue cimport Queue
 from headrace.model.work cimport Work
+from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut, get32
-
-cdef enum:
-    C_ANSWER_COMMIT = 0x8000000000000000  # A shift would be one of C int.
 
 cdef long long TX_OCTETS_MAX
 cdef int NO_ROUTE

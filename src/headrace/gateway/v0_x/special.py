@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.outcome import ANSWER_COMMIT as C_ANSWER_COMMIT
     from headrace.gateway.route import Route, will_last
     from headrace.gateway.v0_x.channel import Channel
     from headrace.gateway.v0_x.spread import Spreader
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import Message, new_message
     from headrace.model.queue import Queue
+    from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.wire.memory import cut, get32
 
 from headrace.gateway.context import Context
-from headrace.gateway.delays import delay_in, delayed
+from headrace.gateway.delays import account_of, delay_in, delayed, signed
 from headrace.gateway.numbered import take_number
 from headrace.gateway.v0_x.channel import check_branch
 from headrace.gateway.v0_x.copies import route_copies, take_copies
@@ -98,8 +98,10 @@ class SpecialPublisher(Spreader):
             p.data, p.number = take_number(p.data, p.header)
         if self.delays:
             p.delay_ms = delay_in(p.data, p.header)
-        if self.copied and not p.delay_ms:  # When its time has come, its headers are read again.
-            p.data, p.copies = take_copies(p.data, p.header)
+        if self.copied:
+            data, p.copies = take_copies(p.data, p.header)
+            if not p.delay_ms:  # When its time has come, its headers are read again.
+                p.data = data
         p.route = self.route_of(p)
         if p.route.keeps:
             p.mode = 2
@@ -128,6 +130,7 @@ class SpecialPublisher(Spreader):
         """Let a publish go where it waits until its time has come."""
         p.deadline_ms = self.tally.now_ms + p.delay_ms
         p.route = delayed(self.vhost, p.route)
+        p.data = signed(p.data, p.header, account_of(self.user))
 
     def give(self, p: Publish, route: Route) -> int:
         """Give a publish to every queue of a route; return how many refused it."""
@@ -149,6 +152,7 @@ class SpecialPublisher(Spreader):
     def publish_marked(self, channel: Channel, p: Publish) -> None:
         """Take a publish whose headers name further routing keys, a number or a delay."""
         self.publishes = True
+        self.work_left -= C_METHOD_WORK
         self.look_closely(p)
         if channel.tx:
             self.publish_later(channel, p)
@@ -334,7 +338,7 @@ class SpecialPublisher(Spreader):
             self.send_back(channel, p, NO_CONSUMERS)
 
     def commit(self, channel: Channel) -> None:
-        """Make a transaction happen, and answer once it is durable.
+        """Make a transaction happen; it is durable once the store has synced.
 
         Raises:
             AmqpError: the disk is full, and nothing happened; or all of it did, but for publishes
@@ -346,8 +350,7 @@ class SpecialPublisher(Spreader):
         refused = 0
         if publishes:
             for p in publishes:  # What cannot be, fails
-                size = get32(p.data, p.header + 3)
-                self.find_route(p.data[: p.address_len], p.data, p.header + 7, size)
+                self.route_of(p)
                 if p.number is not None:  # before it all.
                     self.vhost.publishers.check(p.number[0])
         channel.tx_publishes = None
@@ -380,7 +383,6 @@ class SpecialPublisher(Spreader):
             raise AmqpError(
                 ReplyCode.PRECONDITION_FAILED, "partial tx completion", scope=Scope.CHANNEL
             )
-        self.line.join(channel, C_ANSWER_COMMIT)
 
     def publish_now(self, channel: Channel, p: Publish) -> int:
         """Route a publish of a transaction that is being committed; return how many refused it."""

@@ -9,6 +9,8 @@ from headrace.model.ports cimport Store
 from headrace.model.queue cimport Queue
 from headrace.model.served cimport Consumer
 from headrace.model.tally cimport Tally
+from headrace.protocol.output cimport C_SHARE_MIN
+from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut
 
 cdef Py_ssize_t ROUTES_MAX

@@ -16,6 +16,8 @@ if not cython.compiled:
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import Message, new_message
+    from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
+    from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
     from headrace.wire.memory import cut
 
 from headrace.gateway.context import Context
@@ -60,6 +62,7 @@ class Spreader(Peer):
         generation = self.tally.generation
         route = self.routes.get(key)
         if route is None or route.generation != generation:
+            self.work_left -= C_METHOD_WORK
             payload = cut(d, header, header + size)
             route, cacheable = self.context.make_route(self, key, payload)
             if cacheable:
@@ -88,6 +91,7 @@ class Spreader(Peer):
         seq = tally.next_seq
         tally.next_seq = seq + 1
         tally.published += 1
+        self.work_left -= route.count
         position = 0
         refused = 0
         message: Message | None = None
@@ -112,7 +116,13 @@ class Spreader(Peer):
         for queue in route.queues:
             kept = position != 0 and queue.durable
             consumer = queue.taker()
-            if consumer is not None and not kept and consumer.no_ack and parts is None:
+            if (
+                consumer is not None
+                and not kept
+                and consumer.no_ack
+                and parts is None
+                and (body_size < C_SHARE_MIN or not consumer.lags())
+            ):
                 queue.published += 1
                 queue.delivered += 1
                 consumer.put(d, args, address_len, end, 0)
