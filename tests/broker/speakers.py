@@ -185,7 +185,8 @@ class Basic(Speaker):
     """Class basic of 0-8, 0-9 or 0-9-1."""
 
     def __init__(self, rig: Rig, version: Version) -> None:
-        self.client: Client = rig.client(version, product="qpid")
+        kin = version is not V0_9_1  # Of Qpid's, which extended the two.
+        self.client: Client = rig.client(version, product="qpid" if kin else "rig")
         self.version = version
         self.held: list[int] = []
         self.tags = 0

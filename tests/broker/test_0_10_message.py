@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
@@ -95,6 +97,38 @@ def test_the_broker_sets_timestamp_and_expiration(session: TalkSession, queue: s
     (delivery,) = session.take_deliveries(1)
     lives = delivery.delivery.expiration - delivery.delivery.timestamp
     assert 59 <= lives.total_seconds() <= 61
+
+
+@pytest.mark.parametrize("ttl", [None, 60_000])
+def test_an_expiration_of_the_sender_stays(
+    session: TalkSession, queue: str, ttl: int | None
+) -> None:
+    """Qpid's client for JMS writes and reads milliseconds."""
+    moment = int(time.time() * 1000) + 60_000
+    session.subscribe(queue)
+    session.publish(b"a", queue, ttl=ttl, expiration=moment)
+    (delivery,) = session.take_deliveries(1)
+    assert (delivery.delivery.ttl, delivery.delivery.expiration) == (ttl, moment)
+
+
+def test_an_expiration_of_zero_is_none(session: TalkSession, queue: str) -> None:
+    session.subscribe(queue)
+    session.publish(b"a", queue, ttl=60_000, expiration=0)
+    session.publish(b"b", queue, expiration=0)
+    filled, kept = session.take_deliveries(2)
+    lives = filled.delivery.expiration - filled.delivery.timestamp
+    assert 59 <= lives.total_seconds() <= 61
+    assert kept.delivery.expiration == datetime.fromtimestamp(0, UTC)
+
+
+@pytest.mark.parametrize("unit", [1, 1000], ids=["seconds", "milliseconds"])
+def test_a_message_is_dropped_at_the_senders_moment(
+    session: TalkSession, queue: str, unit: int
+) -> None:
+    session.publish(b"a", queue, expiration=(int(time.time()) - 1) * unit)
+    session.publish(b"b", queue, expiration=(int(time.time()) + 60) * unit)
+    session.subscribe(queue)
+    assert session.bodies(1) == [b"b"]
 
 
 def test_a_message_is_dropped_when_its_ttl_is_over(session: TalkSession, queue: str) -> None:

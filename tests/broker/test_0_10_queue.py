@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-from talk_0_10 import Talk, TalkSession
+from talk_0_10 import Talk, TalkSession, talking
 
 from headrace.client.blocking import connect
 from headrace.protocol.codec_0_10 import (
@@ -204,6 +204,25 @@ def test_an_exclusive_auto_delete_queue_stays_without_subscriptions(
     assert ask(session, name).queue == name
     session.detach()
     assert ask(other, name).queue is None
+
+
+def test_a_temporary_queue_of_jms_lives_as_long_as_its_connection(
+    broker: LocalBroker, session: TalkSession, name: str
+) -> None:
+    arguments = {
+        "qpid.lifetime_policy": "DELETE_ON_CONNECTION_CLOSE",
+        "qpid.exclusivity_policy": "CONNECTION",
+    }
+    with talking(broker.port) as owner:
+        queue = QueueDeclare(queue=name, exclusive=True, auto_delete=True, arguments=arguments)
+        owner.call(queue)
+        owner.subscribe(name)
+        owner.call(MessageCancel(destination="d"))
+        again = owner.talk.attach(str(uuid4()), channel=1)
+        owner.detach()
+        again.subscribe(name)
+        assert session.call(QueueQuery(queue=name)).queue == name
+    until(lambda: not session.call(QueueQuery(queue=name)).queue, "its connection is gone")
 
 
 def test_an_exclusive_auto_delete_queue_lingers_for_its_timeout(

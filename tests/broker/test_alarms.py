@@ -132,7 +132,7 @@ def test_who_publishes_and_consumes_drains_while_publishers_wait(
                 delivery = deliveries.receive(PATIENCE_S)
                 assert delivery.body == b"%d" % n
                 delivery.ack()
-        until(lambda: as_json("list", "queues", *where)[0]["unsettled"] == 0, "all are settled")
+        until(lambda: as_json("list", "queues", *where)[0]["unacked"] == 0, "all are settled")
         assert as_json("list", "queues", *where)[0]["ready"] == 0
         works("alarm", "clear", *where)
         channel.publish(b"on", "work")
@@ -171,7 +171,7 @@ def test_a_client_that_publishes_on_is_stopped_and_settles_all_the_same(
             def settled() -> bool:
                 nonlocal queues
                 queues = {row["name"]: row for row in as_json("list", "queues", *where)}
-                return bool(flooded.is_set() and queues["work"]["unsettled"] == 0)
+                return bool(flooded.is_set() and queues["work"]["unacked"] == 0)
 
             until(settled, "what came behind the publishes is settled")
             thread.join()

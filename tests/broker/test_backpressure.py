@@ -23,6 +23,8 @@ from headrace.protocol.codec_0_x import (
     BasicQosOk,
     ChannelClose,
     ChannelCloseOk,
+    QueueBind,
+    QueueBindOk,
 )
 from patience import PATIENCE_S
 from serving import Served, until
@@ -297,3 +299,24 @@ def test_publishers_wait_while_a_queue_has_its_fill(small: Served, version: str)
         while got < 400:
             got += reading.get("full", no_ack=True) is not None
         thread.join()
+
+
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_readers_that_do_not_read_share_large_bodies(tmp_path: Path, no_ack: bool) -> None:
+    """Of a fan-out to many that do not read, the broker's memory has each body about once."""
+    readers, messages, size = 60, 40, 50_000
+    broker = Served(tmp_path, "--memory-max", str(64 * MIB)).start()
+    try:
+        publisher = talk_to(broker)
+        for n in range(readers):
+            client = talk_to(broker)
+            client.declare(f"q{n}")
+            client.call(QueueBind(queue=f"q{n}", exchange="amq.fanout"), QueueBindOk)
+            client.consume(f"q{n}", "c", no_ack=no_ack)
+        before = broker.process.memory_info().rss
+        for _ in range(messages):
+            publisher.publish("", bytes(size), exchange="amq.fanout")
+        publisher.call(BasicQos(prefetch_count=1), BasicQosOk)  # All of them were taken in.
+        assert broker.process.memory_info().rss - before < readers * messages * size // 4
+    finally:
+        assert broker.stop() == 0, broker.log()

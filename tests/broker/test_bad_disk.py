@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -119,3 +121,88 @@ def test_a_damaged_message_costs_itself_alone(tmp_path: Path) -> None:
     assert bodies == [b"body %d " % number * 100 for number in (0, 1, 3, 4)] + [None]
     (aside,) = tmp_path.glob("data/vhosts/*/journal/quarantine/*")
     assert b"body 2 body 2" in aside.read_bytes()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 12 MiB, which root alone can mount."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = os.geteuid() == 0
+    if mounted:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", place], check=True)
+    yield place
+    if mounted:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill(place: Path) -> None:
+    """Take the last octet of a file system; of one that is not small, as much as we may."""
+    with (place / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.tell() < 64 << 20:
+            file.write(bytes(4096))
+
+
+def test_a_disk_without_a_free_octet_is_emptied_by_consuming(small_disk: Path) -> None:
+    options = ("--disk-free-min", "0", "--segment-size", "1MiB")
+    with ChildBroker(small_disk / "data", *options) as broker:
+        channel = connect(broker).channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        persistent = pika.BasicProperties(delivery_mode=2)
+        for _ in range(300):
+            channel.basic_publish("", "q", b"x" * 10_000, persistent)
+        fill(small_disk)
+        publisher = connect(broker)
+        blocked: list[str] = []
+        publisher.add_on_connection_blocked_callback(
+            lambda _, frame: blocked.append(frame.method.reason)
+        )
+        publisher.add_on_connection_unblocked_callback(lambda _, frame: blocked.clear())
+        publishing = publisher.channel()
+        sent = 0
+        while not blocked and os.geteuid() == 0:  # Until there is no room but the reserve.
+            publishing.basic_publish("", "q", b"y" * 10_000, persistent)
+            sent += 1
+            publisher.process_data_events(0.02)
+            assert sent < 400
+        for number in range(300):
+            method, _, body = channel.basic_get("q")
+            assert method is not None
+            assert body == b"x" * 10_000, number
+            channel.basic_ack(method.delivery_tag)
+        channel.queue_purge("q")
+        until(lambda: publisher.process_data_events(0.05) or not blocked, "publishers may go on")
+        channel.basic_publish("", "q", b"z", persistent)  # It is confirmed.
+        broker.kill()
+        broker.start()
+        last = connect(broker).channel()
+        bodies = [last.basic_get("q", auto_ack=True)[2] for _ in range(2)]
+        assert bodies == [b"z", None]
+
+
+def test_readers_of_a_stream_that_was_cut_get_what_is_left(tmp_path: Path) -> None:
+    with ChildBroker(tmp_path / "data") as broker:
+        connection = connect(broker)
+        channel = connection.channel()
+        arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 64 << 10}
+        channel.queue_declare("s", durable=True, arguments=arguments)
+        channel.confirm_delivery()
+        for number in range(40):
+            channel.basic_publish("", "s", b"%02d" % number * 2000)
+        segments = sorted(tmp_path.glob("data/vhosts/*/streams/*/*.segment"))
+        with segments[1].open("r+b") as file:
+            file.truncate(10_000)
+        for _ in range(2):  # And not one reader alone.
+            channel.basic_qos(prefetch_count=100)
+            found: list[int] = []
+            for method, _, body in channel.consume("s", arguments={"x-stream-offset": "first"}):
+                found.append(int(body[:2]))
+                channel.basic_ack(method.delivery_tag)
+                if found[-1] == 39:
+                    break
+            channel.cancel()
+            assert found == sorted(set(found))
+            assert set(range(15)) < set(found)
+            assert 1 < 40 - len(found) < 20
+        connection.close()

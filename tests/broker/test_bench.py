@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from headrace.bench.client_work import CONSUME, IN_FLIGHT, WORK
 from headrace.bench.command import bench as command
 from headrace.bench.growth import GROWTH
 from headrace.bench.link import BenchError, Link, ready_count
@@ -25,6 +26,7 @@ from headrace.protocol.codec_0_x import BasicGet, BasicGetOk
 from headrace.spec.tables import V0_9_1, V0_10, Version
 
 COUNT = 500
+WORK_OF_ONE = {one: WORK["headrace.client.blocking"][one] for one in (IN_FLIGHT, CONSUME)}
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +166,9 @@ def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Pa
     assert [one["workload"] for one in everything] == ["W1", "W6p"] * 2
     assert all(len(one["figures"]["delivered"]["runs"]) == 2 for one in everything)
     assert all(one["problems"] == [] for one in everything)
+    words = ["--time", "0.1", "--warm", "0", "--runs", "1", "--workload", "W1", "--json"]
+    [line] = CliRunner().invoke(command, [served.url, *words]).stdout.splitlines()
+    assert json.loads(line)["workload"] == "W1"
 
 
 @pytest.mark.parametrize(
@@ -185,3 +190,24 @@ def test_wrong_password_is_said(served: Served) -> None:
     result = CliRunner().invoke(command, [url, "--workload", "W1", "--runs", "1"])
     assert result.exit_code != 0
     assert "403" in result.output
+
+
+def test_clients_are_measured_beside_each_other(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.bench.clients.WORK", {"headrace.client.blocking": WORK_OF_ONE})
+    path = tmp_path / "costs.json"
+    options = ["--clients", "--runs", "1", "--scale", "0.001", "--json", str(path)]
+    result = CliRunner().invoke(command, [served.url, *options])
+    assert result.exit_code == 0, result.output
+    assert "| publish, many in flight | headrace.client.blocking |" in result.output
+    costs = json.loads(path.read_text())
+    assert {cost["operation"] for cost in costs} == set(WORK_OF_ONE)
+    assert all(cost["cpu_us"][0] > 0 and cost["rate"][0] > 0 for cost in costs)
+
+
+def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.bench.clients.WORK", {"no_such_client": {}})
+    result = CliRunner().invoke(command, ["--clients", "amqp://127.0.0.1:1/"])
+    assert "no_such_client is not installed, and not measured" in result.output
+    assert result.exit_code == 0

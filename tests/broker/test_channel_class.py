@@ -31,6 +31,7 @@ from headrace.protocol.codec_0_x import (
     QueueDelete,
     QueueDeleteOk,
 )
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from headrace.wire.frame import FRAME_HEARTBEAT, encode_frame
 from serving import Served, undisturbed, until
 
@@ -129,6 +130,26 @@ def test_channels_of_one_connection_are_apart(talk: Client, name: str) -> None:
     client.send(BasicGet(queue="missing"), channel=7)
     assert client.closed(7).code == 404
     client.call(BasicGet(queue=name), BasicGetEmpty, channel=198)
+
+
+@pytest.mark.parametrize("version", [V0_8, V0_9, V0_9_1], ids=str)
+def test_channels_are_counted_whatever_their_numbers(served: Served, version: Version) -> None:
+    with Raw(served.host, served.port, version) as raw:
+        raw.log_in()
+        raw.method(0, ConnectionTuneOk(channel_max=3, frame_max=4096))
+        raw.method(0, ConnectionOpen(virtual_host="/"))
+        raw.expect(ConnectionOpenOk)
+        for number in (65535, 7, 4000):
+            raw.channel(number)
+        raw.method(7, ChannelClose(reply_code=200))
+        raw.expect(ChannelCloseOk)
+        raw.channel(1)
+        raw.method(2, ChannelOpen())
+        closed = raw.closed_connection()
+    assert closed.code == 530
+    assert closed.text == (
+        "NOT_ALLOWED - number of channels opened (3) has reached the negotiated channel_max (3)"
+    )
 
 
 @pytest.mark.rule("0-9-1/connection.close#01")

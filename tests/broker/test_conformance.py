@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from headrace.cli.conformance import conformance
 from headrace.client.url import parse_url
 from headrace.conformance import CHECKS, Check, Site, site
-from headrace.conformance.command import conformance
 from headrace.protocol.codec_0_10 import ExchangeDeclare, ExchangeQuery
 from headrace.protocol.codec_0_10 import QueueDeclare as QueueDeclare010
 from headrace.protocol.codec_0_10 import QueueDelete as QueueDelete010
@@ -72,6 +72,9 @@ def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Pa
     by_version = {one["version"]: one for one in json.loads(path.read_text())}
     assert by_version["0-9-1"]["rules"]["0-9-1/tx#01"]["holds"]
     assert list(by_version["0-9"]["rules"]) == ["0-9/queue.purge#01", "0-9/queue.purge#02"]
+    words = [served.url, "--version", "0-9-1", "--check", "a_purge", *PATIENT, "--json"]
+    [line] = CliRunner().invoke(conformance, words).stdout.splitlines()
+    assert json.loads(line)["rules"].items() <= by_version["0-9-1"]["rules"].items()
 
 
 def test_a_broken_rule_is_said(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -790,7 +790,7 @@ def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
 
     def begun() -> bool:
         """Whether some are made; if the command is through already, that is seen no more."""
-        journal = files_below(data, "definitions.db-wal")
+        journal = files_below(data, ".segment")
         return client.poll() is not None or any(b"q1000" in octets for _, octets in journal)
 
     until(begun, "some are made")

@@ -48,7 +48,9 @@ class Decide:
         self.url = url
 
     def __call__(self, *words: str) -> str:
-        result = CliRunner().invoke(main, ["transaction", words[0], "--url", self.url, *words[1:]])
+        bare = ["--no-header"] if words[0] == "list" else []
+        command = ["transaction", words[0], *bare, "--url", self.url, *words[1:]]
+        result = CliRunner().invoke(main, command)
         return result.output.strip()
 
     def state(self, xid: str) -> list[str]:

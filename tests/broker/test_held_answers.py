@@ -4,54 +4,19 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gate import Gate
 
 from headrace.client import Message, connect
 from headrace.client.requests import Requests
 from headrace.client.staging import Sink, Stage
-from headrace.store.disk import Disk
 from headrace.testing.broker import LocalBroker
-from patience import PATIENCE_S
 
 ROUNDS = 20  # Of another connection, while an answer is held.
-
-
-class Gate:
-    """Stands before every sync of the disk, and is shut on demand."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._open = threading.Event()
-        self._open.set()
-        self._reached = threading.Event()
-        sync = Disk.sync
-
-        def held(disk: Disk, handle: int) -> None:
-            if not self._open.is_set():
-                self._reached.set()
-                assert self._open.wait(PATIENCE_S)
-            sync(disk, handle)
-
-        monkeypatch.setattr(Disk, "sync", held)
-
-    @asynccontextmanager
-    async def shut(self) -> AsyncIterator[None]:
-        """Let no sync pass; the body ends once one of them waits, and it is let go."""
-        self._reached.clear()
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
-
-    async def reached(self) -> None:
-        """Wait until a sync waits."""
-        assert await asyncio.to_thread(self._reached.wait, PATIENCE_S)
 
 
 @pytest.mark.parametrize("version", ["0-9-1", "0-10"])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
+from raw_client import Raw
 from test_management import run, works
 
 import headrace
 from headrace.cli.management import ask
-from headrace.client import ClientError
+from headrace.client import ClientError, NotFound
 from headrace.client.blocking import connect
 from headrace.server.logs import JsonFormatter
 from headrace.server.reload import APPLY, CAN_FAIL
@@ -285,7 +287,7 @@ def test_the_log_is_json_with_what_is_known_of_a_connection(served: Served, log_
         return [line for line in lines_of(log_file) if "nowhere" in line["message"]]
 
     line = until(found, "the fault is logged")[0]
-    assert (line["level"], line["user"], line["vhost"]) == ("warning", "guest", "/")
+    assert (line["level"], line["user"], line["vhost"]) == ("info", "guest", "/")
     assert line["peer"].startswith("127.0.0.1:")
     assert line["connection"] >= 1
 
@@ -379,3 +381,24 @@ def test_nobody_to_tell_is_no_error(tmp_path: Path) -> None:
     Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).reloading()
     assert Supervisor({"WATCHDOG_USEC": "x"}).watchdog_s == 0
     assert Supervisor({"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}).watchdog_s == 0
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+def test_what_clients_do_every_day_is_no_warning(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with LocalBroker() as broker:
+        with (
+            connect(f"{broker.url}?version={version}") as connection,
+            connection.channel() as channel,
+            pytest.raises(NotFound),
+        ):
+            channel.declare_queue("none", passive=True)
+        with socket.create_connection((broker.host, broker.port)) as health_check:
+            health_check.shutdown(socket.SHUT_WR)
+        with Raw(broker.host, broker.port) as gone:
+            gone.opened()
+        until(lambda: "lost without a close" in caplog.text, "the loss is logged")
+    assert "none" in caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

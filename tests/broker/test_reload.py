@@ -342,6 +342,38 @@ def test_the_audit_log_begins_moves_and_ends(desk: Desk) -> None:
 # --- Ports --------------------------------------------------------------------------------------
 
 
+def answers_at(host: str, port: int) -> bool:
+    """Return True if a broker speaks AMQP there."""
+    with socket.create_connection((host, port), PATIENCE_S) as plain:
+        plain.sendall(b"AMQP\x00\x00\x09\x01")
+        return plain.recv(7)[:1] == b"\x01"
+
+
+def test_several_addresses_have_one_port(desk: Desk) -> None:
+    port = free_port()
+    desk.reload(port=port, host=["127.0.0.1", "::1", "127.0.0.2"])
+    assert all(answers_at(host, port) for host in ("127.0.0.1", "::1", "127.0.0.2"))
+    assert desk.broker.addresses["amqp"] == f"127.0.0.1:{port}, [::1]:{port}, 127.0.0.2:{port}"
+    desk.reload(port=port, host="127.0.0.2")
+    assert answers_at("127.0.0.2", port)
+    for host in ("127.0.0.1", "::1"):
+        with pytest.raises(OSError, match="refused"):
+            answers_at(host, port)
+
+
+@pytest.mark.parametrize("host", ["::", "0.0.0.0,::"])
+def test_all_addresses_are_those_of_both_families(desk: Desk, host: str) -> None:
+    port = free_port()
+    desk.reload(port=port, host=host)
+    assert answers_at("127.0.0.1", port)
+    assert answers_at("::1", port)
+    url = f"amqp://guest:guest@127.0.0.1:{port}/"  # The peer is an address of IPv4, on loopback.
+    with connect(url, reconnect=None) as connection:
+        assert works_on(connection)
+        assert "\t127.0.0.1\t" in works("list", "connections", *desk.at)
+    assert "no address" in desk.refuses(host=" , ")
+
+
 def test_ports_move_under_who_is_connected(desk: Desk, tmp_path: Path) -> None:
     cert, key, _ = (certificates := Certificates(tmp_path)).issue("localhost", "localhost")
     tls = {"tls_cert": str(cert), "tls_key": str(key)}

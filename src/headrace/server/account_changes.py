@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from headrace.model.users import AccountError
 from headrace.server.transport import clock_ms
 from headrace.server.user_events import Operators, tell_changes
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from headrace.model.users import Snapshot
     from headrace.server.broker import Broker
     from headrace.server.transport import Transport
+
+log = logging.getLogger(__name__)
 
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
 STRANGERS_SLICE = 256  # Connections that are looked at in a row when rights have changed.
@@ -26,6 +30,7 @@ class AccountChanges:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._operators = Operators()
+        self._unread = False  # The last look found the file locked, or damaged.
 
     def look(self) -> None:
         """Take over what was changed since the last look."""
@@ -33,7 +38,14 @@ class AccountChanges:
         assert broker.access is not None
         assert broker.storage is not None
         before = broker.access.snapshot
-        changed = broker.access.refresh()
+        try:
+            changed = broker.access.refresh()
+        except AccountError as error:
+            if not self._unread:
+                log.warning("users cannot be read again: %s", error)
+            self._unread = True
+            return
+        self._unread = False
         self._operators.note(broker.storage.users.acts, broker.audit, clock_ms())
         if not changed:
             return

@@ -69,7 +69,8 @@ class Alarms:
         """Return why a publisher in a virtual host must wait; empty when it need not."""
         name = EVERYWHERE if vhost is None else vhost.name
         if not self._memory and self.tally.crowded():
-            self._memory = True  # The next look announces it.
+            self._memory = True
+            self.reactor.loop.call_soon(self.look)  # Which announces it, and holds all of them.
         reasons = ["low on memory"] if self._memory else []
         store = self.stores.get(name)
         if store is not None and store.full:

@@ -28,6 +28,7 @@ from headrace import __version__
 from headrace.server.storage import LINKS
 from headrace.store import backup
 from headrace.store.backup import Kept, Manifest
+from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.journal import Journal
 from headrace.store.snapshot import Snapshot, link_tree
@@ -175,7 +176,7 @@ def linked(source: Path, base: Path, target: Path) -> bool:
     try:
         if not backup.same_ends(source, base):
             return False
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Disk().make_directory(str(target.parent.absolute()))
         os.link(base, target)
     except OSError:  # Not there, or on another file system: it is copied.
         return False

@@ -6,6 +6,7 @@ group to the writer thread, and each connection that has something to say sends 
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import ssl
@@ -36,7 +37,7 @@ from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.offers import offers_of
 from headrace.server.ports import CLEAR, ENCRYPTED, PortError, Ports
-from headrace.server.process import memory_available
+from headrace.server.process import MemoryReturn, memory_available
 from headrace.server.reload import reload
 from headrace.server.revocation import CHECK_S, Revocation
 from headrace.server.settings import SettingError, Settings
@@ -44,7 +45,6 @@ from headrace.server.storage import Storage
 from headrace.server.tls import TlsError, make_context
 from headrace.server.transport import Reactor, Transport, clock_ms
 from headrace.server.vhosts import VirtualHosts
-from headrace.store.definitions import DefinitionsError
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -53,8 +53,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FAILING_TICKS = 4  # After so many of a failing disk, changes that wait for it are refused.
 STOP_S = 1.0  # How long clients with an open connection have to answer our close at the end.
-REFUSALS = (AccountError, DefinitionsError, StoreError)  # Of a data directory.
+REFUSALS = (AccountError, StoreError)  # Of a data directory.
+
+
+class Waiting:
+    """Waits in a confirm line for a task."""
+
+    def __init__(self) -> None:
+        self.done = asyncio.Event()
+
+    def released(self, token: int) -> None:
+        """What was waited for is durable."""
+        self.done.set()
+
+
+OUTPUT_SHARE = 4  # Outputs and inputs may have this part of the memory before readers get less.
+
+
+def memory_max(settings: Settings) -> int:
+    """Return how much memory may be used, in octets: not more than the machine has."""
+    return min(settings.memory_max, memory_available() * 2 // 5)
 
 
 class Broker:
@@ -73,9 +93,10 @@ class Broker:
         self.logs = logs
         self.drain = Drain(self)
         self.started_ms = 0  # When it was ready.
+        self.failing_ticks: dict[str, int] = {}  # For how long each store has not been written.
         self.backing_up = False  # Just now.
-        memory_max = min(settings.memory_max, memory_available() * 2 // 5)
-        self.tally = Tally(memory_max=memory_max, now_ms=clock_ms())
+        self.tally = Tally(memory_max=memory_max(settings), now_ms=clock_ms())
+        self.memory_return = MemoryReturn()
         self.agenda = Agenda(self.wake_at)
         self.events = Events(self.tally)
         self.storage: Storage | None = None
@@ -137,6 +158,7 @@ class Broker:
             self.build()
             for name, number in self.access.snapshot.vhosts.items():
                 self.hosts.add(name, number)
+            self.storage.taken_over()
             self.listen()
             await self.open_management()
         except REFUSALS as error:
@@ -236,8 +258,14 @@ class Broker:
             settings.read_size,
             settings.frame_max,
         )
-        self.reactor.definitions = self.storage.definitions
+        self.limit_memory(settings)
         self.alarms = Alarms(self.reactor, self.transports, self.storage.stores, self.events)
+
+    def limit_memory(self, settings: Settings) -> None:
+        """Set how much messages, outputs and inputs may take, and outputs and inputs of that."""
+        assert self.context is not None
+        self.tally.memory_max = memory_max(settings)
+        self.context.pool.used_max = self.tally.memory_max // OUTPUT_SHARE
 
     def limits_of_user(self, user: str) -> Limits:
         """How much a user may have."""
@@ -392,8 +420,44 @@ class Broker:
         if self.storage is not None:
             for staging in self.storage.stagings.values():
                 staging.tick(clock_ms())
+        self.refuse_promises()
         self.tally.arrivals.note(clock_ms(), self.tally.next_seq)
+        if self.logs is not None:
+            self.logs.tell_repeats()
         self.reactor.turn()
+        self.memory_return.look(self.tally.memory_used)
+
+    def refuse_promises(self) -> None:
+        """Refuse changes of definitions that wait for a disk which has failed for a while."""
+        assert self.context is not None
+        assert self.storage is not None
+        for name, store in self.storage.stores.items():
+            if not store.failing():
+                self.failing_ticks.pop(name, None)
+                continue
+            ticks = self.failing_ticks.get(name, 0) + 1
+            self.failing_ticks[name] = ticks
+            if ticks >= FAILING_TICKS:
+                for connection in list(self.context.connections.values()):
+                    connection.cannot_keep(store)
+
+    async def changes_kept(self) -> bool:
+        """Wait until all changes of definitions are durable; tell whether they are.
+
+        They are not when the disk has failed for a while.
+        """
+        assert self.context is not None
+        assert self.storage is not None
+        for name, store in list(self.storage.stores.items()):
+            if store.defined > store.synced:
+                waiting = Waiting()
+                self.context.line(name).join(waiting, 0)
+                while not waiting.done.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(waiting.done.wait(), TICK_S)
+                    if self.failing_ticks.get(name, 0) >= FAILING_TICKS or name not in self.vhosts:
+                        return False
+        return True
 
     def wake_at(self, when_ms: int) -> None:
         """The agenda has something due earlier than anything before."""

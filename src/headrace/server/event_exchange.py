@@ -42,6 +42,8 @@ _BASIC = 60
 class EventExchange(TopicExchange):
     """A topic exchange that says when it has bindings, and when it has none."""
 
+    lingers = False
+
     def __init__(self, changed: Callable[[bool], None]) -> None:
         super().__init__(NAME, durable=True, internal=True)
         self._changed = changed

@@ -23,6 +23,8 @@ CAPABILITIES = {
     "stream_offset_query": True,  # Ours: the argument x-stream-offset-query of queue.declare,
     "stream_ranges": True,  # and x-stream-last, x-stream-filter and the like of basic.consume.
 }
+# Without this Qpid's JMS client declares temporary queues that go with their first consumer.
+QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}
 
 
 def node_name() -> str:
@@ -44,5 +46,6 @@ def server_properties(
         "cluster_name": f"headrace@{platform.node()}",
         "headrace_id": identity,  # Ours: no other data directory has this one.
         "headrace_extensions": EXTENSIONS,
+        **QPID_PROPERTIES,
         "capabilities": {**CAPABILITIES, "per_consumer_qos": per_consumer_qos},
     }

@@ -12,6 +12,7 @@ from typing import Any
 from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.context import Context
 from headrace.gateway.sasl.port import Peer
+from headrace.gateway.telling import plain_address
 from headrace.gateway.v0_x.connection import GatewayConnection
 from headrace.server.gate import Gate
 from headrace.server.tls_transport import TlsTransport
@@ -59,19 +60,23 @@ class Listener:
         self.tls = tls  # Replaced when certificates are read again.
         self.introduction = introduction  # Server properties of this port, if it has its own.
         self.socket: socket.socket | None = None
-        self.address = ("", 0)  # Where it listens, or did.
+        self.address = ("", 0)  # Where it listens, or did,
+        self.both = False  # and whether on both families.
         self.handshakes: set[asyncio.Task[None]] = set()
 
-    def open(self, host: str, port: int) -> tuple[str, int]:
+    def open(self, host: str, port: int, both: bool = False) -> tuple[str, int]:
         """Listen; return the address, with the port that was picked for 0.
+
+        With ``both``, an address of IPv6 takes connections of IPv4 too.
 
         Raises:
             OSError: the address is in use, or not ours.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = socket.create_server(
-            (host, port), family=family, backlog=BACKLOG, reuse_port=False
+            (host, port), family=family, backlog=BACKLOG, reuse_port=False, dualstack_ipv6=both
         )
+        self.both = both
         self.socket.setblocking(False)
         for level, option, value in KEEPALIVE:  # Accepted sockets inherit them.
             self.socket.setsockopt(level, option, value)
@@ -87,7 +92,7 @@ class Listener:
             OSError: somebody else does by now.
         """
         if self.socket is None:
-            self.open(*self.address)
+            self.open(*self.address, self.both)
 
     def close(self) -> None:
         """Accept nothing more."""
@@ -122,7 +127,7 @@ class Listener:
                 self.reactor.loop.remove_reader(self.socket.fileno())
                 self.reactor.loop.call_later(ACCEPT_PAUSE_S, self.listen_again)
                 return
-            self.accept(sock, str(address[0]), int(address[1]))
+            self.accept(sock, plain_address(str(address[0])), int(address[1]))
 
     def listen_again(self) -> None:
         """Try to accept once more."""

@@ -13,10 +13,13 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from headrace.server.repeats import Repeats
 
 if TYPE_CHECKING:
     from headrace.server.settings import Settings
@@ -85,6 +88,7 @@ class Logs:
         self.path: Path | None = None
         self.facts: Facts | None = None
         self._handler: logging.Handler | None = None
+        self._repeats = Repeats()
         self.use(self.handler(settings), settings)
 
     def handler(self, settings: Settings) -> logging.Handler:
@@ -106,7 +110,14 @@ class Logs:
             handler.setFormatter(formatter)
         else:
             handler.setFormatter(TextFormatter(TEXT_FORMAT))
+        handler.addFilter(self._repeats)
         return handler
+
+    def tell_repeats(self) -> None:
+        """Write how many lines were left out, of the kinds whose time is over."""
+        for record in self._repeats.over(time.time()):
+            if self._handler is not None:
+                self._handler.emit(record)
 
     def use(self, handler: logging.Handler, settings: Settings) -> None:
         """Write the log with a handler from now on, which was made of these settings."""

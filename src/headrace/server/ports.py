@@ -14,19 +14,32 @@ if TYPE_CHECKING:
 
 CLEAR, ENCRYPTED = "amqp", "amqps"
 
-Place = tuple[str, int]  # Host and port.
+Place = tuple[str, str]  # Protocol and host.
+ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - every interface, if the operator says so
 
 
 class PortError(Exception):
     """A port cannot be opened; the text says which and why."""
 
 
-def places(settings: Settings) -> dict[str, Place]:
-    """Return where the settings have us listen, by protocol."""
-    found = {CLEAR: (settings.host, settings.port)}
+def places(settings: Settings) -> dict[Place, int]:
+    """Return the ports that the settings have us listen on, by protocol and host."""
+    hosts = hosts_of(settings.host)
+    found = {(CLEAR, host): settings.port for host in hosts}
     if settings.tls_port is not None:
-        found[ENCRYPTED] = (settings.host, settings.tls_port)
+        found |= {(ENCRYPTED, host): settings.tls_port for host in hosts}
     return found
+
+
+def hosts_of(text: str) -> list[str]:
+    """Return the addresses of the setting ``host``, each once."""
+    return list(dict.fromkeys(filter(None, (one.strip() for one in text.split(",")))))
+
+
+def both_families(place: Place, wanted: dict[Place, int]) -> bool:
+    """Return True if ``::`` is to take IPv4 as well: where 0.0.0.0 is not asked for itself."""
+    protocol, host = place
+    return host == ANY_IPV6 and (protocol, ANY_IPV4) not in wanted
 
 
 class Ports:
@@ -35,8 +48,8 @@ class Ports:
     def __init__(self, make: Callable[[Settings, ssl.SSLContext | None], Listener]) -> None:
         """``make`` returns a listener that is not open yet, without TLS where there is None."""
         self._make = make
-        self.listeners: dict[str, Listener] = {}
-        self.addresses: dict[str, str] = {}  # As text; the same object for good.
+        self.listeners: dict[Place, Listener] = {}
+        self.addresses: dict[str, str] = {}  # By protocol, as text; the same object for good.
 
     def open(self, settings: Settings, tls: ssl.SSLContext | None) -> None:
         """Open all of them.
@@ -44,18 +57,48 @@ class Ports:
         Raises:
             PortError: one of them cannot be opened.
         """
-        for protocol, place in places(settings).items():
-            listener = self._make(settings, tls if protocol == ENCRYPTED else None)
-            open_at(listener, place)
-            self.listeners[protocol] = listener
+        wanted = places(settings)
+        for place in wanted:
+            self.open_one(place, wanted, settings, tls, self.listeners)
         self.note()
+
+    def open_one(
+        self,
+        place: Place,
+        wanted: dict[Place, int],
+        settings: Settings,
+        tls: ssl.SSLContext | None,
+        into: dict[Place, Listener],
+    ) -> Listener:
+        """Open one of the ports that are wanted; where 0 picks one, all addresses get the same.
+
+        Raises:
+            PortError: it cannot be opened.
+        """
+        protocol, host = place
+        listener = self._make(settings, tls if protocol == ENCRYPTED else None)
+        port = wanted[place]
+        if not port:
+            for (other, _), opened in into.items():
+                if other == protocol:
+                    port = opened.address[1]
+        open_at(listener, host, port, both_families(place, wanted))
+        into[place] = listener
+        return listener
 
     def note(self) -> None:
         """Say where we listen."""
         self.addresses.clear()
-        for protocol, listener in self.listeners.items():
-            host, port = listener.address
-            self.addresses[protocol] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for protocol in (CLEAR, ENCRYPTED):
+            texts = [
+                f"[{one.address[0]}]:{one.address[1]}"
+                if ":" in one.address[0]
+                else f"{one.address[0]}:{one.address[1]}"
+                for (of, _), one in self.listeners.items()
+                if of == protocol
+            ]
+            if texts:
+                self.addresses[protocol] = ", ".join(texts)
 
 
 class Move:
@@ -77,26 +120,32 @@ class Move:
         """
         self._ports = ports
         self._closed = closed
-        was, wanted = places(before), places(after)
-        self._old = {p: at for p, at in ports.listeners.items() if was[p] != wanted.get(p)}
-        self._new: dict[str, Listener] = {}
+        self._was, self._wanted = places(before), places(after)
+        stays = {place for place in self._wanted if self._unchanged(place)}
+        self._old = {p: at for p, at in ports.listeners.items() if p not in stays}
+        self._new: dict[Place, Listener] = {}
+        self._open_then = {p: at for p, at in ports.listeners.items() if p in stays}
         try:
-            for protocol, place in wanted.items():
-                if was.get(protocol) != place:
-                    self._open(protocol, place, after, tls if protocol == ENCRYPTED else None)
+            for place in self._wanted:
+                if place not in stays:
+                    self._open(place, after, tls)
         except PortError:
             self.undo()
             raise
 
-    def _open(
-        self, protocol: str, place: Place, settings: Settings, tls: ssl.SSLContext | None
-    ) -> None:
+    def _unchanged(self, place: Place) -> bool:
+        was, wanted = self._was, self._wanted
+        return was.get(place) == wanted[place] and (
+            both_families(place, was) == both_families(place, wanted)
+        )
+
+    def _open(self, place: Place, settings: Settings, tls: ssl.SSLContext | None) -> None:
+        port = self._wanted[place]
         for old in self._old.values():
-            if place[1] and old.address[1] == place[1]:
+            if port and old.address[1] == port:
                 old.leave()  # The same port on another address, or of another protocol.
-        listener = self._ports._make(settings, tls)
-        open_at(listener, place)
-        self._new[protocol] = listener
+        listener = self._ports.open_one(place, self._wanted, settings, tls, self._open_then)
+        self._new[place] = listener
         if self._closed:
             listener.close()
 
@@ -110,21 +159,21 @@ class Move:
 
     def finish(self) -> None:
         """Listen at the new places alone."""
-        for protocol, old in self._old.items():
+        for place, old in self._old.items():
             old.leave()
-            del self._ports.listeners[protocol]
+            del self._ports.listeners[place]
         self._ports.listeners.update(self._new)
         self._ports.note()
 
 
-def open_at(listener: Listener, place: Place) -> None:
+def open_at(listener: Listener, host: str, port: int, both: bool) -> None:
     """Open a port.
 
     Raises:
         PortError: it cannot be opened.
     """
     try:
-        listener.open(*place)
+        listener.open(host, port, both)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise PortError(f"cannot listen on {place[0]} port {place[1]}: {reason}") from error
+        raise PortError(f"cannot listen on {host} port {port}: {reason}") from error

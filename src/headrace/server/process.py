@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 
 M_MMAP_THRESHOLD = -3  # Of malloc.h.
 LARGE_BLOCK = 1 << 20  # Octets.
+RETURNED_MIN = 32 << 20  # Octets; to give back less is not worth the walk through the heap.
 COLLECT_RARELY = (50_000, 20, 50)  # Thresholds of the three generations.
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
@@ -36,6 +37,32 @@ def return_large_blocks() -> None:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
     except (OSError, AttributeError) as error:  # Another C library.
         log.debug("mallopt is not there: %s", error)
+
+
+def trim_memory() -> None:
+    """Give the system back what is free between blocks that are in use."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError) as error:  # Another C library.
+        log.debug("malloc_trim is not there: %s", error)
+
+
+class MemoryReturn:
+    """Notices when much less memory is in use than before, and gives the rest back."""
+
+    def __init__(self) -> None:
+        self._most = 0  # Octets in use, at most, since memory was last given back.
+
+    def look(self, used: int) -> bool:
+        """Note how many octets are in use; return True if memory was given back."""
+        self._most = max(self._most, used)
+        if self._most - used < RETURNED_MIN or used > self._most // 2:
+            return False
+        self._most = used
+        trim_memory()
+        return True
 
 
 def collect_rarely() -> None:

@@ -22,7 +22,6 @@ from headrace.server.entrance import EntranceError
 from headrace.server.errors import StartError
 from headrace.server.offers import offers_of
 from headrace.server.ports import ENCRYPTED, Move, PortError
-from headrace.server.process import memory_available
 from headrace.server.settings import NEEDS_RESTART, SETTINGS, Settings
 from headrace.server.tls import make_context
 
@@ -37,8 +36,8 @@ Apply = Callable[["Broker", Settings], None]
 
 
 def set_memory(broker: Broker, settings: Settings) -> None:
-    """What queued messages may take."""
-    broker.tally.memory_max = min(settings.memory_max, memory_available() * 2 // 5)
+    """What queued messages, outputs and inputs may take."""
+    broker.limit_memory(settings)
 
 
 def set_disk(broker: Broker, settings: Settings) -> None:
@@ -59,7 +58,7 @@ def set_listeners(broker: Broker, settings: Settings) -> None:
     """Limits of those who come, and what they are told about us."""
     assert broker.context is not None
     broker.context.server_properties = broker.introduction(settings)
-    for protocol, listener in broker.ports.listeners.items():
+    for (protocol, _), listener in broker.ports.listeners.items():
         listener.connections_max = settings.connections_max
         listener.handshake_s = settings.handshake_s
         if protocol == ENCRYPTED:

@@ -7,12 +7,13 @@ of ``docs/settings.md``. A flag beats a variable, that beats the file, and that 
 """
 
 import dataclasses
+import difflib
 import math
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,32 @@ GIB = 1 << 30
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
 CONFIG_VARIABLE = "HEADRACE_CONFIG"
+# Variables that commands read beside the settings, and those of builds and tests.
+OTHER_VARIABLES = (
+    "config",
+    "url",
+    "management_socket",
+    "migrate_from",
+    "pure",
+    "build",
+    "seeds",
+    "foreign",
+    "sanitize",
+)
+FOREIGN_VARIABLES = ("test_", "interop_", "service_", "port_")  # The last two are Kubernetes'.
 
 _UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB}
 _UNITS |= {"t": 1 << 40, "tib": 1 << 40}
 _SIZE = re.compile(r"(\d{1,15})\s*([a-z]*)", re.IGNORECASE)
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
+
+
+def size_of(text: str) -> int | None:
+    """Return the bytes of a size such as 64MiB; None when it is none."""
+    found = _SIZE.fullmatch(text.strip())
+    factor = None if found is None else _UNITS.get(found[2].lower())
+    return None if found is None or factor is None else int(found[1]) * factor
 
 
 class SettingError(ValueError):
@@ -52,9 +73,11 @@ def setting(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     secret: bool = False,
+    many: bool = False,
 ) -> Any:
     """Declare one setting."""
     about = {"help": words, "unit": unit, "low": low, "high": high, "choices": choices}
+    about |= {"many": many}
     return dataclasses.field(default=default, repr=not secret, metadata=about | {"secret": secret})
 
 
@@ -62,7 +85,12 @@ def setting(
 class Settings:
     """What a broker is told."""
 
-    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 or :: for every interface.")
+    host: str = setting(
+        "127.0.0.1",
+        "Addresses to listen on, separated by commas; 0.0.0.0 for every interface, :: for every "
+        "interface with IPv6 as well.",
+        many=True,
+    )
     port: int = setting(5672, "Port for AMQP; 0 picks a free one.", low=0, high=65535)
     tls_port: int | None = setting(
         None, "Port for AMQP over TLS; 0 picks a free one; none: no TLS.", low=0, high=65535
@@ -453,6 +481,7 @@ class Setting:
     high: float | None
     choices: tuple[str, ...]
     secret: bool
+    many: bool  # Several values, separated by commas; a list is another way to say them.
 
     @property
     def flag(self) -> str:
@@ -470,6 +499,8 @@ class Setting:
         """
         if self.optional and (value is None or value == ""):
             return None
+        if self.many and isinstance(value, list | tuple):
+            value = ",".join([str(self._typed(one, source)) for one in value])
         found = self._typed(value, source)
         if isinstance(found, (int, float)) and not isinstance(found, bool):
             if self.low is not None and found < self.low:
@@ -509,14 +540,10 @@ class Setting:
         return Path(value) if self.kind is Path else str(value)
 
     def _whole(self, text: str) -> int | None:
+        if self.unit == "octets":
+            return size_of(text)
         found = _SIZE.fullmatch(text.strip())
-        if found is None:
-            return None
-        unit = found[2].lower()
-        if unit and self.unit != "octets":
-            return None
-        factor = _UNITS.get(unit)
-        return None if factor is None else int(found[1]) * factor
+        return int(found[1]) if found is not None and not found[2] else None
 
 
 def _table() -> tuple[Setting, ...]:
@@ -557,22 +584,46 @@ def load(
         for name, value in _read_toml(config).items():
             row = _BY_NAME.get(name)
             if row is None:
-                raise SettingError(name, str(config), "there is no such setting")
+                raise SettingError(name, str(config), f"there is no such setting{closest(name)}")
             values[name] = row.read(value, str(config))
     for row in SETTINGS:
         text = environment.get(row.variable)
         if text is not None:
             values[row.name] = row.read(text, row.variable)
         given = flags.get(row.name)
-        if given is not None:
+        if given is not None and given != ():
             values[row.name] = row.read(given, row.flag)
     settings = Settings(**values)
     check_together(settings)
     return settings
 
 
+def closest(name: str, names: Iterable[str] | None = None) -> str:
+    """Return a question that names the setting that was probably meant; "" when none is close."""
+    known = [row.name for row in SETTINGS] if names is None else names
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def strange_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that begins as those of settings, and is none."""
+    said = []
+    for variable in sorted(environment):
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        known = name in _BY_NAME or name in OTHER_VARIABLES
+        if known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
+            continue
+        meant = closest(name, [*_BY_NAME, *OTHER_VARIABLES])
+        if meant:
+            meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
+        said.append(f"the variable {variable} is no setting, and is ignored{meant}")
+    return said
+
+
 def check_together(settings: Settings) -> None:
     """Raise SettingError when settings that are right alone are wrong together."""
+    if not settings.host.replace(",", " ").strip():
+        raise SettingError("host", "default", "there is no address in it")
     if settings.tls_port is not None:
         for name in ("tls_cert", "tls_key"):
             if getattr(settings, name) is None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from headrace.gateway.passwords import make_account
 from headrace.model import delivery_counts
 from headrace.model.arguments import age_ms
-from headrace.model.definitions import NoDefinitions
+from headrace.model.definitions import Definitions, NoDefinitions
 from headrace.model.lanes import lane_of
 from headrace.model.lease import Lease
 from headrace.model.lease_log import LeaseLog
@@ -28,7 +29,9 @@ from headrace.model.tally import Tally
 from headrace.model.users import Account, Permission
 from headrace.model.vhost import VirtualHost
 from headrace.server.settings import Settings
-from headrace.store.definitions import SqliteDefinitions
+from headrace.store.definitions import JournalDefinitions
+from headrace.store.earlier import EarlierDefinitions
+from headrace.store.errors import StoreError
 from headrace.store.journal import Journal
 from headrace.store.lease_log import DiskLeaseLog
 from headrace.store.schema import SECRET_SIZE, DataDirectory
@@ -53,12 +56,13 @@ class Storage:
         """Take the data directory.
 
         Raises:
-            StoreError, AccountError, DefinitionsError: it cannot be used.
+            StoreError, AccountError: it cannot be used.
         """
         self.settings = settings
         self.tally = tally
         self.first_account: Account | None = None  # Made just now, with the default password.
         self.stores: dict[str, Store] = {}
+        self.definitions: dict[str, Definitions] = {}  # By virtual host.
         self.stagings: dict[str, Staging] = {}
         self.scratch: tempfile.TemporaryDirectory[str] | None = None  # With the setting memory.
         self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
@@ -68,9 +72,8 @@ class Storage:
         try:
             path = None if self.data is None else self.data.path
             self.users = UserDirectory(path)
-            self.definitions: SqliteDefinitions | NoDefinitions = (
-                NoDefinitions() if path is None else SqliteDefinitions(path)
-            )
+            self.users.serve()
+            self.earlier = None if path is None else EarlierDefinitions(path)
             if self.users.is_empty():
                 self.make_first_user()
             self.remove_leftovers()
@@ -113,7 +116,7 @@ class Storage:
             log.error("cannot delete %s: %s", directory, error)
 
     def open_store(self, vhost: str, vhost_id: int) -> Store:
-        """Return the store of a virtual host.
+        """Return the store of a virtual host, which was read.
 
         Raises:
             StoreError, OSError: its files cannot be used.
@@ -126,6 +129,11 @@ class Storage:
                 free_min=self.settings.disk_free_min,
                 name=vhost,
             )
+        store.read()
+        self.definitions[vhost] = NoDefinitions()
+        if isinstance(store, Journal) and self.earlier is not None:
+            earlier = self.earlier.load(vhost)
+            self.definitions[vhost] = JournalDefinitions(store, earlier, self.earlier.ids_used())
         self.stores[vhost] = store
         self.vhost_ids[vhost] = vhost_id
         return store
@@ -158,8 +166,7 @@ class Storage:
         self.stagings.pop(vhost).close()
         self.stores.pop(vhost).close()
         number = self.vhost_ids.pop(vhost)
-        if isinstance(self.definitions, SqliteDefinitions):
-            self.definitions.delete_vhost(vhost)
+        del self.definitions[vhost]
         if self.data is not None:
             self.remove_tree(self.data.vhost(number))
 
@@ -211,18 +218,28 @@ class Storage:
         queues = {queue.id: queue for queue in vhost.queues.values() if queue.durable}
         store = vhost.store
         recovered = store.recover()
+        self.take_over(vhost.name)
         vhost.facts.restore()
         vhost.restored()
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = self.settings.group_pin_size_max
         vhost.groups.restore(iter(vhost.queues.values()), self.tally.now_ms)
+        lost: Counter[Queue] = Counter()
         for queue_id, message, arrived_ms in recovered:
             queue = queues.get(queue_id)
             if queue is None:
-                store.settle(queue_id, message.seq, message.position)
-            else:
-                lane = lane_of(queue, message.flags & KIND_MASK)
-                delivery_counts.restore(lane, message, arrived_ms)
+                queue = queues[queue_id] = vhost.make_lost(queue_id)
+                lost[queue] = 0
+            if queue in lost:
+                lost[queue] += 1
+            lane = lane_of(queue, message.flags & KIND_MASK)
+            delivery_counts.restore(lane, message, arrived_ms)
+        for queue, count in lost.items():
+            log.error(
+                "vhost '%s': %d messages are owed by a queue with the id %d, which no definition "
+                "names; they are in queue '%s'",
+                *(vhost.name, count, queue.id, queue.name),
+            )
         store.waits = {}
         vhost.branches.restore(store.kept)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
@@ -232,6 +249,32 @@ class Storage:
         vhost.leases.restore()
         if isinstance(store, Journal):
             self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
+
+    def take_over(self, vhost: str) -> None:
+        """Let a journal have what an earlier version kept elsewhere of its virtual host.
+
+        Raises:
+            StoreError: that cannot be written.
+        """
+        store, definitions = self.stores[vhost], self.definitions[vhost]
+        if not isinstance(store, Journal) or not isinstance(definitions, JournalDefinitions):
+            return
+        if self.earlier is None or not definitions.take_over():
+            return
+        store.finish()
+        if store.synced < store.defined:
+            raise StoreError(f"{store.directory} cannot be written")
+        self.earlier.taken(vhost)
+        log.warning("vhost '%s': its definitions are in its journal from now on", vhost)
+
+    def taken_over(self) -> None:
+        """All virtual hosts have taken over what an earlier version kept elsewhere.
+
+        Raises:
+            StoreError: that cannot be noted.
+        """
+        if self.earlier is not None:
+            self.earlier.finish()
 
     def close(self) -> None:
         """Write what is left and let go of the files."""
@@ -244,8 +287,9 @@ class Storage:
         for store in self.stores.values():
             store.close()
         self.stores.clear()
-        if isinstance(self.definitions, SqliteDefinitions):
-            self.definitions.close()
+        self.definitions.clear()
+        if self.earlier is not None:
+            self.earlier.close()
         self.users.close()
         if self.data is not None:
             self.data.close()

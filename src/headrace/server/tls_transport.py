@@ -9,6 +9,10 @@ if not cython.compiled:
     from headrace.protocol.endpoint import Endpoint
     from headrace.server.transport import Reactor, Transport
 
+from headrace.server.transport import PIECE_MAX
+
+BUFFERED_MAX = 131072  # Octets that asyncio may hold, beside what it is given at a time.
+
 
 class TlsTransport(Transport):
     """The same over TLS: asyncio encrypts and buffers, and this is its protocol object."""
@@ -25,6 +29,7 @@ class TlsTransport(Transport):
         self.stream = stream
         if self.peer is not None:
             self.peer.certificate = stream.get_extra_info("peercert")
+        stream.set_write_buffer_limits(high=BUFFERED_MAX)
         self.reading = True
         self.flush()
 
@@ -35,7 +40,10 @@ class TlsTransport(Transport):
         self.idle_ticks = 0
         if self.rest is not None:
             data = self.rest + data
-            self.rest = None
+            self.keep_rest(None)
+        if self.due:  # It had read that already.
+            self.keep_rest(data)
+            return
         self.take(bytearray(data), len(data))
         self.reactor.turn()
 
@@ -63,6 +71,9 @@ class TlsTransport(Transport):
             return
         if (self.holds or self.barred) and not self.closing:
             return
+        if self.due:
+            self.call_turn()
+            return
         self.reading = True
         self.stream.resume_reading()
 
@@ -81,6 +92,7 @@ class TlsTransport(Transport):
             return False
         while connection.pending() and not self.full:
             source, lo, hi = connection.front()
+            hi = min(hi, lo + PIECE_MAX)
             self.stream.write(bytes(source[lo:hi]))
             self.quiet_ticks = 0
             connection.advance(hi - lo)

@@ -18,14 +18,17 @@ cdef class Reactor:
     cdef public object view
     cdef public list stores
     cdef public list held
-    cdef public object definitions
     cdef public object alarms
     cdef public bint alarmed
     cdef public dict blocked
+    cdef public Py_ssize_t counted
     cdef public object clock
+    cdef public object stopwatch
 
     @cython.locals(dirty=list, waking=list, connection=Endpoint)
     cpdef turn(self)
+    @cython.locals(used=Py_ssize_t)
+    cdef count(self)
     cpdef look_at_held(self)
 
 cdef class Transport:
@@ -44,6 +47,8 @@ cdef class Transport:
     cdef public bint barred
     cdef public int patience
     cdef public int holds
+    cdef public bint due
+    cdef public bint called
     cdef public bint closing
     cdef public bint closed
     cdef public Queue pace_queue
@@ -67,9 +72,13 @@ cdef class Transport:
     @cython.locals(connection=Endpoint, tally=Tally, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
                    piece=bytearray, before=cython.ulonglong)
     cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
+    cpdef keep_rest(self, bytes octets)
     cpdef become(self, Endpoint connection)
-    @cython.locals(rest=bytes)
     cpdef take_rest(self)
+    @cython.locals(rest=bytes)
+    cpdef handle_rest(self)
+    cpdef await_turn(self)
+    cpdef call_turn(self)
     cpdef start_pacing(self, Queue queue)
     cpdef bint consumes_from(self, Queue queue) except -1
     @cython.locals(queue=Queue)
@@ -85,6 +94,7 @@ cdef class Transport:
     @cython.locals(connection=Endpoint, _=cython.int, lo=Py_ssize_t, hi=Py_ssize_t,
                    sent=Py_ssize_t)
     cpdef bint send(self) except -1
+    cdef Py_ssize_t send_together(self) except? -2
     cpdef wait_for_store(self)
     cpdef start_writing(self)
     cpdef stop_writing(self)

@@ -46,11 +46,12 @@ class Reactor:
         self.view = memoryview(self.buffer)
         self.held: list[Any] = []  # Transports that wait for a store before they send.
         self.stores: list[Any] = []
-        self.definitions: Any = None  # Committed before anybody is answered.
         self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
         self.alarmed = False  # Somewhere publishers must wait.
         self.blocked: dict[Any, None] = {}  # Transports of publishers that were told to wait.
-        self.clock = clock_ms  # Replaced in simulations.
+        self.counted = 0  # Octets of outputs and inputs that ``tally.memory_used`` has in it.
+        self.clock = clock_ms  # Replaced in simulations,
+        self.stopwatch = time.monotonic_ns  # and so is this.
 
     def turn(self) -> None:
         """Send what this turn produced, and let the stores write what it appended."""
@@ -59,8 +60,6 @@ class Reactor:
             self.tally.waking = []
             for stream in waking:
                 stream.drain()
-        if self.definitions is not None and self.definitions.dirty:
-            self.definitions.commit()
         # A connection lost while sending gives others something to send.
         while self.pool.dirty or self.pool.finished:
             self.pool.finish()
@@ -71,8 +70,17 @@ class Reactor:
                 transport = connection.transport
                 if transport is not None:
                     transport.flush()
+        self.count()
         for store in self.stores:
             store.kick()
+        self.pool.step += 1
+
+    def count(self) -> None:
+        """Have the tally know what outputs and inputs hold by now."""
+        used = self.pool.used
+        if used != self.counted:
+            self.tally.memory_used += used - self.counted
+            self.counted = used
 
     def look_at_held(self) -> None:
         """A store has synced: let those send that waited for it."""
@@ -107,6 +115,8 @@ class Transport:
         self.barred = False  # It publishes, and must wait: read nothing more for now.
         self.patience = 0  # Reads with publishes that are left before that.
         self.holds = 0  # Who else wants nothing more to be read for now.
+        self.due = False  # What it read is not handled to its end: others have their turns first.
+        self.called = False  # The loop is to begin its next turn.
         self.closing = False
         self.closed = False
         self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
@@ -121,6 +131,7 @@ class Transport:
         self.handshake_ticks = 0  # Ticks left to open the connection; 0 once it is open.
         self.since_ms = reactor.clock()  # When it came.
         connection.transport = self
+        connection.stopwatch = reactor.stopwatch
         self.resume_reading()
 
     # --- Reading ------------------------------------------------------------------------------
@@ -130,6 +141,9 @@ class Transport:
         if self.reading or self.closed or self.paced or self.stalled:
             return
         if (not self.holds and not self.barred) or self.closing:
+            if self.due:
+                self.call_turn()
+                return
             self.reading = True
             self.reactor.loop.add_reader(self.fd, self.on_readable)
 
@@ -148,6 +162,18 @@ class Transport:
     def on_writable(self) -> None:
         """The loop: the socket takes more."""
         self.write_more()
+
+    def on_turn(self) -> None:
+        """The loop: the others had their turns."""
+        self.called = False
+        if self.closed or not self.due or self.paced or self.stalled:
+            return
+        if (self.holds or self.barred) and not self.closing:
+            return
+        self.due = False
+        self.handle_rest()
+        self.resume_reading()
+        self.reactor.turn()
 
     def on_pace_over(self) -> None:
         """The loop: the publisher has waited long enough; its queue is no shorter."""
@@ -185,7 +211,8 @@ class Transport:
             self.lost()
             reactor.turn()
             return
-        self.rest = None
+        if have:
+            self.keep_rest(None)
         self.idle_ticks = 0
         n += have
         self.take(reactor.buffer, n)
@@ -204,7 +231,9 @@ class Transport:
             connection = self.connection
             used = connection.feed(buffer, n)
         if used < n and not self.closed:
-            self.rest = cut(buffer, used, n)
+            self.keep_rest(cut(buffer, used, n))
+        if connection.spent and not self.closed:
+            self.await_turn()
         if connection.pace is not None:
             queue = connection.pace
             connection.pace = None
@@ -214,12 +243,22 @@ class Transport:
                 self.unpaced_reads -= 1
             elif queue.ready_count > 8192:
                 self.start_pacing(queue)
-        if connection.publishes and (reactor.alarmed or reactor.tally.crowded()):
-            self.bar()
+        if connection.publishes:
+            reactor.count()
+            if reactor.alarmed or reactor.tally.crowded():
+                self.bar()
         if connection.pending() > 2 * connection.output_max and not self.stalled:
             self.stalled = True
             self.pause_reading()
             self.watch_output()
+
+    def keep_rest(self, octets: bytes | None) -> None:
+        """Keep what was received and not handled until there is more; it counts as memory."""
+        if self.rest is not None:
+            self.reactor.pool.count(-len(self.rest))
+        self.rest = octets
+        if octets is not None:
+            self.reactor.pool.count(len(octets))
 
     def feed_metered(self, buffer: bytearray, n: int) -> int:
         """Let the connection have ``buffer[:n]`` in small pieces, until what it published has to
@@ -240,6 +279,8 @@ class Transport:
             if wait_ms and not self.closing:
                 self.hold()
                 self.meter_timer = self.reactor.loop.call_later(wait_ms / 1000, self.on_meter)
+            elif connection.spent:
+                break
             elif used == 0:
                 if at + size >= n:
                     break
@@ -260,17 +301,34 @@ class Transport:
         self.connection.transport = None
         self.connection = connection
         connection.transport = self
+        connection.stopwatch = self.reactor.stopwatch
 
     def take_rest(self) -> None:
         """Go on with what was left lying when too much waited to be sent."""
-        rest = self.rest
-        if rest is not None and not self.closing and self.meter_timer is None:
-            self.rest = None
-            if len(rest) > len(self.reactor.buffer):  # TLS gives more than we read at once.
-                self.take(bytearray(rest), len(rest))
-                return
-            copy(self.reactor.buffer, 0, rest, 0, len(rest))
-            self.take(self.reactor.buffer, len(rest))
+        if self.rest is not None and not self.closing and self.meter_timer is None:
+            self.handle_rest()
+
+    def handle_rest(self) -> None:
+        """Handle what was left lying."""
+        rest = self.rest if self.rest is not None else b""
+        self.keep_rest(None)
+        if len(rest) > len(self.reactor.buffer):  # TLS gives more than we read at once.
+            self.take(bytearray(rest), len(rest))
+            return
+        copy(self.reactor.buffer, 0, rest, 0, len(rest))
+        self.take(self.reactor.buffer, len(rest))
+
+    def await_turn(self) -> None:
+        """Go on with what was read once the other connections had their turns."""
+        self.due = True
+        self.pause_reading()
+        self.call_turn()
+
+    def call_turn(self) -> None:
+        """Have the loop call us after whatever is ready now."""
+        if not self.called:
+            self.called = True
+            self.reactor.loop.call_soon(self.on_turn)
 
     def start_pacing(self, queue: Queue) -> None:
         """Read nothing until the queue's consumers caught up, or a short time has passed."""
@@ -371,6 +429,12 @@ class Transport:
         for _ in range(SENDS_PER_TURN):
             if not connection.pending():
                 break
+            if connection.chain is not None:
+                sent = self.send_together()
+                if sent < 0:
+                    return False
+                connection.advance(sent)
+                continue
             source, lo, hi = connection.front()
             piece = memoryview(source)[lo:hi]
             try:
@@ -396,6 +460,20 @@ class Transport:
         elif self.writing:
             self.stop_writing()
         return True
+
+    def send_together(self) -> int:
+        """Send pieces of the chain in one call; return how many octets went, or -1 for none."""
+        pieces = [memoryview(one)[lo:hi] for one, lo, hi in self.connection.gather()]
+        try:
+            sent: int = self.sock.sendmsg(pieces)
+        except (BlockingIOError, InterruptedError):
+            self.start_writing()
+            return -1
+        except OSError:
+            self.lost()
+            return -1
+        self.quiet_ticks = 0
+        return sent
 
     def wait_for_store(self) -> None:
         """Send when the store has synced what the output tells of."""
@@ -494,7 +572,7 @@ class Transport:
         if self.close_timer is not None:
             self.close_timer.cancel()
             self.close_timer = None
-        self.rest = None
+        self.keep_rest(None)
         if self.meter_timer is not None:
             self.meter_timer.cancel()
             self.meter_timer = None

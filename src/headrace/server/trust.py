@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace import extras
 from headrace.server.jwks import discoverer, loader, read_file
 from headrace.server.settings import SETTINGS, SettingError, Settings
 
@@ -87,8 +88,8 @@ class Trusted:
     def _trust(self, settings: Settings) -> Trust:
         try:
             from headrace.gateway.oauth.tokens import Trust
-        except ImportError:
-            raise TrustError(f"setting {named(settings)} needs headrace[oauth]") from None
+        except ImportError as error:
+            raise TrustError(f"setting {named(settings)}: {extras.said(error) or error}") from None
         rules = rules_of(settings)
         source, load = source_of(settings)
         keys = self._ring.get(source, load)

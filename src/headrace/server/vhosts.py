@@ -33,7 +33,7 @@ class VirtualHosts:
         """Bring a virtual host up with all that was kept of it.
 
         Raises:
-            DefinitionsError, StoreError: that cannot be read.
+            StoreError: that cannot be read.
         """
         broker = self._broker
         assert broker.storage is not None
@@ -45,7 +45,7 @@ class VirtualHosts:
             name,
             store=store,
             tally=broker.tally,
-            definitions=broker.storage.definitions,
+            definitions=broker.storage.definitions[name],
             agenda=broker.agenda,
             contents=Contents(),
             make_stream=partial(broker.storage.make_stream, name),
@@ -53,6 +53,7 @@ class VirtualHosts:
             events=broker.events,
         )
         vhost.rules = self.rules_of(name)
+        vhost.delayed.refusal = partial(broker.context.access.refusal_when_due, vhost)
         vhost.retime = partial(retime, vhost, broker.context.ack_timeout_ms)
         if name == (broker.settings.event_vhost or broker.settings.default_vhost):
             self._event_publisher = EventPublisher(vhost, broker.events)

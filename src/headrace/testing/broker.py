@@ -125,7 +125,7 @@ class LocalBroker(_Address):
         from headrace.server.broker import Broker
         from headrace.server.settings import Settings
 
-        asked: dict[str, Any] = {"host": self.host, "port": self.port, **self._settings}
+        asked: dict[str, Any] = {"host": self.host, "port": self.port, **read(self._settings)}
         if self._data is None:
             asked["memory"] = True
         else:
@@ -141,6 +141,38 @@ class LocalBroker(_Address):
             await self._stopping.wait()
         finally:
             await broker.stop()
+
+
+def read(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with texts such as "64MiB" as values.
+
+    Raises:
+        SettingError: there is none of that name, or the text says no value.
+    """
+    from headrace.server.settings import SETTINGS, SettingError, closest
+
+    rows = {row.name: row for row in SETTINGS}
+    found = {}
+    for name, value in settings.items():
+        row = rows.get(name)
+        if row is None:
+            raise SettingError(name, "test", f"there is no such setting{closest(name)}")
+        found[name] = row.read(value, "test") if isinstance(value, str) else value
+    return found
+
+
+def flags(settings: dict[str, Any]) -> list[str]:
+    """Return settings as flags of `headrace serve`. Raises SettingError as `read` does."""
+    words = []
+    for name, value in read(settings).items():
+        flag = name.replace("_", "-")
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words.append(f"--{flag}={value}")
+    return words
 
 
 class ChildBroker(_Address):

@@ -22,7 +22,6 @@ the history, and these are its laws:
 import asyncio
 import contextlib
 import random
-import tempfile
 import time
 import zlib
 from collections import defaultdict
@@ -30,8 +29,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import click
 
 from headrace.client import connect
 from headrace.client.channel import Channel
@@ -484,19 +481,3 @@ class Soak:
             f"({history.redelivered} redelivered), {len(history.settled)} acks known durable, "
             f"slowest restart {self.restart_s_max:.2f} s, {len(history.broken)} violations"
         )
-
-
-@click.command()
-@click.option("--kills", default=20, show_default=True, help="How often the broker is killed.")
-@click.option("--seed", default=1, show_default=True, help="Of the random load and moments.")
-def soak(kills: int, seed: int) -> None:
-    """Kill a working broker again and again, and check that it keeps what it promised."""
-    with tempfile.TemporaryDirectory(prefix="headrace-soak-") as directory:
-        run = Soak(Path(directory), seed, click.echo)
-        with click.progressbar(length=kills, label="Kills") as bar:
-            asyncio.run(run.run(kills, lambda: bar.update(1)))
-        click.echo(run.report())
-        for text in run.history.broken:
-            click.echo(text, err=True)
-        if run.history.broken:
-            raise SystemExit(1)

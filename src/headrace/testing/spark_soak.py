@@ -15,7 +15,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,7 +22,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import psutil
 
 import headrace
@@ -290,24 +288,3 @@ class SparkSoak:
         except psutil.Error:
             return False
         return True
-
-
-@click.command("soak-spark")
-@click.option("--kills", default=20, show_default=True, help="How often something is killed.")
-@click.option("--seed", default=1, show_default=True, help="Of the random victims and moments.")
-@click.option("--cluster", is_flag=True, help="Executors in processes of their own, to be killed.")
-def soak_spark(kills: int, seed: int, cluster: bool) -> None:
-    """Kill a pipeline on Spark again and again, and check that each message passes once."""
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        click.echo(f"[{time.monotonic() - began:7.1f} s] {text}", err=True)
-
-    with tempfile.TemporaryDirectory(prefix="headrace-soak-") as directory:
-        soak = SparkSoak(Path(directory), seed=seed, master=CLUSTER if cluster else LOCAL, say=say)
-        try:
-            count = soak.run(kills)
-        except SoakError as error:
-            raise click.ClickException(str(error)) from None
-        killed = ", ".join(f"{number} of {what}" for what, number in soak.kills.items())
-        click.echo(f"{count} messages passed once each; kills: {killed}")

@@ -17,7 +17,9 @@ from headrace.model.stream import Stream
 from headrace.model.stream_log import StreamLog
 from headrace.model.tally import Tally
 from headrace.model.vhost import VirtualHost
-from headrace.store.definitions import SqliteDefinitions
+from headrace.store.definitions import JournalDefinitions
+from headrace.store.earlier import EarlierDefinitions
+from headrace.store.journal import Journal
 from headrace.store.schema import DataDirectory
 from headrace.store.users import UserDirectory
 
@@ -97,27 +99,36 @@ class Stopped:
         """Take the directory, which is made if need be; ``command`` is noted beside a change.
 
         Raises:
-            StoreError, AccountError, DefinitionsError: it cannot be used, or a broker has it.
+            StoreError, AccountError: it cannot be used, or a broker has it.
         """
         self._directory = DataDirectory(data)
         self.vhosts: dict[str, VirtualHost] = {}
         self._tally = Tally()
+        self._journals: dict[str, Journal] = {}  # By virtual host.
         try:
             self._users = UserDirectory(data, command)
-            self._definitions = SqliteDefinitions(data)
+            self._earlier = EarlierDefinitions(data)
             self._take()
         except BaseException:
+            for journal in self._journals.values():
+                journal.abandon()
             self._directory.close()
             raise
 
     def _take(self) -> None:
-        for name in self._users.snapshot().vhosts:
+        for name, number in self._users.snapshot().vhosts.items():
             if name not in self.vhosts:
+                place = str(self._directory.vhost(number) / "journal")
+                journal = self._journals[name] = Journal(place, threaded=False, name=name)
+                journal.read()
+                definitions = JournalDefinitions(
+                    journal, self._earlier.load(name), self._earlier.ids_used()
+                )
                 vhost = VirtualHost(
                     name,
                     store=Store(),
                     tally=self._tally,
-                    definitions=self._definitions,
+                    definitions=definitions,
                     make_stream=make_stream,
                 )
                 vhost.rules = rules_of(
@@ -126,6 +137,9 @@ class Stopped:
                     definitions_size=self.definitions_size_max,
                 )
                 vhost.load()
+                journal.recover()
+                journal.begin()
+                definitions.take_over()
                 self.vhosts[name] = vhost
 
     def snapshot(self) -> Snapshot:
@@ -148,14 +162,19 @@ class Stopped:
             AccountError: it cannot be noted who does it.
         """
         self._users.begin()
-        self._definitions.commit()
-        if self._definitions.failing:
-            raise OSError(f"{self._definitions.path} cannot be written")
+        for name, journal in self._journals.items():
+            if journal.defined:
+                journal.commit()
+                journal.finish()
+                if journal.synced < journal.defined:
+                    raise OSError(f"{journal.directory} cannot be written")
+                self._earlier.taken(name)
 
     def close(self) -> None:
         """Let go of the directory; what was not finished is forgotten."""
-        self._definitions.forget()
-        self._definitions.close()
+        for journal in self._journals.values():
+            journal.abandon()
+        self._earlier.close()
         self._users.close()
         self._directory.close()
 

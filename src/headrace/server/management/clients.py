@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.service.requests import Service
+from headrace.gateway.telling import addresses
 from headrace.server.management.socket import described
 from headrace.server.tls_transport import TlsTransport
 
@@ -224,7 +225,7 @@ def describe_channel(connection: Any, channel: Any) -> Answered:
         "user": user_of(connection),
         "vhost": "" if connection.vhost is None else connection.vhost.name,
         "consumers": len(channel.consumers or ()),
-        "unsettled": channel.unacked,
+        "unacked": channel.unacked,
         "prefetch": channel.prefetch,
         "confirms": bool(channel.confirms),
         "transactional": bool(channel.tx or channel.dtx),
@@ -241,7 +242,7 @@ def describe_session(connection: Any, number: int, session: Any) -> Answered:
         "user": "" if session.user is None else session.user.name,
         "vhost": "" if session.vhost is None else session.vhost.name,
         "consumers": len(session.subscriptions),
-        "unsettled": session.unsettled,
+        "unacked": session.unsettled,
         "prefetch": 0,
         "confirms": True,
         "transactional": bool(session.selected_tx or session.selected_dtx),
@@ -272,7 +273,7 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Any) -> An
         "user": "" if connection is None else user_of(connection),
         "ack": not consumer.no_ack,
         "prefetch": getattr(consumer, "prefetch", 0),
-        "unsettled": getattr(consumer, "unacked", 0),
+        "unacked": getattr(consumer, "unacked", 0),
         "priority": consumer.priority,
         "exclusive": bool(consumer.exclusive),
         "browses": bool(consumer.browses),
@@ -284,7 +285,7 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Any) -> An
     }
     if session is not None:  # Of 0-10, where the client gives credit.
         told |= {
-            "unsettled": unsettled_of(consumer, session),
+            "unacked": unsettled_of(consumer, session),
             "session": session_name(session),
             "credit": consumer.credit_messages,
         }
@@ -319,11 +320,7 @@ def session_name(session: Any) -> str:
 
 def address_of(transport: Transport) -> tuple[str, int]:
     """Return the address of the client, as far as the system still knows it."""
-    try:
-        address = transport.sock.getpeername()
-    except OSError:
-        return "", 0
-    return str(address[0]), int(address[1])
+    return addresses(transport)[0]
 
 
 def octets_of(transport: Transport) -> dict[str, int]:
@@ -333,7 +330,7 @@ def octets_of(transport: Transport) -> dict[str, int]:
         size = TCP_OCTETS_AT + TCP_OCTETS.size
         info = transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
         sent, received = TCP_OCTETS.unpack_from(info, TCP_OCTETS_AT)
-    return {"octets_sent": sent, "octets_received": received}
+    return {"bytes_sent": sent, "bytes_received": received}
 
 
 def tls_of(transport: Transport) -> str:

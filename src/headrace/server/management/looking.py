@@ -50,7 +50,7 @@ def peek(call: Call) -> Steps:
     if queue is None:
         call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
     left = call.number("count", COUNT, least=1)
-    octets_max = call.number("octets", BODY_OCTETS, most=BODY_OCTETS_MAX)
+    octets_max = call.number("bytes", BODY_OCTETS, most=BODY_OCTETS_MAX)
     selector = selector_of(call)
     first = place_of(call, queue)
     looks = [
@@ -67,7 +67,7 @@ def peek(call: Call) -> Steps:
             count += 1
             line = describe(vhost, shown, octets_max)
             yield line
-            for _ in range(min(octets_max, line["octets"]) // OCTETS_PER_STEP):
+            for _ in range(min(octets_max, line["bytes"]) // OCTETS_PER_STEP):
                 yield None  # A large body is the work of many steps.
             if count >= left:
                 return {"items": count}
@@ -125,7 +125,7 @@ def describe(vhost: VirtualHost, shown: Shown, octets_max: int) -> Answered:
         if (moment := iso(when)) is not None:
             told[name] = moment
     told["headers"] = described(values.headers)
-    told["octets"] = message.body_size
+    told["bytes"] = message.body_size
     return told | body(beginning(message, octets_max), message.body_size)
 
 

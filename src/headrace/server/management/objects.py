@@ -60,9 +60,9 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         "type": queue_type(queue.arguments),
         "replicas": 1,  # Whatever its type: on this node.
         "ready": queue.message_count(),
-        "unsettled": queue.unacked_count,
+        "unacked": queue.unacked_count,
         "held": queue.held_count,
-        "octets": queue.ready_bytes,
+        "bytes": queue.ready_bytes,
         "consumers": queue.consumer_count(),
         "published": queue.published,
         "delivered": queue.delivered,
@@ -87,7 +87,7 @@ def show_queue(call: Call) -> Answered:
     told |= {
         "members": [node_name()],
         "max_length": queue.max_length,
-        "max_length_octets": queue.max_length_bytes,
+        "max_length_bytes": queue.max_length_bytes,
         "message_ttl_ms": queue.message_ttl_ms,
         "expires_ms": queue.expires_ms,
         "max_priority": queue.max_priority,
@@ -133,8 +133,8 @@ def stream_facts(stream: Stream) -> Answered:
         "first_offset": log.first_offset,
         "next_offset": log.next_offset,
         "durable_offset": log.committed_offset,
-        "octets": log.octets,
-        "max_octets": log.max_length_bytes,
+        "bytes": log.octets,
+        "max_bytes": log.max_length_bytes,
         "max_age_ms": log.max_age_ms,
     }
 
@@ -236,7 +236,7 @@ def describe_group(vhost: VirtualHost, group: Any) -> Answered:
         "vhost": vhost.name,
         "position": group.position,
         "lag": lag,
-        "lag_octets": lag_octets,
+        "lag_bytes": lag_octets,
         "owner": group.owner or "",
         "claimed": vhost.groups.is_claimed(group, vhost.tally.now_ms),
         "pin": bool(group.pin),
@@ -252,17 +252,17 @@ def list_vhosts(call: Call) -> Steps:
     for vhost in call.vhosts():
         count += 1
         queues = list(vhost.queues.values())
-        sums = ("queues", "ready", "unsettled", "octets", "connections")
+        sums = ("queues", "ready", "unacked", "bytes", "connections")
         told: dict[str, Any] = {"name": vhost.name, **dict.fromkeys(sums, 0)}
         for queue in queues:  # One step for each: there may be very many.
             if not is_ours(queue):
                 told["queues"] += 1
                 told["ready"] += queue.ready_count
-                told["unsettled"] += queue.unacked_count
-                told["octets"] += queue.ready_bytes
+                told["unacked"] += queue.unacked_count
+                told["bytes"] += queue.ready_bytes
             yield None
         told["exchanges"] = len(vhost.exchanges)
-        told["definitions_octets"] = vhost.definition_octets
+        told["definitions_bytes"] = vhost.definition_octets
         for transport in list(call.broker.transports):
             told["connections"] += transport.connection.vhost is vhost
             yield None

@@ -13,7 +13,6 @@ from headrace.server.logs import KEPT_MAX, LogError
 from headrace.server.management.objects import moment
 from headrace.server.settings import SettingError
 from headrace.server.tls import TlsError
-from headrace.store.definitions import SqliteDefinitions
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
@@ -74,9 +73,6 @@ def store_ok(broker: Broker) -> str:
     """Everything that is to be kept can be written."""
     assert broker.storage is not None
     troubled = [f"journal of vhost '{n}'" for n, s in broker.storage.stores.items() if s.full]
-    definitions = broker.storage.definitions
-    if isinstance(definitions, SqliteDefinitions) and definitions.failing:
-        troubled.append("definitions")
     if broker.audit.file is not None and broker.audit.file.failing:
         held = "; logins and changes are refused" if broker.audit.file.strict else ""
         troubled.append(f"audit log: {broker.audit.file.failing}{held}")

@@ -40,6 +40,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.confirm import NOT_KEPT
 from headrace.gateway.service.requests import code_of
 from headrace.model.errors import ModelError
 from headrace.model.users import AccountError
@@ -251,6 +252,9 @@ class Client:
         else:
             self.audit(request)
             self.turn()
+            if not await broker.changes_kept():
+                await self.fail("precondition", NOT_KEPT)
+                return
             await self.send(json.dumps({"done": answer}))
 
     def audit(self, request: Answered, reason: str = "") -> None:

@@ -113,6 +113,11 @@ class InPlaceOfSession:
         """Refuse a topic that the user may not publish to or bind."""
         self.context.access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
 
+    def check_elsewhere(self, exchange: str, routing_key: Any = None, *, letters: bool) -> None:
+        """Refuse to let messages go on to where the user may not write."""
+        access = self.context.access
+        access.check_elsewhere(self.user, self.vhost, exchange, routing_key, letters=letters)
+
     def later(self) -> bool:
         """Every answer waits for the disk."""
         return False

@@ -190,7 +190,7 @@ def queue_of(view: View, queue: Queue) -> Thing | None:
     told = describe_queue(view.vhost, queue) if view.sees(queue.access_name) else None
     if told is None:
         return None
-    depth = told["ready"] + told["unsettled"]
+    depth = told["ready"] + told["unacked"]
     enqueued = max(told["published"], depth)  # Those of before a restart are not counted.
     values: dict[str, Any] = {
         "vhostRef": reference("vhost", vhost_key(view)),
@@ -203,11 +203,11 @@ def queue_of(view: View, queue: Queue) -> Thing | None:
         "consumerCount": told["consumers"],
         "bindingCount": 1 + len(tuple(view.vhost.bindings_to(queue))),
         "msgDepth": depth,
-        "byteDepth": told["octets"],
+        "byteDepth": told["bytes"],
         "msgTotalEnqueues": enqueued,
         "msgTotalDequeues": enqueued - depth,
         "acquires": told["delivered"],
-        "unackedMessages": told["unsettled"],
+        "unackedMessages": told["unacked"],
     }
     if queue.alternate_exchange:
         values["altExchange"] = reference("exchange", queue.alternate_exchange)
@@ -285,8 +285,8 @@ def connections(view: View) -> Things:
             "authIdentity": told["user"],
             "saslMechanism": told["mechanism"],
             "protocol": f"AMQP {told['protocol']}",
-            "bytesFromClient": told["octets_received"],
-            "bytesToClient": told["octets_sent"],
+            "bytesFromClient": told["bytes_received"],
+            "bytesToClient": told["bytes_sent"],
         }
         for name, field in PROCESS.items():
             value = properties.get(field)
@@ -331,7 +331,7 @@ def session_of(view: View, told: dict[str, Any], where: dict[str, str] | None) -
         "name": name,
         "channelId": told["number"],
         "attached": where is not None,
-        "unackedMessages": told["unsettled"],
+        "unackedMessages": told["unacked"],
     }
     if where is not None:
         values["connectionRef"] = where

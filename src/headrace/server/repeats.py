@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of the log that repeat: what clients do at will does not fill it.
+
+Of lines of one kind, the same words about other connections or names, ``LINES_MAX`` a minute are
+written. The others are counted, and one line tells how many there were. Errors are always written.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+LINES_MAX = 50  # Of one kind, in one window.
+WINDOW_S = 60.0
+KINDS_MAX = 512  # Kinds of lines that are counted; beyond it a line is written.
+
+
+@dataclass(slots=True)
+class Kind:
+    """How often one kind of line came in its window."""
+
+    since: float
+    lines: int = 0
+
+
+class Repeats(logging.Filter):
+    """Lets lines through until there are too many of their kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[tuple[str, int, str], Kind] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True if a line is to be written."""
+        if record.levelno > logging.WARNING:
+            return True
+        key = (record.name, record.levelno, str(record.msg))
+        kind = self._kinds.get(key)
+        if kind is None or record.created - kind.since >= WINDOW_S:
+            if kind is None and len(self._kinds) >= KINDS_MAX:
+                return True
+            left_out = 0 if kind is None else kind.lines - LINES_MAX
+            kind = self._kinds[key] = Kind(record.created)
+            if left_out > 0:
+                record.msg = f"{record.getMessage()} ({counted(left_out)})"
+                record.args = ()
+        kind.lines += 1
+        return kind.lines <= LINES_MAX
+
+    def over(self, now: float) -> list[logging.LogRecord]:
+        """Forget the windows that are over; return a line for each that lines were left out of."""
+        lines = []
+        for key, kind in list(self._kinds.items()):
+            if now - kind.since < WINDOW_S:
+                continue
+            del self._kinds[key]
+            if kind.lines > LINES_MAX:
+                name, level, words = key
+                text = f"{counted(kind.lines - LINES_MAX)}: {words}"
+                lines.append(logging.LogRecord(name, level, "", 0, text, (), None))
+        return lines
+
+
+def counted(lines: int) -> str:
+    """Return in words how many lines were left out."""
+    return f"{lines} more line{'s' if lines > 1 else ''} like this within {WINDOW_S:.0f} s"

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the broker's loop is busy with what it does in one go, for docs/operations.md.
+
+    PYTHONPATH=build/compiled .venv/bin/python tools/stalls.py [--only WORD]
+
+Each line has the processor time of one thing of a kind, and how many of them take 50 ms. Of several
+runs the least counts. It is measured on the model, with a journal in a temporary directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.headers import BasicContents
+from headrace.model.binding import QUEUE
+from headrace.model.message import new_message
+from headrace.model.served import Consumer
+from headrace.model.tally import Tally
+from headrace.model.vhost import VirtualHost
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.spec.tables import V0_9_1
+from headrace.store.disk import Disk
+from headrace.store.journal import Journal
+from headrace.wire.frame import encode_frame
+
+if TYPE_CHECKING:
+    from headrace.model.queue import Queue
+
+RUNS = 3
+STALL_S = 0.05  # What the last column is about.
+HEADER = encode_content_header(V0_9_1, 60, 200, BasicProperties())
+ADDRESS = b"\x00\x01q\x00\x00"
+BODY = ADDRESS + encode_frame(2, 1, HEADER) + encode_frame(3, 1, b"x" * 200)
+
+Case = Callable[[VirtualHost], Callable[[], object]]
+
+
+class Held(Consumer):
+    """A consumer that keeps what it is given."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(queue, "held", False)
+        self.taken: list[Any] = []
+
+    def can(self) -> bool:
+        return True
+
+    def deliver(self, message: Any) -> None:
+        self.taken.append(message)
+
+
+def filled(
+    vhost: VirtualHost, name: str, count: int, paged: bool = False, **arguments: Any
+) -> Queue:
+    """A queue with so many messages of 200 octets."""
+    queue = vhost.declare_queue(name, arguments=arguments)
+    vhost.tally.memory_max = 0 if paged else 1 << 60
+    for _ in range(count):
+        vhost.deliver(new_message(BODY, 3, 200), [queue], False)
+    return queue
+
+
+def purged(count: int, paged: bool) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        return filled(vhost, "q", count, paged).purge
+
+    return ready
+
+
+def returned(count: int) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        queue = filled(vhost, "q", count)
+        consumer = Held(queue)
+        queue.add_consumer(consumer)
+        queue.drain()
+
+        def give_back() -> None:
+            queue.remove_consumer(consumer)
+            for message in consumer.taken:
+                queue.requeue(message)
+
+        return give_back
+
+    return ready
+
+
+def orphaned(count: int) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        vhost.declare_queue("other")
+        vhost.bind("amq.fanout", (QUEUE, "other"))
+        filled(vhost, "q", count, **{"alternate-exchange": "amq.fanout"})
+        return lambda: vhost.delete_queue("q")
+
+    return ready
+
+
+def owned(count: int) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        owner = object()
+        for n in range(count):
+            vhost.declare_queue(f"q{n}", exclusive=True, owner=owner)
+        return lambda: vhost.owner_gone(owner)
+
+    return ready
+
+
+def bound(count: int, exchange: str) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        owner = object()
+        vhost.declare_queue("q", exclusive=True, owner=owner)
+        for n in range(count):
+            vhost.bind(exchange, (QUEUE, "q"), f"a.{n}", {"n": n}, owner)
+        return lambda: vhost.owner_gone(owner)
+
+    return ready
+
+
+def forgotten(count: int, exchange: str) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        bound(count, exchange)(vhost)()
+        return lambda: vhost.agenda.run(vhost.tally.now_ms + 1)
+
+    return ready
+
+
+def destroyed(count: int) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        queues = [vhost.declare_queue(f"q{n}") for n in range(count)]
+        return lambda: [queue.destroy() for queue in queues]
+
+    return ready
+
+
+def route(vhost: VirtualHost, exchange: str, headers: dict[str, Any]) -> Callable[[], object]:
+    return lambda: vhost.route(exchange, "k", lambda: headers)
+
+
+def fan(count: int) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        queues = [vhost.declare_queue(f"q{n}") for n in range(count)]
+        return lambda: vhost.deliver(new_message(BODY, 3, 200), queues, False)
+
+    return ready
+
+
+def by_headers(count: int, each: int) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        vhost.declare_queue("q")
+        common = {f"h{i}": "v" for i in range(each - 1)}
+        for n in range(count):
+            vhost.bind("amq.headers", (QUEUE, "q"), "", {**common, "mine": n})
+        return route(vhost, "amq.headers", {**common, "mine": 7})
+
+    return ready
+
+
+def by_selectors(count: int) -> Case:
+    def ready(vhost: VirtualHost) -> Callable[[], object]:
+        vhost.declare_queue("q")
+        for n in range(count):
+            arguments = {"x-filter-jms-selector": f"n = {n} AND kind = 'order'"}
+            vhost.bind("amq.direct", (QUEUE, "q"), "k", arguments)
+        return route(vhost, "amq.direct", {"n": 7, "kind": "order"})
+
+    return ready
+
+
+#: What is done, how often in it, and how it is made ready.
+CASES: dict[str, tuple[int, Case]] = {
+    "a connection ends: each unsettled message": (50_000, returned(50_000)),
+    "purge, delete: each ready message": (100_000, purged(100_000, False)),
+    "the same, paged out": (100_000, purged(100_000, True)),
+    "delete with an alternate exchange: each ready message": (5_000, orphaned(5_000)),
+    "a connection ends: each exclusive queue": (5_000, owned(5_000)),
+    "a queue goes: each binding, direct": (50_000, bound(50_000, "amq.direct")),
+    "a queue goes: each binding, topic": (50_000, bound(50_000, "amq.topic")),
+    "a queue goes: each binding, headers": (50_000, bound(50_000, "amq.headers")),
+    "one step of forgetting bindings, topic": (1, forgotten(5_000, "amq.topic")),
+    "one step of forgetting bindings, headers": (1, forgotten(5_000, "amq.headers")),
+    "a virtual host is deleted: each queue": (10_000, destroyed(10_000)),
+    "a publish: each queue that it goes to": (10_000, fan(10_000)),
+    "a publish by 5,000 bindings of 20 headers, of which one matches": (1, by_headers(5_000, 20)),
+    "a publish: each selector of the bindings of its key": (1_000, by_selectors(1_000)),
+}
+
+
+def measured(case: Case) -> float:
+    """Seconds of processor time that a case takes once it is ready."""
+    with tempfile.TemporaryDirectory() as directory:
+        journal = Journal(directory, disk=Disk(), threaded=False, name="stalls", free_min=0)
+        list(journal.recover())
+        tally = Tally(now_ms=1_000_000)
+        vhost = VirtualHost("/", store=journal, tally=tally, contents=BasicContents())
+        do = case(vhost)
+        began = time.thread_time()
+        do()
+        took = time.thread_time() - began
+        journal.close()
+        return took
+
+
+def main() -> int:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, add_help=True)
+    parser.add_argument("--only", default="", help="cases whose name has this")
+    only = parser.parse_args().only
+    for name, (count, case) in CASES.items():
+        if only in name:
+            each = min(measured(case) for _ in range(RUNS)) / count
+            print(f"{name:66} {each * 1e6:8.2f} us {round(STALL_S / each):>12,}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
