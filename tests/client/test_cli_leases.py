@@ -41,7 +41,8 @@ def test_an_operator_sees_leases_and_gives_them_back(
             lease.take(messages=3)
             lease.settle(1)
             listed = run("list", "--queue", queue)
-            assert listed == f"{queue}\tetl\t1\t3\t2\t2\tme\n"
+            header = "queue\tgroup\tsettled\tnext\tleased\tready\towner"
+            assert listed == f"{header}\n{queue}\tetl\t1\t3\t2\t2\tme\n"
             state = json.loads(run("list", "--queue", queue, "--format", "json"))
             assert (state["group"], state["timeout_s"]) == ("etl", 60)
             assert f"queue\t{queue}\n" in run("show", queue, "etl")
@@ -52,5 +53,5 @@ def test_an_operator_sees_leases_and_gives_them_back(
             assert run("release", queue, "etl") == "0 messages returned\n"
             assert "owner\t-\n" in run("show", queue, "etl")
             run("release", "--forget", queue, "etl")
-            assert run("list", "--queue", queue) == ""
+            assert run("list", "--no-header", "--queue", queue) == ""
             assert "has no lease" in run("show", queue, "etl", fails=True)

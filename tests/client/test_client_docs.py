@@ -44,6 +44,20 @@ def run(code: str, broker: LocalBroker) -> str:
     return done.stdout
 
 
+# What pytest-asyncio and anyio do, as far as the example needs it.
+RUN_COROUTINES = """
+import asyncio, inspect
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "asyncio: a coroutine")
+
+def pytest_pyfunc_call(pyfuncitem):
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        names = pyfuncitem._fixtureinfo.argnames
+        asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+        return True
+"""
+
 EXPECTED = {
     ("docs/client.md", 0): "one coffee\n",
     ("docs/client.md", 1): "one coffee\n",
@@ -72,15 +86,23 @@ def test_example(page: str, number: int, headrace_broker: LocalBroker) -> None:
 def test_every_example_of_the_client_is_run() -> None:
     assert len(examples("docs/client.md")) == 8
     assert len(examples("README.md")) == 1
-    assert len(examples("docs/testing.md")) == 2
+    assert len(examples("docs/testing.md")) == 7
 
 
 def test_the_examples_for_pytest(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, headrace_broker: LocalBroker
 ) -> None:
-    fixtures, local = examples("docs/testing.md")
+    fixtures, shared, other, settings, coroutine, opened, local = examples("docs/testing.md")
     monkeypatch.setenv("PYTHONPATH", str(Path(headrace.__file__).parent.parent))
-    pytester.makepyfile(fixtures)
+    pytester.makeconftest(RUN_COROUTINES)
+    pytester.makepyfile(
+        test_fixtures=fixtures,
+        test_shared=f"{shared}\n\n{other}",
+        test_settings=settings,
+        test_coroutine=coroutine,
+    )
     result = pytester.runpytest_subprocess("-p", "headrace.testing.plugin", "-q")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=5)
+    assert "pytest_asyncio" in opened  # Which is not needed here.
+    compile(opened, "testing.md", "exec")
     assert run(local, headrace_broker).startswith("amqp://guest:guest@127.0.0.1:")

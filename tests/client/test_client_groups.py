@@ -222,11 +222,11 @@ def test_the_command(headrace_broker: LocalBroker, name: Callable[..., str]) -> 
     with blocking.connect(url) as connection, connection.channel() as channel:
         channel.declare_queue(stream, durable=True, arguments=STREAM)
         channel.publish_many([b"x"] * 10, stream)
-        assert run("list", "--stream", stream) == ""
+        assert run("list", "--no-header", "--stream", stream) == ""
         line = run("set", "--pin", stream, "g", "4").strip().split("\t")
         assert line[:4] == [stream, "g", "4", "6"]
         assert line[5:] == ["-", "pin"]
-        assert run("list", "--stream", stream).strip().split("\t") == line
+        assert run("list", "--no-header", "--stream", stream).strip().split("\t") == line
         with BlockingRequests(connection) as requests:
             BlockingGroups(requests, "g").claim([stream], "me")
             assert json.loads(run("list", "--format", "json", "--stream", stream))["owner"] == "me"

@@ -25,7 +25,7 @@ from headrace.client import (
 )
 from headrace.client import blocking as blocking_client
 from headrace.client.errors import channel_closed, fresh
-from headrace.client.message import encode_header, read_message
+from headrace.client.message import Received, encode_header, read_message
 from headrace.client.stream_reader import offset_of
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.errors import AmqpError
@@ -228,7 +228,17 @@ def test_the_blocking_twin_has_the_same_methods(kind: str) -> None:
         *("start_consumer", "take", "topology", "intake", "connection", "channel", "epoch"),
         *("source", "answer", "arrive", "ask", "stamp", "session_link", "channel_numbers"),
         *("beside", "confirm_by", "ended", "send_frames", "stop_gathering", "writable", "why_over"),
+        *("confirmed", "deliver_as", "kind", "line", "may_hand_over", "unconfirmed_max", "inbox"),
+        *("must_wait", "can_write", "send_now", "send_publication", "settle_now", "arrived"),
     }
     there = public(getattr(headrace.client, kind)) - internal
     here = public(getattr(blocking_client, kind)) - internal - {"wait_ready"}
     assert here - {"number", "queue", "tag", "returned"} == there
+
+
+def test_a_message_is_shown_without_the_rest_of_its_body() -> None:
+    assert repr(Message(b"short", message_id="1")) == "Message(b'short', message_id='1')"
+    shown = repr(Message(bytes(1 << 20), headers={"a": 1}))
+    assert len(shown) < 400
+    assert shown.endswith("… 1048576 bytes, headers={'a': 1})")
+    assert repr(Received(b"x", routing_key="k")) == "Received(b'x', routing_key='k')"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from scripted_broker import Peer, scripted
 
-from headrace.client import ChannelClosed, Message, Recovered, UsageError, connect
+from headrace.client import ChannelClosed, Recovered, UsageError, connect
 from headrace.client.extensions import announces
 from headrace.client.reconnect import Reconnect
 from headrace.protocol.codec_0_x import (
@@ -230,11 +230,3 @@ async def test_a_channel_closed_before_its_confirms_are_answered(
         with pytest.raises(ChannelClosed):
             await confirmed
     assert not [record for record in caplog.records if record.name == "asyncio"]
-
-
-async def test_a_body_that_is_a_text_by_mistake(url: str, name: Callable[[], str]) -> None:
-    async with connect(url, reconnect=None) as connection, connection.channel() as channel:
-        with pytest.raises(TypeError, match="the body of a message is bytes, not str: see Message"):
-            await channel.publish(Message("a"), name())  # type: ignore[arg-type]  # The mistake.
-        await channel.declare_queue(name(), durable=False, exclusive=True)
-        await channel.publish(Message.of("a"), name())

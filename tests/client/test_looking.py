@@ -200,7 +200,7 @@ def chosen(words: str, wanted: str) -> str:
 
 def state(socket: Path, queue: str) -> dict[str, Any]:
     told = ask(socket, "show queue", name=queue)
-    return {name: told[name] for name in ("ready", "unsettled", "octets", "consumers", "used_at")}
+    return {name: told[name] for name in ("ready", "unacked", "bytes", "consumers", "used_at")}
 
 
 @every
@@ -248,8 +248,8 @@ def test_whoever_looks_sees_all_in_order_and_leaves_no_trace(
         kind.order, "ace"
     )
     after = state(socket, queue)
-    assert (after["ready"], after["unsettled"]) == (5, 0)
-    assert (after["octets"], after["consumers"]) == (before["octets"], 0)
+    assert (after["ready"], after["unacked"]) == (5, 0)
+    assert (after["bytes"], after["consumers"]) == (before["bytes"], 0)
     ends = {"x-filter-auto-close": True} | ({"x-stream-offset": "first"} if kind.is_stream else {})
     assert shown(channel, queue, **ends) == kind.order
     assert state(socket, queue)["ready"] == (5 if kind.is_stream else 0)
@@ -283,7 +283,7 @@ def test_looking_while_consumers_take_and_messages_return(
                 assert [one["body"] for one in look(queue)] == rest
             with connection.channel() as second:  # Before 0-9-1 prefetch is the channel's.
                 assert browsed(second, queue) == " ".join(rest)
-            assert state(socket, queue)["unsettled"] == 2
+            assert state(socket, queue)["unacked"] == 2
             taker.cancel()
             for one in held:
                 one.nack(requeue=True)
@@ -408,7 +408,7 @@ def test_large_and_binary_bodies_are_cut_and_shown_safely(
             json.loads(line)
             for line in peek(*where, "--format", "json", queue).stdout.split("\n")[:-1]
         ]
-        assert [row["octets"] for row in rows] == [200_000, 16, 0]
+        assert [row["bytes"] for row in rows] == [200_000, 16, 0]
         assert rows[0]["cut"]
         assert rows[0]["body"] == "ä" * 512
         assert base64.b64decode(rows[1]["body_base64"]) == hostile
@@ -551,7 +551,7 @@ def test_where_peek_looks(
 def test_the_brokers_own_queues_are_not_shown(socket: Path, broker: LocalBroker) -> None:
     with pytest.raises(ClickException, match="no queue"):
         ask(socket, "peek", queue="amq.headrace.requests.none")
-    for fields in ({"count": 0}, {"octets": 1 << 30}, {"from": -1}, {"from": True}, {"from": []}):
+    for fields in ({"count": 0}, {"bytes": 1 << 30}, {"from": -1}, {"from": True}, {"from": []}):
         with pytest.raises(ClickException):
             ask(socket, "peek", queue="nowhere", **fields)
 

@@ -7,20 +7,16 @@ import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from headrace.bench import meter
-from headrace.bench.growth import GROWTH
-from headrace.bench.link import BenchError
-from headrace.bench.report import Result, table
-from headrace.bench.served import Restarted, Served
-from headrace.bench.usage import Usage, find_listener
-from headrace.bench.workload import WORKLOADS, Bench, Workload
-from headrace.client.errors import InvalidUrl
-from headrace.client.url import parse_url
-from headrace.spec.tables import Version
+if TYPE_CHECKING:
+    from headrace.bench.report import Result
+    from headrace.bench.workload import Bench, Workload
+    from headrace.spec.tables import Version
 
+STDOUT = Path("-")
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 
 
@@ -33,9 +29,12 @@ DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
     "names",
     metavar="NAMES",
     default="",
-    help=f"Which, separated by commas, of {', '.join(WORKLOADS)}; all that can be run.",
+    help="Which, separated by commas, such as W1,W4. [all that can be run]",
 )
 @click.option("--growth", is_flag=True, help="Measure how the cost of a message grows instead.")
+@click.option(
+    "--clients", is_flag=True, help="Measure what clients cost instead: ours, pika and aio-pika."
+)
 @click.option("--time", "seconds", type=click.FloatRange(0.05), default=8.0, show_default=True)
 @click.option("--warm", "warm_s", type=click.FloatRange(0), default=1.0, show_default=True)
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True)
@@ -46,13 +45,22 @@ DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 @click.option("--restart", metavar="COMMAND", help="W8: how to start the broker at URL again.")
 @click.option("--publish-version", metavar="VERSION", help="Publish by this version of AMQP.")
 @click.option("--consume-version", metavar="VERSION", help="Consume by this version of AMQP.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--json",
+    "json_path",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Results as JSON, one object a line, instead of the table; with FILE, written there.",
+)
 def bench(
     url: str,
     compare: str | None,
     serve: bool,
     names: str,
     growth: bool,
+    clients: bool,
     seconds: float,
     warm_s: float,
     runs: int,
@@ -70,8 +78,20 @@ def bench(
 
     With two brokers the ratio says how many times better the second one is.
     """
+    from headrace.bench import meter
+    from headrace.bench.growth import GROWTH
+    from headrace.bench.link import BenchError
+    from headrace.bench.report import table
+    from headrace.bench.served import Restarted, Served
+    from headrace.bench.usage import Usage
+    from headrace.bench.workload import WORKLOADS
+    from headrace.client.errors import InvalidUrl
+
     if not meter.is_compiled():
         click.echo("headrace is not compiled: the generator will be the limit", err=True)
+    if clients:
+        _measure_clients(url, serve, runs, scale, json_path)
+        return
     known = GROWTH if growth else WORKLOADS
     workloads = _chosen(known, names)
     try:
@@ -102,15 +122,51 @@ def bench(
             results = _measure(benches, workloads, runs)
     except (BenchError, InvalidUrl) as error:
         raise click.ClickException(str(error)) from None
-    click.echo(table(*results))
-    if json_path is not None:
-        everything = [result.as_json() for of_broker in results for result in of_broker]
-        json_path.write_text(json.dumps(everything, indent=1) + "\n")
+    everything = [result.as_json() for of_broker in results for result in of_broker]
+    if json_path == STDOUT:
+        for figures in everything:
+            click.echo(json.dumps(figures))
+    else:
+        click.echo(table(*results))
+        if json_path is not None:
+            json_path.write_text(json.dumps(everything, indent=1) + "\n")
     if any(result.problems() for of_broker in results for result in of_broker):
         sys.exit(1)
 
 
+def _measure_clients(
+    url: str, serve: bool, runs: int, scale: float, json_path: Path | None
+) -> None:
+    """Measure what clients cost on one broker."""
+    from headrace.bench import clients
+    from headrace.bench.link import BenchError
+    from headrace.bench.served import Served
+
+    if url and serve:
+        raise click.UsageError("one broker for all clients: URL or --serve")
+    for client in clients.missing():
+        click.echo(f"{client} is not installed, and not measured", err=True)
+    try:
+        with ExitStack() as stack:
+            if serve:
+                served = Served()
+                stack.callback(served.close)
+                url = served.url
+            costs = clients.measure(
+                url or DEFAULT_URL, runs, scale, lambda text: click.echo(text, err=True)
+            )
+    except BenchError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(clients.table(costs))
+    if json_path is not None:
+        json_path.write_text(json.dumps([cost.as_json() for cost in costs], indent=1) + "\n")
+
+
 def _bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:
+    from headrace.bench.usage import Usage, find_listener
+    from headrace.bench.workload import Bench
+    from headrace.client.url import parse_url
+
     settings = parse_url(url)
     usage = Usage(find_listener(settings.host, settings.port))
     version = settings.version
@@ -126,6 +182,8 @@ def _bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:
 
 
 def _version(label: str) -> Version:
+    from headrace.spec.tables import Version
+
     for version in Version:
         if version.label == label:
             return version
@@ -143,6 +201,9 @@ def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:
 
 def _measure(benches: list[Bench], workloads: list[Workload], runs: int) -> list[list[Result]]:
     """Measure all; both brokers' runs of a workload are next to each other in time."""
+    from headrace.bench.link import BenchError
+    from headrace.bench.report import Result
+
     results: list[list[Result]] = [[] for _ in benches]
     for workload in workloads:
         for of_broker, one in zip(results, benches, strict=True):

@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import headrace
-from headrace.bench import meter
-from headrace.bench.link import BenchError
-from headrace.bench.served import Served
-from headrace.client.url import parse_url
+from headrace import extras
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.bench.served import Served
     from headrace.bench.spark_parts import Figure, Stage
 
+STDOUT = Path("-")
 PARTS = ("stream", "queue", "sink", "latency", "memory")
 
 
@@ -45,7 +44,15 @@ PARTS = ("stream", "queue", "sink", "latency", "memory")
 )
 @click.option("--cores", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--driver-memory", default="2g", show_default=True)
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--json",
+    "json_path",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Figures as JSON, instead of the table; with FILE, written there.",
+)
 def bench_spark(
     parts: str, scale: float, minutes: float, cores: int, driver_memory: str, json_path: Path | None
 ) -> None:
@@ -53,6 +60,10 @@ def bench_spark(
 
     Exits with 1 when a bar is missed or a part failed.
     """
+    extras.need("psutil", "pyspark", "pyarrow")
+    from headrace.bench import meter
+    from headrace.bench.served import Served
+
     if not meter.is_compiled():
         click.echo("headrace is not compiled: these are not its figures", err=True)
     names = [name.strip() for name in parts.split(",")] if parts else list(PARTS)
@@ -74,11 +85,15 @@ def bench_spark(
         session = _session(scratch, cores, driver_memory)
         stack.callback(session.stop)
         figures, failures = _measure(session, served, scratch, names, scale, minutes, say)
-    click.echo(_table(figures))
+    as_json = None if json_path is None else _as_json(figures, failures, cores)
+    if json_path == STDOUT:
+        click.echo(json.dumps(as_json))
+    else:
+        click.echo(_table(figures))
     for name, reason in failures.items():
         click.echo(f"{name}: {reason}", err=True)
-    if json_path is not None:
-        json_path.write_text(json.dumps(_as_json(figures, failures, cores), indent=1) + "\n")
+    if json_path not in (None, STDOUT):
+        json_path.write_text(json.dumps(as_json, indent=1) + "\n")
     if failures or not all(figure.holds for figure in figures):
         sys.exit(1)
 
@@ -126,7 +141,9 @@ def _measure(
     say: Callable[[str], None],
 ) -> tuple[list[Figure], dict[str, str]]:
     from headrace.bench import spark_parts
+    from headrace.bench.link import BenchError
     from headrace.bench.spark_usage import Meter
+    from headrace.client.url import parse_url
 
     url = served.url.replace("amqp://", "amqp://guest:guest@")
     stage = spark_parts.Stage(
@@ -183,6 +200,8 @@ def _table(figures: list[Figure]) -> str:
 
 def _as_json(figures: list[Figure], failures: dict[str, str], cores: int) -> dict[str, Any]:
     import pyspark
+
+    from headrace.bench import meter
 
     return {
         "headrace": headrace.__version__,

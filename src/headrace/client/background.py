@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.client.errors import ClientError, UsageError
+from headrace.client.errors import UsageError
 
 if TYPE_CHECKING:
-    from headrace.client.consumer import Delivery
-
-log = logging.getLogger(__name__)
+    from headrace.client.confirmation import Line, Settlement
+    from headrace.client.outgoing import Publication
 
 Result = TypeVar("Result")
 
@@ -43,13 +41,25 @@ class Loop:
                 thread.start()
             return self._loop
 
-    def run(self, work: Coroutine[object, None, Result], timeout_s: float | None = None) -> Result:
-        """Do `work` on the loop and wait for its outcome."""
-        loop = self.get()
-        if asyncio._get_running_loop() is loop:
-            work.close()
+    def check(self) -> None:
+        """UsageError on the loop's own thread, which must not wait for itself."""
+        if asyncio._get_running_loop() is not None and asyncio._get_running_loop() is self._loop:
             raise UsageError("a callback must not call the blocking client: it would wait forever")
-        bounded = _bounded(work, timeout_s)
+
+    def run(
+        self,
+        work: Coroutine[object, None, Result],
+        timeout_s: float | None = None,
+        line: Line | None = None,
+    ) -> Result:
+        """Do `work` on the loop, behind what waits in `line`, and wait for its outcome."""
+        loop = self.get()
+        try:
+            self.check()
+        except UsageError:
+            work.close()
+            raise
+        bounded = _bounded(work, timeout_s, line)
         try:
             future = asyncio.run_coroutine_threadsafe(bounded, loop)
             try:
@@ -68,10 +78,14 @@ def _discard(*unfinished: Coroutine[object, None, object]) -> None:
             coroutine.close()
 
 
-async def _bounded(work: Coroutine[object, None, Result], timeout_s: float | None) -> Result:
+async def _bounded(
+    work: Coroutine[object, None, Result], timeout_s: float | None, line: Line | None
+) -> Result:
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
+            if line is not None:
+                await line.emptied()
             return await work
     except TimeoutError:
         if limit.expired():
@@ -82,8 +96,8 @@ async def _bounded(work: Coroutine[object, None, Result], timeout_s: float | Non
 LOOP = Loop()
 
 
-class Settlements:
-    """Acks on their way to the loop: handed over together, in order."""
+class Handover:
+    """Publishes and settlements on their way to the loop: handed over together, in order."""
 
     def __init__(self) -> None:
         self.reset()
@@ -91,12 +105,12 @@ class Settlements:
     def reset(self) -> None:
         """Begin with none."""
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Delivery, bool, bool, bool]] = []
+        self._waiting: list[tuple[Line, Publication | Settlement]] = []
 
-    def add(self, delivery: Delivery, ack: bool, multiple: bool, requeue: bool) -> None:
-        """Settle a delivery soon."""
+    def add(self, line: Line, errand: Publication | Settlement) -> None:
+        """Send it soon, behind all that was added before."""
         with self._lock:
-            self._waiting.append((delivery, ack, multiple, requeue))
+            self._waiting.append((line, errand))
             is_first = len(self._waiting) == 1
         if is_first:
             LOOP.get().call_soon_threadsafe(self._hand_over)
@@ -104,20 +118,17 @@ class Settlements:
     def _hand_over(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        for delivery, ack, multiple, requeue in waiting:
-            try:
-                delivery.channel.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
-            except ClientError as error:
-                log.warning("delivery %d was not settled: %s", delivery.delivery_tag, error)
+        for line, errand in waiting:
+            line.take(errand)
 
 
-SETTLEMENTS = Settlements()
+HANDOVER = Handover()
 
 
 def _forked() -> None:
     """A child process has no threads but its own: forget what belongs to the parent."""
     LOOP.reset()
-    SETTLEMENTS.reset()
+    HANDOVER.reset()
 
 
 os.register_at_fork(after_in_child=_forked)

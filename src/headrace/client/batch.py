@@ -8,6 +8,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from headrace.client.message import several
+
 if TYPE_CHECKING:
     from headrace.client.channel_publishing import Publishing
     from headrace.client.errors import ClientError, Returned
@@ -86,5 +88,5 @@ async def each(messages: Iterable[Content] | AsyncIterable[Content]) -> AsyncIte
         async for message in messages:
             yield message
     else:
-        for message in messages:
+        for message in several(messages):
             yield message

@@ -15,11 +15,12 @@ from headrace.client import channel as _channel
 from headrace.client import connection as _connection
 from headrace.client import session as _session
 from headrace.client.background import LOOP
-from headrace.client.blocking_channel import Channel, Confirmation, Consumer, Delivery, Transaction
+from headrace.client.blocking_channel import Channel, Consumer, Delivery, Transaction
 from headrace.client.blocking_session import Session, Subscription
 from headrace.client.blocking_stream import Stream
 from headrace.client.channel_publishing import UNCONFIRMED_MAX
 from headrace.client.closing import Closing
+from headrace.client.confirmation import Confirmation
 from headrace.client.connection import RECONNECT
 from headrace.client.intake import HELD_MAX, HIGH_WATER
 

@@ -7,19 +7,21 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from headrace.client import batch as _batch
 from headrace.client import channel as _channel
 from headrace.client import consumer as _consumer
-from headrace.client.background import LOOP, SETTLEMENTS, Result
+from headrace.client.background import HANDOVER, LOOP, Result
 from headrace.client.channel import PREFETCH
 from headrace.client.closing import Closing
+from headrace.client.confirmation import Backlog, Confirmation, Line
 from headrace.client.errors import Returned, UsageError
-from headrace.client.message import Content, Received
+from headrace.client.message import Content, several
+from headrace.client.outgoing import Publication
 
 if TYPE_CHECKING:
     from headrace.client.declare import Arguments, QueueState
@@ -30,12 +32,9 @@ _CHUNK = 500  # Messages of publish_many handed to the loop at once.
 _TAKE = 500  # Deliveries fetched from the loop at once.
 
 
-@dataclass(slots=True, eq=False)
-class Delivery(Received):
+@dataclass(slots=True, eq=False, repr=False)
+class Delivery(_consumer.Delivered):
     """A received message that wants to be settled, unless it was consumed with `no_ack`."""
-
-    source: _consumer.Delivery = field(kw_only=True, repr=False)
-    settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
 
     def ack(self, *, multiple: bool = False) -> bool:
         """Done with it; with `multiple`, and with all before it on this channel.
@@ -67,19 +66,17 @@ class Delivery(Received):
     def _settle(self, *, ack: bool, multiple: bool, requeue: bool) -> bool:
         if self.settled:
             raise UsageError(f"delivery {self.delivery_tag} is settled already, or no_ack")
-        if not self.source.is_current():
+        if not self.is_current():
             return False
         self.settled = True
-        SETTLEMENTS.add(self.source, ack, multiple, requeue)
+        line = self.channel.line
+        assert line is not None
+        HANDOVER.add(line, (self, ack, multiple, requeue))
         return True
 
 
-_FIELDS = tuple(one.name for one in fields(Received))
-
-
-def _deliver(source: _consumer.Delivery) -> Delivery:
-    values = {name: getattr(source, name) for name in _FIELDS}
-    return Delivery(**values, source=source, settled=source.settled)
+# What an asyncio channel makes for its blocking twin: it treats both kinds alike.
+_KIND = cast("type[_consumer.Delivery]", Delivery)
 
 
 class Consumer:
@@ -144,7 +141,7 @@ class Consumer:
                 source = self._here.popleft()
                 # Of a lost connection: it comes again. Without acks it would not.
                 if source.is_current() or source.settled:
-                    return _deliver(source)
+                    return cast("Delivery", source)
             taken = LOOP.run(self._take(timeout_s))
             if not taken:
                 raise StopIteration
@@ -159,27 +156,6 @@ class Consumer:
             return []
         except TimeoutError:
             raise TimeoutError(f"no message within {timeout_s} s") from None
-
-
-class Confirmation:
-    """The outcome of a publish that is under way."""
-
-    def __init__(self, source: asyncio.Future[None], timeout_s: float | None) -> None:
-        self._source = source
-        self._timeout_s = timeout_s
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the broker has answered."""
-        return self._source.done()
-
-    def wait(self) -> None:
-        """Wait for the broker's confirm; raise what `publish` would raise."""
-
-        async def wait() -> None:
-            await asyncio.shield(self._source)
-
-        LOOP.run(wait(), self._timeout_s)
 
 
 class Transaction:
@@ -213,6 +189,9 @@ class Channel(Closing):
     def __init__(self, source: _channel.Channel, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
+        source.deliver_as(_KIND)
+        self._line = source.line = Line(source)
+        self._backlog = Backlog(source.unconfirmed_max)
 
     def __repr__(self) -> str:
         return repr(self._source)
@@ -338,7 +317,7 @@ class Channel(Closing):
         Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
         with `mandatory` Returned when no queue got it. In a transaction it does not wait.
         """
-        self._run(self._source.publish(message, routing_key, exchange, mandatory=mandatory))
+        self.publish_soon(message, routing_key, exchange, mandatory=mandatory).wait()
 
     def publish_soon(
         self,
@@ -348,11 +327,26 @@ class Channel(Closing):
         *,
         mandatory: bool = False,
     ) -> Confirmation:
-        """Publish and return without waiting for the confirm, to have many in flight."""
-        confirmed = self._run(
-            self._source.publish_soon(message, routing_key, exchange, mandatory=mandatory)
-        )
-        return Confirmation(confirmed, self._timeout_s)
+        """Publish and return without waiting for the confirm, to have many in flight.
+
+        It waits only while `unconfirmed_max`, or bodies of 16 MiB, are unconfirmed.
+        """
+        LOOP.check()
+        source = self._source
+        publication = Publication(message, exchange, routing_key, mandatory, source.ticket)
+        octets = len(publication.body)
+        self._backlog.add(octets, self._timeout_s)
+        confirmation = Confirmation(self._backlog, octets, self._timeout_s)
+        publication.confirmed = confirmation
+        try:
+            if source.may_hand_over:
+                HANDOVER.add(self._line, publication)
+            else:  # The first of a channel, or one in a transaction.
+                self._run(source.send_publication(publication))
+        except BaseException:
+            LOOP.get().call_soon_threadsafe(confirmation.abandon)
+            raise
+        return confirmation
 
     def publish_many(
         self,
@@ -375,7 +369,7 @@ class Channel(Closing):
                 await batch.add(message)
 
         batch = self._run(begin())
-        rest = iter(messages)
+        rest = iter(several(messages))
         while batch.failure is None and (chunk := list(islice(rest, _CHUNK))):
             self._run(add(batch, chunk))
         return self._run(batch.finish())
@@ -389,7 +383,7 @@ class Channel(Closing):
     def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
         """Fetch one message, None when the queue is empty."""
         source = self._run(self._source.get(queue, no_ack=no_ack))
-        return None if source is None else _deliver(source)
+        return cast("Delivery | None", source)
 
     def consume(
         self,
@@ -477,4 +471,4 @@ class Channel(Closing):
         )
 
     def _run(self, work: Coroutine[object, None, Result]) -> Result:
-        return LOOP.run(work, self._timeout_s)
+        return LOOP.run(work, self._timeout_s, self._line)

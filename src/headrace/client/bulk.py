@@ -23,10 +23,10 @@ from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
     from headrace.client.channel import Channel
-    from headrace.client.confirms import Publication
     from headrace.client.connection import Connection
     from headrace.client.errors import ClientError
     from headrace.client.message import Message
+    from headrace.client.outgoing import Publication
     from headrace.protocol.codec_0_x import BasicReturn
 
 UNCONFIRMED_OCTETS_MAX: Final = 8 << 20  # Sent and not confirmed.

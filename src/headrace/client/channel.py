@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.client.arrivals import Arrivals
 from headrace.client.channel_publishing import UNCONFIRMED_MAX, Mode, Publishing
-from headrace.client.consumer import Consumer, Delivery, read_delivery
+from headrace.client.consumer import Consumer, Delivered, Delivery, read_delivery
 from headrace.client.declare import DECLARED, Arguments
 from headrace.client.errors import (
     ChannelClosed,
@@ -118,6 +119,9 @@ class Channel(Publishing):
         )
         self._qos: list[BasicQos] = []
         self._sinks: dict[str, Sink] = {}
+        self.kind = Delivery  # What is made of a message that comes.
+        self._arrivals: Arrivals | None = None  # Of this opening.
+        self._remembers = False  # Whether some consumer is `distinct`.
         self._tags = 0
         self.channel_id = resume  # In 0-9: what a lost channel is resumed by.
         self._resume = bool(resume)
@@ -199,33 +203,52 @@ class Channel(Publishing):
     async def settle(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
         """Ack or refuse a delivery; False when its connection is gone, so it comes again."""
         sent = self.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
-        if self._link is not None and not self._link.can_write.is_set():
-            await self._link.can_write.wait()
+        if self.must_wait():
+            await self.can_write()
         return sent
+
+    def must_wait(self) -> bool:
+        """Whether the broker does not read as fast as we write."""
+        return self._link is not None and not self._link.can_write.is_set()
+
+    async def can_write(self) -> None:
+        """Wait for a broker that does not read."""
+        if self._link is not None:
+            await self._link.can_write.wait()
+
+    def deliver_as(self, kind: type[Delivery]) -> None:
+        """Make that of the messages that come from now on."""
+        self.kind = kind
+        if self._arrivals is not None:
+            self._arrivals.kind = kind
 
     def settle_soon(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
         """As `settle`, without waiting for a broker that does not read."""
         if delivery.settled:
             raise UsageError(f"delivery {delivery.delivery_tag} is settled already, or no_ack")
+        return self.settle_now(delivery, ack=ack, multiple=multiple, requeue=requeue)
+
+    def settle_now(self, delivery: Delivered, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        """As `settle_soon`, of a delivery whose program calls it settled already."""
         if self._error is not None:
             raise fresh(self._error)
         link = self._link
         if link is None or not self.is_current(delivery.epoch):
             return False
         self._check_transaction()
-        method: MethodBase
+        tag = delivery.delivery_tag
         if ack:
-            method = BasicAck(delivery_tag=delivery.delivery_tag, multiple=multiple)
+            link.send_ack(self.number, tag, multiple)
         elif multiple:
-            method = BasicNack(delivery_tag=delivery.delivery_tag, multiple=True, requeue=requeue)
+            nack = BasicNack(delivery_tag=tag, multiple=True, requeue=requeue)
+            link.send(self.number, nack)
         else:
-            method = BasicReject(delivery_tag=delivery.delivery_tag, requeue=requeue)
-        link.send(self.number, method)
+            link.send(self.number, BasicReject(delivery_tag=tag, requeue=requeue))
         delivery.settled = True
+        if not self._remembers:
+            return True
         for consumer in self._distinct() if multiple else self._distinct(delivery.consumer_tag):
-            consumer.settle(
-                delivery.delivery_tag, multiple=multiple, ack=ack, decided=self._mode is not Mode.TX
-            )
+            consumer.settle(tag, multiple=multiple, ack=ack, decided=self._mode is not Mode.TX)
         return True
 
     def _distinct(self, tag: str | None = None) -> list[Distinct]:
@@ -246,12 +269,13 @@ class Channel(Publishing):
             raise UsageError(f"consumer tag {consumer.tag!r} is in use on this channel")
         calls = self._ask_for_messages(link, consumer)
         self._sinks[consumer.tag] = consumer
+        self._remembers = self._remembers or consumer.distinct is not None
         consumer.started = True
         try:
             for call in calls:
                 await self._calls.answer(call)
         except ClientError:
-            self._sinks.pop(consumer.tag, None)
+            self._drop(consumer.tag)
             consumer.started = False
             raise
 
@@ -346,6 +370,8 @@ class Channel(Publishing):
         except BaseException:
             self._link = None
             raise
+        self._arrivals = Arrivals(self, self._epoch, self.kind, link.due)
+        link.deliver(self.number, self._arrivals)
 
     async def redo(self, link: Link, method: MethodBase) -> str:
         """Send a declaration or a binding again; return the queue's name if it is one's."""
@@ -368,7 +394,7 @@ class Channel(Publishing):
             except ChannelClosed:
                 return  # All consumers of the channel were told.
             except UsageError as error:  # This broker cannot, perhaps another than before.
-                self._sinks.pop(consumer.tag, None)
+                self._drop(consumer.tag)
                 consumer.fail(error)
 
     def lost(self, error: ClientError, *, final: bool) -> None:
@@ -391,11 +417,11 @@ class Channel(Publishing):
         """The broker sent a method without content."""
         match method:
             case BasicAck():
-                self._confirms.settle(method.delivery_tag, method.multiple, acked=True)
+                self.confirmed(method.delivery_tag, method.multiple)
             case BasicNack():
                 self._confirms.settle(method.delivery_tag, method.multiple, acked=False)
             case BasicCancel():
-                sink = self._sinks.pop(method.consumer_tag, None)
+                sink = self._drop(method.consumer_tag)
                 if sink is not None and method.no_wait:
                     sink.cancelled()
                 elif sink is not None:  # So Headrace says that a range of a stream is at its end.
@@ -435,6 +461,10 @@ class Channel(Publishing):
                 if self._calls.answers(method) or not self.arrive(method, header, body):
                     self._calls.replied(method, header, body)
 
+    def confirmed(self, tag: int, multiple: bool) -> None:
+        """The broker acked what was published here."""
+        self._confirms.settle(tag, multiple, acked=True)
+
     def failed(self, error: AmqpError) -> None:
         """The broker broke a rule on this channel, and the channel is being closed for it."""
         self._fail(ChannelClosed(error.code.number, error.reply_text, error.method))
@@ -461,12 +491,20 @@ class Channel(Publishing):
             calls.append(self._calls.ask(link, qos, BasicQosOk))
         request = consumer.request(self._name(consumer.queue))
         self.stamp(request)
+        if self._arrivals is not None:
+            self._arrivals.inboxes[consumer.tag.encode()] = consumer.inbox
         calls.append(self._calls.ask(link, request, BasicConsumeOk))
         return calls
 
+    def _drop(self, tag: str) -> Sink | None:
+        """Know a consumer no more."""
+        if self._arrivals is not None:
+            self._arrivals.inboxes.pop(tag.encode(), None)
+        return self._sinks.pop(tag, None)
+
     def _cancelled(self, consumer: Consumer) -> None:
         """Nothing more can come for the consumer; its queue may have gone with it."""
-        self._sinks.pop(consumer.tag, None)
+        self._drop(consumer.tag)
         queue = self._name(consumer.queue)
         topology = self.topology
         if topology.is_auto_delete(queue) and not self.connection.consumes(queue):

@@ -11,6 +11,7 @@ from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ClientError, fresh
 
 if TYPE_CHECKING:
+    from headrace.client.confirmation import Line
     from headrace.client.connection import Connection
     from headrace.client.intake import Intake
     from headrace.client.link import Link
@@ -29,6 +30,7 @@ class Linked(AsyncClosing):
         self.intake: Intake = connection.intake
         self.topology: Topology = connection.topology  # What the connection will declare again.
         self.ticket = 0  # Sent with every method that has a field for it.
+        self.line: Line | None = None  # Of a program without asyncio.
         self._link: Link | None = None
         self._epoch = 0  # How often it was opened.
         self._calls = Calls(number, connection.intake)

@@ -9,12 +9,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from headrace.client.batch import Batch, Transaction, each
-from headrace.client.confirms import Confirms, Publication
+from headrace.client.confirms import Confirms
 from headrace.client.declare import Declarations
 from headrace.client.errors import ClientError, ConfirmLost, Returned, UsageError, fresh
-from headrace.client.message import Content, Message, encode_header, read_message
+from headrace.client.message import Content, read_message
+from headrace.client.outgoing import Publication
 from headrace.protocol.codec_0_x import (
-    BasicPublish,
     BasicReturn,
     ConfirmSelect,
     ConfirmSelectOk,
@@ -56,10 +56,11 @@ class Publishing(Declarations):
         on_return: Callable[[Returned], None] | None,
     ) -> None:
         super().__init__(connection, number)
+        self.unconfirmed_max = unconfirmed_max
         self._confirm = confirm
         self._retry_lost = retry_lost
         self._on_return = on_return
-        self._confirms = Confirms(unconfirmed_max)
+        self._confirms = Confirms(unconfirmed_max, connection.intake)
         self._mode = Mode.NONE
         self._transaction: Transaction | None = None
 
@@ -76,8 +77,10 @@ class Publishing(Declarations):
         Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
         with `mandatory` Returned when no queue got it. In a transaction it does not wait.
         """
-        confirmed = await self.publish_soon(message, routing_key, exchange, mandatory=mandatory)
-        await confirmed
+        publication = Publication(message, exchange, routing_key, mandatory, self.ticket)
+        publication.confirmed = asyncio.get_running_loop().create_future()
+        await self.send_publication(publication)
+        await publication.confirmed
 
     async def publish_soon(
         self,
@@ -91,28 +94,10 @@ class Publishing(Declarations):
 
         It waits only while `unconfirmed_max` are unconfirmed, or while the broker does not read.
         """
-        message = Message.of(message)
-        header = encode_header(message)
-        method = BasicPublish(
-            ticket=self.ticket, exchange=exchange, routing_key=routing_key, mandatory=mandatory
-        )
+        publication = Publication(message, exchange, routing_key, mandatory, self.ticket)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self._confirm or self._mode is Mode.TX:
-            link = await self._writable()
-            self._check_transaction()
-            link.send_content(self.number, method, header, message.body)
-            self._sent += 1
-            if self._sent % YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # A flood of publishes must not starve the loop.
-            future.set_result(None)
-            return future
-        publication = Publication(message, method, header, future)
-        await self._confirms.room.acquire()
-        try:
-            await self._publish(publication)
-        except BaseException:
-            self._confirms.room.release()
-            raise
+        publication.confirmed = future
+        await self.send_publication(publication)
         return future
 
     async def publish_many(
@@ -139,6 +124,61 @@ class Publishing(Declarations):
         return Transaction(self)
 
     # --- For the package ----------------------------------------------------------------------
+
+    def send_now(self, publication: Publication) -> bool:
+        """Send a publication, unless something has to be waited for."""
+        link = self._link
+        if (
+            not self.may_hand_over
+            or link is None
+            or not self.connection.is_ready
+            or not link.can_write.is_set()
+            or not self._flow.is_set()
+        ):
+            return False
+        if self._mode is Mode.NONE:
+            link.send_publication(self.number, publication)
+            self._sent += 1
+            publication.settle(None)
+            return True
+        if not self._confirms.room.take():
+            return False
+        try:
+            link.send_publication(self.number, publication)
+        except BaseException:
+            self._confirms.room.release()
+            raise
+        self._confirms.add(publication)
+        return True
+
+    async def send_publication(self, publication: Publication) -> None:
+        """Send a publication when it can be sent; without confirms that is its outcome."""
+        if self.send_now(publication):
+            if self._mode is Mode.NONE and self._sent % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # A flood of publishes must not starve the loop.
+            return
+        if not self._confirm or self._mode is Mode.TX:
+            link = await self._writable()
+            self._check_transaction()
+            link.send_publication(self.number, publication)
+            self._sent += 1
+            if self._sent % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+            publication.settle(None)
+            return
+        await self._confirms.room.acquire()
+        try:
+            await self._publish(publication)
+        except BaseException:
+            self._confirms.room.release()
+            raise
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether a publish needs nothing but to be sent; ClientError when the channel is over."""
+        if self._error is not None:
+            raise fresh(self._error)
+        return self._mode is Mode.CONFIRM or (self._mode is Mode.NONE and not self._confirm)
 
     async def confirm_by(self, confirms: Confirms) -> None:
         """Let somebody else publish here, in confirm mode, and hear of the outcomes."""
@@ -202,14 +242,8 @@ class Publishing(Declarations):
         if self._mode is Mode.NONE:
             self._calls.ask(link, ConfirmSelect(), ConfirmSelectOk)
             self._mode = Mode.CONFIRM
-        self._send_publication(link, publication)
+        link.send_publication(self.number, publication)
         self._confirms.add(publication)
-        self.intake.wait_begins()
-        publication.confirmed.add_done_callback(lambda _: self.intake.wait_ends())
-
-    def _send_publication(self, link: Link, publication: Publication) -> None:
-        body = publication.message.body
-        link.send_content(self.number, publication.method, publication.header, body)
 
     def _publish_again(self, link: Link) -> None:
         """Send what was lost unconfirmed."""
@@ -217,7 +251,7 @@ class Publishing(Declarations):
         for publication in publications:
             self._confirms.add(publication)
         for publication in publications:
-            self._send_publication(link, publication)
+            link.send_publication(self.number, publication)
 
     def _check_transaction(self) -> None:
         """Publishes and settlements of a transactional channel belong into a transaction."""

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from headrace.client.arrivals import Inbox
 from headrace.client.distinct import Distinct
 from headrace.client.errors import ClientError, ConsumerCancelled, UsageError, fresh
 from headrace.client.message import Received, decode_properties, message_fields
@@ -22,24 +22,33 @@ if TYPE_CHECKING:
     from headrace.wire.table import Value
 
 
-@dataclass(slots=True, eq=False)
-class Delivery(Received):
-    """A received message that wants to be settled, unless it was consumed with `no_ack`."""
+@dataclass(slots=True, eq=False, repr=False)
+class Delivered(Received):
+    """A received message, and the opening of a channel by which it came."""
 
     channel: Channel = field(kw_only=True, repr=False)
     epoch: int = field(kw_only=True, repr=False)  # Which opening of the channel it came by.
-    settled: bool = field(default=False, kw_only=True)
+    settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
 
     def is_current(self) -> bool:
         """Whether the channel opening that delivered it still lasts; else it comes again."""
         return self.channel.is_current(self.epoch)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Delivery(Delivered):
+    """A received message that wants to be settled, unless it was consumed with `no_ack`."""
 
     async def ack(self, *, multiple: bool = False) -> bool:
         """Done with it; with `multiple`, and with all before it on this channel.
 
         False when the connection that delivered it is gone: the broker will deliver it again.
         """
-        return await self.channel.settle(self, ack=True, multiple=multiple, requeue=False)
+        channel = self.channel
+        sent = channel.settle_soon(self, ack=True, multiple=multiple, requeue=False)
+        if channel.must_wait():
+            await channel.can_write()
+        return sent
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
         """Not done with it: back to the queue, or else to the dead-letter exchange if any."""
@@ -70,8 +79,8 @@ def read_delivery(
     body: bytes,
     no_ack: bool,
 ) -> Delivery:
-    """A delivery from what came over the wire."""
-    return Delivery(
+    """A delivery from what came over the wire, of the kind that the program uses."""
+    return channel.kind(
         body,
         exchange=method.exchange,
         routing_key=method.routing_key,
@@ -111,7 +120,8 @@ class Consumer:
         self.no_ack = no_ack
         self._exclusive = exclusive
         self._arguments = arguments
-        self._buffer: deque[Delivery] = deque()
+        self.inbox = Inbox(self, tag, no_ack)
+        self._buffer = self.inbox.deliveries
         self._changed = asyncio.Event()
         self._starting = asyncio.Lock()
         self.started = False  # Set by the channel once the broker was asked.
@@ -142,6 +152,12 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
+        if self._buffer and self.distinct is None and self.started:
+            delivery = self._buffer.popleft()
+            if self._is_held:
+                self.channel.intake.release(len(delivery.body))
+            self._offset = delivery.offset
+            return delivery
         return (await self.take(1))[0]
 
     async def start(self) -> None:
@@ -214,6 +230,7 @@ class Consumer:
         if self._stopped:
             return None
         self._stopped = True
+        self.inbox.is_open = False
         unwanted = self._clear()
         self._changed.set()
         if not self.started or self._error is not None:
@@ -229,6 +246,7 @@ class Consumer:
         arguments = dict(self._arguments)
         if self._offset is not None:
             arguments["x-stream-offset"] = self._offset + 1
+        self.inbox.is_open = not self._stopped
         return BasicConsume(
             queue=queue,
             consumer_tag=self.tag,
@@ -247,6 +265,11 @@ class Consumer:
         self._changed.set()
         self.channel.intake.hold(len(body))
 
+    def arrived(self, count: int, octets: int) -> None:
+        """Messages came into the inbox."""
+        self._changed.set()
+        self.channel.intake.hold(octets, count)
+
     def lost(self) -> None:
         """The connection broke: what still waits unsettled here will be delivered again."""
         if self.distinct is not None:
@@ -261,11 +284,13 @@ class Consumer:
     def ended(self) -> None:
         """The broker has sent all that was asked for: iteration ends behind it."""
         self._stopped = self._ended = True
+        self.inbox.is_open = False
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
         """No more will come. What is here can still be taken, unless it will come again."""
         self._error = self._error or error
+        self.inbox.is_open = False
         if not isinstance(error, ConsumerCancelled):
             self.lost()
         self._release(self._buffer)

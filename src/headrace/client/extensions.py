@@ -67,6 +67,8 @@ def renews_secrets(properties: Mapping[str, Value]) -> bool:
 
 def is_qpid(properties: Mapping[str, Value]) -> bool:
     """Whether these are the server properties of a Qpid broker."""
+    if is_headrace(properties):
+        return False
     product = properties.get("product")
     named = isinstance(product, str) and "qpid" in product.lower()
     return named or any(name.startswith("qpid.") for name in properties)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ProtocolViolation, UsageError
+from headrace.client.message import octets_of
 from headrace.protocol.codec_0_x import (
     FileAck,
     FileCancel,
@@ -80,6 +81,7 @@ class Files:
 
         A broker that has a part of the file of that identifier asks for the rest only.
         """
+        body = octets_of(body)
         identifier = identifier or uuid.uuid4().hex
         answer = await self._channel.call(FileOpen(identifier=identifier, content_size=len(body)))
         assert isinstance(answer, FileOpenOk)

@@ -32,9 +32,9 @@ class Intake:
         self._held_max = held_max
         self._paused = False
 
-    def hold(self, size: int) -> None:
-        """A message was put into a buffer."""
-        self.held += size + PER_MESSAGE
+    def hold(self, size: int, count: int = 1) -> None:
+        """Messages, with bodies of `size` octets in all, were put into a buffer."""
+        self.held += size + count * PER_MESSAGE
         if self.held > self._high_water:
             self._judge()
             if self.held > self._held_max:

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.client import hints
 from headrace.client.errors import (
     AuthenticationFailed,
     ClientError,
@@ -53,6 +54,8 @@ from headrace.protocol.handshake import Role, State
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 
 if TYPE_CHECKING:
+    from headrace.client.arrivals import Arrivals
+    from headrace.client.outgoing import Publication
     from headrace.protocol.content import Gatherer
     from headrace.wire.table import Value
 
@@ -135,6 +138,7 @@ class Link(asyncio.Protocol):
         self._reading = True
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
+        self.due: list[Arrivals] = []  # Of channels, that have something to tell.
         self._turns: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
         self.login: Login | None = None
         self._renewal: asyncio.Future[None] | None = None  # Of the credentials.
@@ -173,7 +177,7 @@ class Link(asyncio.Protocol):
                 )
                 await link._opened
                 if link._error is not None:  # It ended before anybody knew that it was open.
-                    raise _while_opening(link._error, link.machine.state)
+                    raise _while_opening(link._error, link)
         except ConnectFailed as error:
             error.redirected = link.redirected
             raise
@@ -182,7 +186,8 @@ class Link(asyncio.Protocol):
                 f"no connection to {settings.address} within {settings.connection_timeout_s} s"
             ) from None
         except OSError as error:
-            raise ConnectFailed(f"cannot connect to {settings.address}: {error}") from error
+            why = hints.of_socket(error, settings)
+            raise ConnectFailed(f"cannot connect to {settings.address}: {why}") from error
         finally:
             if link.machine.state is not State.OPEN:
                 link.abort()
@@ -215,6 +220,26 @@ class Link(asyncio.Protocol):
         self._check()
         try:
             self.machine.send_content(channel, method, header, body)
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    def send_publication(self, channel: int, publication: Publication) -> None:
+        """Queue a publish for sending."""
+        self._check()
+        try:
+            self.machine.send_encoded(
+                channel, publication.address, publication.header, publication.body
+            )
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    def send_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        """Queue a basic.ack for sending."""
+        self._check()
+        try:
+            self.machine.send_ack(channel, delivery_tag, multiple)
         except AmqpError as error:
             raise ConnectionLost(str(error)) from error
         self._schedule_flush()
@@ -296,6 +321,11 @@ class Link(asyncio.Protocol):
         self.machine.channels[channel].gatherer = gatherer
         self._turns[channel] = turn
 
+    def deliver(self, channel: int, arrivals: Arrivals) -> None:
+        """Have what comes on an open channel taken without detours, where the version allows."""
+        if self.settings.version is V0_9_1:
+            self.machine.channels[channel].gatherer = arrivals
+
     def stop_gathering(self, channel: int) -> None:
         """The channel is closed."""
         self._turns.pop(channel, None)
@@ -360,7 +390,10 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """The broker said something."""
         self._received_at = self._loop.time()
-        for event in self.machine.receive(data):
+        events = self.machine.receive(data)
+        while self.due and self._error is None:  # All this came before the first event.
+            self._take_turn(self.due.pop())
+        for event in events:
             if self._error is not None:
                 break
             try:
@@ -376,6 +409,14 @@ class Link(asyncio.Protocol):
                 self.fail(error)
         if self.machine.pending():
             self.flush()
+
+    def _take_turn(self, arrivals: Arrivals) -> None:
+        try:
+            arrivals.turn()
+        except AmqpError as error:
+            self._violated(error)
+        except ClientError as error:
+            self.fail(error)
 
     def eof_received(self) -> None:
         """The broker hung up."""
@@ -410,7 +451,7 @@ class Link(asyncio.Protocol):
         if self._renewal is not None and not self._renewal.done():
             self._renewal.set_exception(fresh(self._error))
         if not self._opened.done():
-            self._opened.set_exception(_while_opening(self._error, self.machine.state))
+            self._opened.set_exception(_while_opening(self._error, self))
             self._opened.exception()  # Nobody may be waiting any more: that is no news.
             self._reported = True
         elif not self._closing and not self._reported:
@@ -575,16 +616,20 @@ class Link(asyncio.Protocol):
         self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {error}"))
 
 
-def _while_opening(reason: ClientError, state: State) -> ClientError:
+def _while_opening(reason: ClientError, link: Link) -> ClientError:
     """What a failure means before the connection was open."""
     if isinstance(reason, ConnectFailed):
         return reason
     if isinstance(reason, ConnectionClosed):
         kind = AuthenticationFailed if reason.code == 403 else ConnectFailed
-        return kind(str(reason), reason.code, reason.text)
+        text = f"{reason}{hints.of_close(reason, link.settings)}"
+        return kind(text, reason.code, reason.text)
+    state = link.machine.state
     hint = ""
     if state is State.AUTHENTICATING:
         hint = " (while logging in: is the user or the password wrong?)"
     elif state is State.OPENING:
         hint = " (while opening the virtual host: does it exist?)"
+    elif not link.server_properties:
+        hint = hints.before_greeting(link.settings)
     return ConnectFailed(f"{reason}{hint}")

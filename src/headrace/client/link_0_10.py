@@ -41,6 +41,7 @@ from headrace.protocol.codec_0_10 import (
     Struct,
     decode_command,
 )
+from headrace.protocol.codec_0_x import BasicAck
 from headrace.protocol.connection_0_10 import Connection as Machine
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.errors_0_10 import CloseError, ExecutionError
@@ -48,6 +49,7 @@ from headrace.protocol.handshake import Role, State
 from headrace.spec.commands import FRAME_SIZE_MAX, FRAME_SIZE_MIN
 
 if TYPE_CHECKING:
+    from headrace.client.outgoing import Publication
     from headrace.client.url import Settings
     from headrace.protocol.codec_0_10 import Command, ExecutionException
     from headrace.protocol.codec_0_x import MethodBase
@@ -231,6 +233,12 @@ class Link010(Link):
         self._check()
         self.bridges[channel].publishes.send(method, header, body)
         self.schedule_flush()
+
+    def send_publication(self, channel: int, publication: Publication) -> None:
+        self.send_content(channel, publication.method, publication.header, publication.body)
+
+    def send_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        self.send(channel, BasicAck(delivery_tag=delivery_tag, multiple=multiple))
 
     def flush(self) -> None:
         """Write what is queued, with what the sessions have gathered."""

@@ -41,6 +41,7 @@ from headrace.wire.frame import FRAME_METHOD
 from headrace.wire.table import encode_table
 
 if TYPE_CHECKING:
+    from headrace.client.outgoing import Publication
     from headrace.client.url import Settings
     from headrace.wire.table import Value
 
@@ -119,6 +120,14 @@ class EarlyLink(Link):
             if not self._flush_due:  # A large one was written at once.
                 self._flush_due = True
                 self._loop.call_soon(self.flush)
+
+    def send_publication(self, channel: int, publication: Publication) -> None:
+        """Queue a publish."""
+        self.send_content(channel, publication.method, publication.header, publication.body)
+
+    def send_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        """Queue a basic.ack."""
+        self.send(channel, BasicAck(delivery_tag=delivery_tag, multiple=multiple))
 
     def flush(self) -> None:
         """Write what is queued, and ask whether the publishes among it were dealt with."""

@@ -2,14 +2,15 @@
 """Messages as programs see them: a body, typed properties and headers.
 
 `Message` is what you publish; `Received` is what a consumer or `get` hands you, with where it came
-from. The asyncio and the blocking client add to it how it is settled.
+from. The asyncio and the blocking client add to it how it is settled. What a body may be is said in
+one place, `octets_of`, through which every body goes that is sent.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,18 @@ if TYPE_CHECKING:
 BASIC = BasicProperties.CLASS_ID
 PERSISTENT = 2
 
+SHOWN_BYTES = 64  # Of a body, where a message is shown.
 _MILLISECOND = timedelta(milliseconds=1)
 _EXPIRATION_MS_MAX = 3650 * 86_400_000  # Ten years; RabbitMQ accepts as much.
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Message:
-    """A body with its properties. Persistent unless you say not."""
+    """A body with its properties. Persistent unless you say not.
+
+    The body is bytes; a bytearray or memoryview is copied, a str encoded as UTF-8. TypeError for
+    anything else: `from_json` makes a message of a value.
+    """
 
     body: bytes
     headers: Mapping[str, Value] = field(default_factory=dict, kw_only=True)
@@ -52,19 +58,33 @@ class Message:
     app_id: str | None = field(default=None, kw_only=True)
     cluster_id: str | None = field(default=None, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if type(self.body) is not bytes:
+            self.body = octets_of(self.body)
+
+    def __repr__(self) -> str:
+        """The body, cut after `SHOWN_BYTES`, and what is not as by default."""
+        body = repr(self.body[:SHOWN_BYTES])
+        if len(self.body) > SHOWN_BYTES:
+            body += f"… {len(self.body)} bytes"
+        said = [
+            f"{one.name}={getattr(self, one.name)!r}"
+            for one in fields(self)
+            if one.repr and one.name != "body" and getattr(self, one.name) != _default(one)
+        ]
+        return f"{type(self).__name__}({', '.join([body, *said])})"
+
     @classmethod
     def of(cls, content: Message | bytes | bytearray | memoryview | str) -> Message:
-        """The content itself when it is a message, else a message with that body; str as UTF-8.
+        """The content itself when it is a message, else a message with that body.
 
-        TypeError when a message has a body that is no octets.
+        TypeError when it is neither a message nor what a body may be.
         """
-        if isinstance(content, Message):
-            body: object = content.body
-            if not isinstance(body, bytes | bytearray | memoryview):
-                kind = type(body).__name__
-                raise TypeError(f"the body of a message is bytes, not {kind}: see Message.of")
-            return content
-        return Message(content.encode() if isinstance(content, str) else bytes(content))
+        if not isinstance(content, Message):
+            return Message(content)  # type: ignore[arg-type]  # It becomes bytes there.
+        if type(content.body) is not bytes:  # It was changed since.
+            return replace(content, body=octets_of(content.body))
+        return content
 
     @classmethod
     def from_json(cls, value: object) -> Message:
@@ -85,7 +105,7 @@ class Message:
         return json.loads(self.body)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Received(Message):
     """A message from a queue, and where it came from."""
 
@@ -104,6 +124,37 @@ class Received(Message):
 
 
 Content = Message | bytes | bytearray | memoryview | str
+
+
+def octets_of(body: object) -> bytes:
+    """The octets to send for a body: bytes, a bytearray, a memoryview of octets, or a str as UTF-8.
+
+    TypeError for anything else, also for what `bytes` would take, such as a number.
+    """
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytes | bytearray):
+        return bytes(body)
+    if isinstance(body, memoryview):
+        if body.format in ("B", "b", "c"):
+            return body.tobytes()
+        raise TypeError(
+            f"a body is a memoryview of octets, not of format {body.format!r}: "
+            'use .cast("B") to send them in the order of this machine'
+        )
+    raise TypeError(
+        "a body is bytes, bytearray, memoryview, or str (sent as UTF-8), not "
+        f"{type(body).__name__}: Message.from_json(value) makes JSON, which is json.dumps(value) "
+        'with content_type="application/json"'
+    )
+
+
+def several(messages: Iterable[Content]) -> Iterable[Content]:
+    """The messages as they are; TypeError for what is one message, or no messages, yet iterable."""
+    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
+        kind = type(messages).__name__
+        raise TypeError(f"many messages are a list of them, or another iterable, not {kind}")
+    return messages
 
 
 def encode_header(message: Message) -> bytes:
@@ -151,7 +202,7 @@ def message_fields(properties: BasicProperties) -> dict[str, Any]:
         "priority": properties.priority,
         "correlation_id": properties.correlation_id,
         "reply_to": properties.reply_to,
-        "expiration": _expiration(properties.expiration),
+        "expiration": expiration_of(properties.expiration),
         "message_id": properties.message_id,
         "timestamp": properties.timestamp,
         "type": properties.type,
@@ -169,8 +220,13 @@ def milliseconds(expiration: timedelta) -> str:
     return str(ms)
 
 
-def _expiration(text: str | None) -> timedelta | None:
+def expiration_of(text: str | None) -> timedelta | None:
     """The time to live; None for what is not a number, which a broker should have refused."""
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 12:
         return None
     return timedelta(milliseconds=int(text))
+
+
+def _default(one: Field[Any]) -> Any:
+    """What a field is where nothing is said; `MISSING` of one that must be."""
+    return one.default if one.default_factory is MISSING else one.default_factory()

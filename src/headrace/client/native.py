@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.channel_link import Linked
 from headrace.client.errors import BufferOverflow, UsageError, fresh
+from headrace.client.message import octets_of
 from headrace.protocol import codec_0_x
 from headrace.protocol.codec_0_x import (
     AccessRequest,
@@ -169,6 +170,7 @@ class Native(Linked):
         self, link: Link, method: MethodBase, properties: PropertiesBase | None, body: bytes
     ) -> None:
         self.stamp(method)
+        body = octets_of(body)
         if not method.CONTENT:
             link.send(self.number, method)
             return

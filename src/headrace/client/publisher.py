@@ -9,10 +9,11 @@ also goes on after the program was started anew: `last` tells how far it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from headrace.client.batch import each
 from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ConfirmLost, ConnectionLost, UsageError
 from headrace.client.message import Content, Message
@@ -98,7 +99,7 @@ class Publisher(AsyncClosing):
         """
         last = self._next - 1
         waiting: list[Content] = []
-        async for message in _each(messages):
+        async for message in each(messages):
             waiting.append(message)
             if len(waiting) == WINDOW:
                 last = await self._publish(waiting, routing_key, exchange, mandatory, None)
@@ -124,7 +125,7 @@ class Publisher(AsyncClosing):
                 ids = list(range(self._next, self._next + len(messages)))
             self._next = max(self._next, ids[-1] + 1)
             numbered = [
-                self._numbered(each, number) for each, number in zip(messages, ids, strict=True)
+                self._numbered(one, number) for one, number in zip(messages, ids, strict=True)
             ]
             failures: list[BaseException] = []
             for _ in range(ATTEMPTS_MAX):
@@ -173,13 +174,3 @@ class Publisher(AsyncClosing):
         made = Message.of(message)
         headers = {**made.headers, "x-publisher-name": self.name, "x-publishing-id": number}
         return replace(made, headers=headers)
-
-
-async def _each(messages: Iterable[Content] | AsyncIterable[Content]) -> AsyncIterator[Content]:
-    """All of them, whichever way they come."""
-    if isinstance(messages, AsyncIterable):
-        async for message in messages:
-            yield message
-        return
-    for message in messages:
-        yield message

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ProtocolViolation, PublishFailed
 from headrace.client.message import Content as Body
-from headrace.client.message import Message
+from headrace.client.message import Message, octets_of
 from headrace.protocol.codec_0_x import (
     Content,
     MessageAppend,
@@ -68,6 +68,7 @@ class Reference(AsyncClosing):
 
     async def append(self, data: bytes) -> None:
         """Send the next octets of the body."""
+        data = octets_of(data)
         await self.messages.channel.call(MessageAppend(reference=self.name, data=data))
         self.offset += len(data)
 

@@ -20,6 +20,7 @@ from headrace.client.errors import (
     channel_closed,
     fresh,
 )
+from headrace.client.message import octets_of
 from headrace.client.session_calls import SessionCalls
 from headrace.protocol.codec_0_10 import (
     Command,
@@ -152,6 +153,7 @@ class Commands(AsyncClosing, SessionCalls):
         Raises ConnectionLost when it is detached and the broker keeps nothing of it.
         """
         self._check_open()
+        body = octets_of(body)
         if self._link is None and not self._machine.keeps:
             raise ConnectionLost(f"{self!r} has no connection")
         number = self._machine.send_command(command, sync, encode_headers(headers), body)

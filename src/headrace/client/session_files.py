@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.errors import BufferOverflow, ProtocolViolation, UsageError
 from headrace.client.files import STAGED_MAX
+from headrace.client.message import octets_of
 from headrace.protocol.codec_0_10 import (
     Command,
     FileAck,
@@ -87,6 +88,7 @@ class SessionFiles:
 
         A broker that has a part of the file of that identifier asks for the rest only.
         """
+        body = octets_of(body)
         identifier = identifier or uuid.uuid4().hex
         await self._session.call(FileOpen(identifier=identifier, content_size=len(body)))
         start = (await self._wait(FileOpenOk)).staged_size or 0

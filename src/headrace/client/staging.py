@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.closing import AsyncClosing
 from headrace.client.errors import ClientError
-from headrace.client.message import Content, Message
+from headrace.client.message import Content, Message, several
 from headrace.client.publishes import (
     MANDATORY,
     OUTPUT,
@@ -199,7 +199,7 @@ class Stage(AsyncClosing):
 
         With `mandatory`, a message that no queue gets makes the stage fail.
         """
-        each = [Message.of(one) for one in messages]
+        each = [Message.of(one) for one in several(messages)]
         await self.publish_columns(
             len(each),
             Octets.of(one.body for one in each),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 UNLIMITED = 0xFFFFFFFF  # Credit without end.
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Transfer(Received):
     """A message that came by message.transfer; `number` is the id of that command."""
 

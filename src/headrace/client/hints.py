@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was probably wrong when no connection could be made, in a few words for a person."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.client.errors import Closed
+    from headrace.client.url import Settings
+
+_REFUSED = f"[Errno {errno.ECONNREFUSED}]"
+_UNTRUSTED = (18, 19, 20, 21)  # X509_V_ERR: signed by nobody who is known.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "UNEXPECTED_EOF")
+
+
+def of_socket(error: OSError, settings: Settings) -> str:
+    """Say why there is no connection: host, port, TLS."""
+    place = _place(settings)
+    match error:
+        case socket.gaierror():
+            return f"the host name '{settings.host}' is not known"
+        case ssl.SSLCertVerificationError():
+            text = f"CERTIFICATE_VERIFY_FAILED, {error.verify_message}".rstrip(".")
+            if error.verify_code in _UNTRUSTED:
+                text += "; ?cacertfile= in the URL names the authority that signed it"
+            return f"the broker's certificate is refused: {text}"
+        case ssl.SSLError() if any(name in (error.reason or str(error)) for name in _NO_TLS):
+            return (
+                f"{place} does not speak TLS; the URL of a port without TLS begins with amqp://, "
+                "and the usual port of amqps:// is 5671"
+            )
+        case ConnectionResetError() if settings.tls:
+            return f"{place} hung up in the TLS handshake; is it a port with TLS?"
+    # Of a name with several addresses asyncio gives the texts of all their errors.
+    if isinstance(error, ConnectionRefusedError) or _REFUSED in str(error):
+        return f"nothing listens on {place}; is `headrace serve` running there?"
+    return str(error)
+
+
+def before_greeting(settings: Settings) -> str:
+    """Say what may be wrong when the connection ended before the broker had said anything."""
+    if settings.tls:
+        return " (before it said anything: is an AMQP broker there?)"
+    return " (before it said anything: does the port want TLS, as with amqps://?)"
+
+
+def of_close(reason: Closed, settings: Settings) -> str:
+    """Say what may be wrong when the broker closes a connection that is being opened."""
+    text = reason.text.lower()
+    if "vhost" in text or "virtual host" in text:
+        if reason.code == 403:
+            return f" (`headrace permission set` lets user '{settings.username}' in)"
+        return " (the path of the URL names the virtual host; `headrace vhost add` makes one)"
+    if "login was refused" in text:
+        hint = f"is the name or the password of user '{settings.username}' right?"
+        if settings.username == "guest" and not _is_loopback(settings.host):
+            hint = (
+                f"guest may log in over loopback only unless guest_loopback_only is false; {hint}"
+            )
+        return f" ({hint})"
+    return ""
+
+
+def _place(settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{host}:{settings.port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
