@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace.model.aliases import QUEUE_ALIASES
 from headrace.model.arguments import QUEUE_ARGUMENTS
 from headrace.model.policy import HARMLESS, KEYS
 from headrace.server.manual import manual
-from headrace.server.settings import MIB, SETTINGS, SettingError, Settings, load
+from headrace.server.settings import (
+    MIB,
+    OTHER_VARIABLES,
+    SETTINGS,
+    SettingError,
+    Settings,
+    load,
+    strange_variables,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -72,7 +81,8 @@ def test_a_bad_flag_is_named_as_flag() -> None:
 def test_a_bad_file_is_named(tmp_path: Path) -> None:
     config = tmp_path / "headrace.toml"
     for content, said in [
-        ("prot = 1", "setting prot .*headrace.toml.*there is no such setting"),
+        ("prot = 1", r"setting prot .*headrace.toml.*no such setting; did you mean port\?"),
+        ("zzz = 1", r"setting zzz .*headrace.toml.*there is no such setting$"),
         ("port = true", "setting port .*headrace.toml.*True is not a whole number"),
         ("port = ", "setting config .*headrace.toml.*not TOML"),
     ]:
@@ -81,6 +91,27 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
             load({}, {}, config)
     with pytest.raises(SettingError, match=r"setting config .*absent.toml.*No such file"):
         load({}, {}, tmp_path / "absent.toml")
+
+
+def test_a_variable_that_is_no_setting_is_told() -> None:
+    told = strange_variables(
+        {"HEADRACE_PORT": "1", "HEADRACE_URL": "", "HEADRACE_TEST_URL": "", "PATH": "", "port": ""}
+        | {"HEADRACE_MEMROY_MAX": "1GiB", "HEADRACE_SERVICE_HOST": "10.0.0.1", "HEADRACE_ZZZ": "1"}
+    )
+    ignored = "is no setting, and is ignored"
+    assert told == [
+        f"the variable HEADRACE_MEMROY_MAX {ignored}; did you mean HEADRACE_MEMORY_MAX?",
+        f"the variable HEADRACE_ZZZ {ignored}",
+    ]
+
+
+def test_every_variable_of_a_command_is_known() -> None:
+    named = set()
+    for path in (Path(headrace.__file__).parent / "cli").glob("*.py"):
+        named |= set(re.findall(r'"HEADRACE_([A-Z_]+)"', path.read_text()))
+    assert named
+    known = {row.name for row in SETTINGS} | set(OTHER_VARIABLES)
+    assert {name.lower() for name in named} <= known
 
 
 def test_tls_needs_certificate_and_key() -> None:

@@ -5,31 +5,26 @@ They work on the directory itself, whether or not a broker runs on it. A running
 changes over within a second or two.
 """
 
+from __future__ import annotations
+
 import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.commands import Group
 from headrace.cli.data_option import data_option
 from headrace.cli.output import format_option, print_rows, printable
-from headrace.gateway.access import check_permission, check_topic_permission
-from headrace.gateway.passwords import make_account
-from headrace.model.errors import InvalidArgument
-from headrace.model.parameters import Key
-from headrace.model.rules import (
-    METADATA,
-    METADATA_NAME,
-    QUEUE_TYPES,
-    UNKNOWN_ARGUMENTS,
-    read_metadata,
-)
-from headrace.model.users import AccountError, Permission, TopicPermission
-from headrace.store.database import FILE_NAME as DATABASE
-from headrace.store.schema import SCHEMA_VERSION
-from headrace.store.users import UserDirectory
 
+if TYPE_CHECKING:
+    from headrace.store.users import UserDirectory
+
+# As the model has them; a test compares.
+QUEUE_TYPES = ("classic", "quorum", "stream")
+UNKNOWN_ARGUMENTS = ("default", "refuse", "log", "ignore")
 UNTOLD = ("data", "password", "form", "definition")  # Secrets, and what events tell.
 
 
@@ -39,9 +34,14 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
 
     With ``make`` it is made when it is not there, for a broker that will start with it.
     """
+    from headrace.model.users import AccountError
+    from headrace.store.database import FILE_NAME as DATABASE
+    from headrace.store.disk import Disk
+    from headrace.store.users import UserDirectory
+
     try:
         if make:
-            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            Disk().make_directory(str(data.absolute()))
         elif not (data / DATABASE).exists():
             raise AccountError(f"no broker has worked in {data}: {data / DATABASE} does not exist")
         check_schema(data)
@@ -70,6 +70,9 @@ def told() -> str:
 
 def check_schema(data: Path) -> None:
     """Raise AccountError when a newer Headrace has written the data directory."""
+    from headrace.model.users import AccountError
+    from headrace.store.schema import SCHEMA_VERSION
+
     file = data / "schema"
     version = file.read_text(errors="replace").strip() if file.exists() else ""
     if version.isdigit() and int(version) > SCHEMA_VERSION:
@@ -93,7 +96,7 @@ PASSWORD = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def user() -> None:
     """Users that may log in."""
 
@@ -105,6 +108,8 @@ def user() -> None:
 @click.argument("name")
 def add_user(data: Path, password: str | None, tags: tuple[str, ...], name: str) -> None:
     """Add the user NAME; permissions are given with `headrace permission set`."""
+    from headrace.gateway.passwords import make_account
+
     with open_directory(data, make=True) as directory:
         if any(not tag or any(character.isspace() for character in tag) for tag in tags):
             raise click.ClickException("a tag is one word")
@@ -126,6 +131,8 @@ def delete_user(data: Path, name: str) -> None:
 @click.argument("name")
 def change_password(data: Path, password: str | None, name: str) -> None:
     """Change the password of the user NAME."""
+    from headrace.gateway.passwords import make_account
+
     with open_directory(data) as directory:
         account = make_account(name, read_password(password))
         directory.set_password(name, account.password_hash, account.scram)
@@ -142,7 +149,7 @@ def list_users(data: Path, form: str | None) -> None:
     print_rows(rows, ("name", "tags"), form)
 
 
-@click.group()
+@click.group(cls=Group)
 def vhost() -> None:
     """Virtual hosts."""
 
@@ -168,6 +175,11 @@ def add_vhost(data: Path, name: str) -> None:
 @click.argument("name")
 def set_vhost(data: Path, name: str, **given: str | None) -> None:
     """Say what holds in the virtual host NAME, where that is not what the settings say."""
+    from headrace.model.errors import InvalidArgument
+    from headrace.model.parameters import Key
+    from headrace.model.rules import METADATA, METADATA_NAME, read_metadata
+    from headrace.model.users import AccountError
+
     with open_directory(data) as directory:
         key = Key(name, METADATA, METADATA_NAME)
         before = directory.parameters.all().get(key, {})
@@ -198,7 +210,7 @@ def list_vhosts(data: Path, form: str | None) -> None:
     print_rows([{"name": name} for name in found], ("name",), form)
 
 
-@click.group()
+@click.group(cls=Group)
 def permission() -> None:
     """What users may do: regular expressions of the names they may configure, write and read."""
 
@@ -217,6 +229,9 @@ def set_permission(
 
     An expression matches anywhere in a name; an empty one matches nothing.
     """
+    from headrace.gateway.access import check_permission
+    from headrace.model.users import Permission
+
     with open_directory(data) as directory:
         given = Permission(configure, write, read)
         check_permission(given)
@@ -264,6 +279,9 @@ def set_topic_permission(
 
     In an expression, {username} and {vhost} stand for those names.
     """
+    from headrace.gateway.access import check_topic_permission
+    from headrace.model.users import TopicPermission
+
     with open_directory(data) as directory:
         given = TopicPermission(write, read)
         check_topic_permission(given)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.commands import Group
 from headrace.cli.management import ask, listed, management_option
 from headrace.cli.output import format_option, print_rows
 
 COLUMNS = ("source", "vhost", "reason", "since")
 
 
-@click.group()
+@click.group(cls=Group)
 def alarm() -> None:
     """Alarms: publishers wait, consumers go on."""
 

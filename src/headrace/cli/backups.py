@@ -13,9 +13,6 @@ import click
 from headrace.cli.data_option import data_option
 from headrace.cli.management import exchange, management_option
 from headrace.cli.output import format_option, print_facts
-from headrace.store import backup as backups
-from headrace.store.errors import StoreError
-from headrace.store.examine import examine
 
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
@@ -57,6 +54,10 @@ def verify_data(form: str | None, directory: Path) -> None:
 
     DIRECTORY may also be a data directory on which no broker runs. Nothing is changed.
     """
+    from headrace.store import backup as backups
+    from headrace.store.errors import StoreError
+    from headrace.store.examine import examine
+
     facts: dict[str, Any] = {}
     wrong = ""
     try:
@@ -92,6 +93,9 @@ def restore(data: Path, new_identity: bool, form: str | None, directory: Path) -
 
     Each octet is compared on the way. Then start a broker on it.
     """
+    from headrace.store import backup as backups
+    from headrace.store.errors import StoreError
+
     try:
         manifest = backups.restore(directory, data, new_identity=new_identity)
     except StoreError as error:

@@ -6,15 +6,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from headrace.cli.output import printable
-from headrace.client import ClientError, ConnectFailed
-from headrace.client.blocking import Channel, Connection, connect
-from headrace.client.blocking_pipeline import Requests
-from headrace.client.requests import PIPELINE, RequestRefused
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from headrace.client import Event
+    from headrace.client.blocking import Channel, Connection
+    from headrace.client.blocking_pipeline import Requests
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,33 +48,68 @@ selector_option = click.option(
 
 
 class Name(click.types.StringParamType):
-    """The name of a queue, an exchange, a group: what every version of AMQP can carry."""
+    """The name of a queue, an exchange, a group: what every version of AMQP can carry.
+
+    TAB asks the broker on this machine, if one runs, for the names of that kind.
+    """
+
+    def __init__(self, kind: str = "", *, optional: bool = False) -> None:
+        self._optional = optional  # "" is a name.
+        self._kind = kind  # As `headrace list` has it; "" for names that are not asked for.
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             octets = len(value.encode())
         except UnicodeEncodeError:
             self.fail(f"{printable(value)} is no text in UTF-8", param, ctx)
-        if not octets:
+        if not octets and not self._optional:
             self.fail("a name cannot be empty", param, ctx)
         if octets > NAME_OCTETS_MAX:
             self.fail(f"a name has {NAME_OCTETS_MAX} octets at most, not {octets}", param, ctx)
         return value
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from headrace.cli.management import names
+
+        given = (ctx.params.get("data"), ctx.params.get("where"))
+        found = names(self._kind, incomplete, *given) if self._kind else []
+        return [CompletionItem(name) for name in found]
+
 
 NAMED = Name()
+EXCHANGE, QUEUE, STREAM = Name("exchanges"), Name("queues"), Name("streams")
 
 
 @contextlib.contextmanager
 def connected(url: str, timeout_s: float | None = None) -> Iterator[Connection]:
     """A connection; what goes wrong ends the command with one sentence."""
+    from headrace.client import ClientError, ConnectFailed
+    from headrace.client.blocking import connect
+
     try:
-        with connect(url, timeout_s=timeout_s, reconnect=None, name=NAME) as connection:
+        with connect(
+            url, timeout_s=timeout_s, reconnect=None, name=NAME, on_event=tell_of_alarms
+        ) as connection:
             yield connection
     except (ClientError, TimeoutError, ValueError) as error:  # The last: it fits no frame.
         usual = url == DEFAULT_URL and type(error) is ConnectFailed
-        hint = "; --url or HEADRACE_URL says where another broker is" if usual else ""
+        hint = " (--url or HEADRACE_URL says where another broker is)" if usual else ""
         raise click.ClickException(reason(error) + hint) from None
+
+
+def tell_of_alarms(event: Event) -> None:
+    """Say why the broker holds what is published, and when it goes on."""
+    from headrace.client import Blocked, Unblocked
+
+    if isinstance(event, Blocked):
+        why = printable(event.reason)
+        click.echo(f"the broker holds publishers: {why}; waiting", err=True)
+    elif isinstance(event, Unblocked):
+        click.echo("the broker takes messages again", err=True)
 
 
 @contextlib.contextmanager
@@ -82,14 +120,25 @@ def open_channel(url: str) -> Iterator[Channel]:
 
 
 @contextlib.contextmanager
-def open_requests(url: str, queue: str = PIPELINE) -> Iterator[Requests]:
-    """Requests to a broker; what goes wrong ends the command with one sentence."""
-    with connected(url, ANSWER_S) as connection, Requests(connection, queue) as requests:
+def open_requests(url: str, queue: str = "") -> Iterator[Requests]:
+    """Requests to a broker, by its queue for those of pipelines unless another is named.
+
+    What goes wrong ends the command with one sentence.
+    """
+    from headrace.client.blocking_pipeline import Requests
+    from headrace.client.requests import PIPELINE
+
+    with (
+        connected(url, ANSWER_S) as connection,
+        Requests(connection, queue or PIPELINE) as requests,
+    ):
         yield requests
 
 
 def reason(error: Exception) -> str:
     """What a person is told of an error: of a request only why it was refused, in one line."""
+    from headrace.client.requests import RequestRefused
+
     match error:
         case RequestRefused():
             return printable(error.text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace definitions``: users, topology, policies and limits in RabbitMQ's JSON format.
+"""Users, topology, policies and limits in RabbitMQ's JSON format: read, taken, written.
 
 A broker that runs is asked through its management socket; without one, the data directory itself is
 opened, and locked meanwhile.
@@ -8,7 +8,6 @@ opened, and locked meanwhile.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -21,7 +20,6 @@ from typing import IO, Any
 import click
 
 from headrace.cli.accounts import check_schema, told
-from headrace.cli.data_option import data_option
 from headrace.cli.management import ask, exchange, listed
 from headrace.cli.output import shown
 from headrace.model.errors import ModelError
@@ -39,65 +37,27 @@ from headrace.server.definitions.document import (
 from headrace.server.definitions.export import Exported, about, export
 from headrace.server.definitions.outcomes import DIFFERENT, NO_EQUIVALENT, OUTCOMES, Finding
 from headrace.server.definitions.plan import Plan
-from headrace.server.definitions.rabbitmq import READERS, Reader, adapt
+from headrace.server.definitions.rabbitmq import Reader, adapt
 from headrace.server.definitions.target import Stopped
 from headrace.server.management.socket import FILE_NAME
 from headrace.store.database import FILE_NAME as DATABASE
-from headrace.store.definitions import DefinitionsError
+from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 
 LINE_CHARACTERS = 256 << 10  # Elements are sent together up to this much,
 LINE_ELEMENTS = 500  # and so many.
 # Elements are written in the order of these fields, so that two exports can be compared.
 ORDER = ("vhost", "user", "component", "exchange", "source", "name", "destination", "routing_key")
-FAILURES = (AccountError, DefinitionsError, StoreError)
+FAILURES = (AccountError, StoreError)
 
 
-@click.group()
-def definitions() -> None:
-    """Users, virtual hosts, topology, policies and limits, in RabbitMQ's JSON format."""
-
-
-def where_option(function: Any) -> Any:
-    """The options that say which broker or directory."""
-
-    @data_option
-    @click.option(
-        "--socket",
-        envvar="HEADRACE_MANAGEMENT_SOCKET",
-        type=click.Path(path_type=Path),
-        help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",
-    )
-    @functools.wraps(function)
-    def command(*args: Any, **options: Any) -> Any:
-        return function(*args, **options)
-
-    return command
-
-
-@definitions.command("export")
-@where_option
-@click.option("--vhost", help="Only what is in this virtual host, without users. [all]")
-@click.option(
-    "--for",
-    "reader",
-    type=click.Choice(["headrace", *READERS]),
-    default="headrace",
-    show_default=True,
-    help="Who is to read it. What RabbitMQ (a current one, or 3.10 without plugins) does not take "
-    "is left out and named.",
-)
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
-def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str, file: str) -> None:
-    """Write definitions to FILE, or to standard output.
-
-    Exclusive queues are left out, and so are messages.
-    """
-    rabbitmq = READERS.get(reader)
-    for_rabbitmq = rabbitmq is not None
+def export_to(
+    file: str, data: Path, socket: Path | None, vhost: str | None, rabbitmq: Reader | None
+) -> None:
+    """Write the definitions of a broker that runs, or of a data directory, to a file."""
     running = running_socket(data, socket)
     if running is not None:
-        fields = {"vhost": vhost, "for_rabbitmq": for_rabbitmq}
+        fields = {"vhost": vhost, "for_rabbitmq": rabbitmq is not None}
         items = listed(running, "export definitions", timeout_s=None, **fields)
         found: Iterable[Exported | None] = ((one["section"], one["value"]) for one in items)
         write_file(file, found, rabbitmq)
@@ -107,34 +67,7 @@ def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str,
     with stopped(data) as target:
         if vhost is not None and vhost not in target.vhosts:
             raise click.ClickException(f"there is no virtual host '{vhost}'")
-        write_file(file, export(target, vhost, for_rabbitmq=for_rabbitmq), rabbitmq)
-
-
-@definitions.command("import")
-@where_option
-@click.option("--vhost", help="Where elements go that do not say their virtual host.")
-@click.option("--dry-run", is_flag=True, help="Say what would be made, and change nothing.")
-@click.option(
-    "--strict", is_flag=True, help="Change nothing when something differs or has no equivalent."
-)
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-def import_file(
-    data: Path,
-    socket: Path | None,
-    vhost: str | None,
-    dry_run: bool,
-    strict: bool,
-    form: str,
-    file: str,
-) -> None:
-    """Take the definitions of FILE (`-`: standard input), all or nothing of them.
-
-    What is there already stays. Users, permissions, parameters and policies of the same name are
-    changed; exchanges and queues that differ are left as they are, and named in the report.
-    """
-    document = read_file(file)
-    print_report(take(document, data, socket, vhost, dry_run=dry_run, strict=strict), form)
+        write_file(file, export(target, vhost, for_rabbitmq=rabbitmq is not None), rabbitmq)
 
 
 def take(
@@ -265,7 +198,7 @@ def has_worked(data: Path) -> bool:
 def stopped(data: Path) -> Iterator[Stopped]:
     """A data directory that no broker has; what goes wrong ends the command with one sentence."""
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Disk().make_directory(str(data.absolute()))
         check_schema(data)
         with contextlib.closing(Stopped(data, told())) as target:
             yield target

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.broker import open_requests, reason
-from headrace.client import ClientError
-from headrace.client.requests import RequestRefused
 
 if TYPE_CHECKING:
     from headrace.client.blocking_pipeline import Requests
@@ -34,6 +32,9 @@ def errand(url: str, request: str, name: str | None, **fields: Any) -> dict[str,
     Raises:
         ClickException: nothing was done, or it is not known whether it was.
     """
+    from headrace.client import ClientError
+    from headrace.client.requests import RequestRefused
+
     given = name
     name = name or f"cli-{secrets.token_hex(8)}"
     if given is None and not fields.get("dry_run"):

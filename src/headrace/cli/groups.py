@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace groups``: where the readers of streams stand, and setting it by hand."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.broker import NAMED, broker_option, open_requests, read_place
+from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_facts, print_rows
-from headrace.client.blocking_pipeline import Groups, list_groups
-from headrace.client.groups import GroupState
 
-LISTED = ("stream", "group", "position", "lag", "lag_octets", "owner", "pin")
+if TYPE_CHECKING:
+    from headrace.client.groups import GroupState
+
+LISTED = ("stream", "group", "position", "lag", "lag_bytes", "owner", "pin")
 
 
-@click.group()
+@click.group(cls=Group)
 def groups() -> None:
     """Groups of readers: where they stand in streams."""
 
@@ -25,10 +29,12 @@ def groups() -> None:
 @click.option("--stream", default="", help="Only the groups of this stream.")
 @format_option
 def list_all(url: str, stream: str, form: str | None) -> None:
-    """Print stream, group, position, lag in messages and octets, owner, and pin.
+    """Print stream, group, position, lag in messages and bytes, owner, and pin.
 
     The owner is in brackets when its claim is over.
     """
+    from headrace.client.blocking_pipeline import list_groups
+
     with open_requests(url) as requests:
         states = list_groups(requests, stream)
         if form == "json":
@@ -45,6 +51,8 @@ def list_all(url: str, stream: str, form: str | None) -> None:
 @click.argument("group", type=NAMED)
 def show(url: str, form: str | None, stream: str, group: str) -> None:
     """Print all that is known of GROUP in STREAM."""
+    from headrace.client.blocking_pipeline import Groups
+
     with open_requests(url) as requests:
         state = Groups(requests, group).get([stream])[stream]
     facts = asdict(state)
@@ -64,6 +72,8 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
     It is set whoever owns the group; readers that run do not notice. The group is made if it is not
     there.
     """
+    from headrace.client.blocking_pipeline import Groups
+
     if position is None and pin is None:
         raise click.UsageError("give POSITION, --pin or --no-pin")
     place = None if position is None else read_place(position, "POSITION")
@@ -84,6 +94,8 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
 @click.argument("group", type=NAMED)
 def delete(url: str, force: bool, stream: str, group: str) -> None:
     """Forget GROUP in STREAM: its readers begin anew, and it pins nothing any more."""
+    from headrace.client.blocking_pipeline import Groups
+
     with open_requests(url) as requests:
         Groups(requests, group).delete([stream], force=force)
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli import commands
 from headrace.cli.broker import NAMED, broker_option
+from headrace.cli.output import json_flag
 from headrace.cli.running import console, run_pipeline, told
 
 if TYPE_CHECKING:
@@ -163,7 +165,7 @@ def _shown(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
-@click.group("dead-letters")
+@click.group(cls=commands.Group, name="dead-letters")
 def dead_letters() -> None:
     """Look at dead letters, and send them back, park or drop them by rules."""
 
@@ -178,7 +180,7 @@ limit_option = click.option(
 @broker_option
 @limit_option
 @click.option("--by", default="reason,queue,routing_key", show_default=True, metavar="COLUMNS")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_flag
 @click.argument("queue", type=NAMED)
 def list_letters(url: str, limit: int, by: str, as_json: bool, queue: str) -> None:
     """Count the messages of QUEUE by why and where they died; they stay there."""

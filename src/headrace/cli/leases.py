@@ -6,13 +6,13 @@ from dataclasses import asdict
 import click
 
 from headrace.cli.broker import NAME, NAMED, broker_option, open_requests
+from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_facts, print_rows
-from headrace.client.blocking_pipeline import list_leases
 
 LISTED = ("queue", "group", "settled", "next", "leased", "ready", "owner")
 
 
-@click.group()
+@click.group(cls=Group)
 def leases() -> None:
     """Leases: what groups have taken from queues and not settled."""
 
@@ -23,6 +23,8 @@ def leases() -> None:
 @format_option
 def list_all(url: str, queue: str, form: str | None) -> None:
     """Print queue, group, settled, next, messages leased and still ready, and the owner."""
+    from headrace.client.blocking_pipeline import list_leases
+
     with open_requests(url) as requests:
         states = list_leases(requests, queue)
         rows = ({**asdict(state), "leased": state.leased} for state in states)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from headrace.cli.commands import Group, OneOf
 from headrace.cli.management import ask, listed, management_option
 from headrace.cli.output import format_option, print_facts, print_rows
 
@@ -20,22 +21,22 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "client",
     ),
     "channels": (
-        *("connection", "number", "name", "user", "vhost", "consumers", "unsettled", "prefetch"),
+        *("connection", "number", "name", "user", "vhost", "consumers", "unacked", "prefetch"),
         *("confirms", "transactional"),
     ),
     "consumers": (
         *("queue", "vhost", "tag", "connection", "channel", "user", "ack", "prefetch"),
-        *("unsettled", "priority", "active"),
+        *("unacked", "priority", "active"),
     ),
     "exchanges": ("name", "vhost", "type", "durable", "auto_delete", "internal", "bindings"),
-    "queues": ("name", "vhost", "type", "ready", "unsettled", "octets", "consumers", "durable"),
-    "streams": ("name", "vhost", "first_offset", "next_offset", "octets", "consumers", "groups"),
+    "queues": ("name", "vhost", "type", "ready", "unacked", "bytes", "consumers", "durable"),
+    "streams": ("name", "vhost", "first_offset", "next_offset", "bytes", "consumers", "groups"),
     "bindings": ("source", "vhost", "kind", "destination", "routing_key", "arguments"),
     "transactions": ("xid", "vhost", "state", "since", "publishes", "settles", "sessions"),
     "errands": ("id", "vhost", "do", "from", "to", "state", "looked", "done", "shown"),
     "leases": ("queue", "group", "vhost", "settled", "next", "leased", "ready", "owner"),
-    "groups": ("stream", "group", "vhost", "position", "lag", "lag_octets", "owner", "pin"),
-    "vhosts": ("name", "queues", "exchanges", "connections", "ready", "unsettled", "octets"),
+    "groups": ("stream", "group", "vhost", "position", "lag", "lag_bytes", "owner", "pin"),
+    "vhosts": ("name", "queues", "exchanges", "connections", "ready", "unacked", "bytes"),
     "users": ("name", "tags", "connections"),
     "permissions": ("user", "vhost", "configure", "write", "read"),
     "policies": ("vhost", "kind", "name", "pattern", "apply-to", "priority", "definition"),
@@ -63,7 +64,7 @@ FOUND: dict[str, tuple[str, ...]] = {
 @click.option("--user", help="Only this user's connections, channels, consumers or permissions.")
 @click.option("--columns", help="What to show, separated by commas; `all` for everything.")
 @format_option
-@click.argument("kind", metavar="KIND", type=click.Choice(list(COLUMNS)))
+@click.argument("kind", metavar="KIND", type=OneOf(list(COLUMNS)))
 def list_kind(
     socket: Path,
     vhost: str | None,
@@ -114,7 +115,7 @@ def checked(rows: Iterator[dict[str, Any]], wanted: Sequence[str]) -> Iterator[d
 @management_option
 @click.option("--vhost", help="Where to look. [for an exchange or a queue the default one, or all]")
 @format_option
-@click.argument("kind", metavar="KIND", type=click.Choice([*WHOLE, *FOUND]))
+@click.argument("kind", metavar="KIND", type=OneOf([*WHOLE, *FOUND]))
 @click.argument("name")
 def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
     """Print all that is known of what NAME names.
@@ -153,7 +154,7 @@ def names_of(row: dict[str, Any], fields: Sequence[str]) -> Iterator[str]:
         yield f"{row['connection']}:{row['number']}" if field == "number" else str(row[field])
 
 
-@click.group()
+@click.group(cls=Group)
 def close() -> None:
     """Close connections of clients, who are told why."""
 

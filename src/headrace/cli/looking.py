@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from headrace.cli.broker import (
     DEFAULT_URL,
-    NAMED,
+    QUEUE,
     chosen,
     open_channel,
     read_place,
@@ -27,8 +27,7 @@ from headrace.cli.broker import (
 )
 from headrace.cli.management import listed as asked
 from headrace.cli.management import management_option
-from headrace.cli.output import print_rows
-from headrace.client import ConsumerCancelled
+from headrace.cli.output import BARE, chosen_form, json_flag, print_rows
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Consumer, Delivery
@@ -38,7 +37,7 @@ PREVIEW = 60  # Characters of a body in a table.
 TABLE_OCTETS = 4 * PREVIEW + 8  # Octets that hold these, and the beginning of more.
 BODY_OCTETS = 1024  # Of a body in JSON, unless asked for otherwise.
 BODY_OCTETS_MAX = 1 << 20
-COLUMNS = ("position", "exchange", "routing_key", "properties", "headers", "octets", "body")
+COLUMNS = ("position", "exchange", "routing_key", "properties", "headers", "bytes", "body")
 PROPERTIES = (
     *("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id"),
     *("type", "user_id", "app_id", "cluster_id", "timestamp", "expires", "due", "persistent"),
@@ -97,12 +96,13 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     help="A table, values with tabs between them, one JSON object a line, or the bodies alone. "
     "[table on a terminal, tsv elsewhere]",
 )
+@json_flag
 @click.option(
     "--body-octets",
     type=click.IntRange(0, BODY_OCTETS_MAX),
     help=f"So much of each body at most, but in tables. [{BODY_OCTETS}; all with --format body]",
 )
-@click.argument("queue", type=NAMED)
+@click.argument("queue", type=QUEUE)
 @click.pass_context
 def peek(
     context: click.Context,
@@ -114,6 +114,7 @@ def peek(
     count: int,
     start: str | None,
     form: str | None,
+    as_json: bool,
     body_octets: int | None,
     queue: str,
 ) -> None:
@@ -126,7 +127,7 @@ def peek(
     rights of the broker's system user; or, with --url, any broker of this kind as a client. Without
     both it tries a local broker's port when there is no socket.
     """
-    form = form or ("table" if sys.stdout.isatty() else "tsv")
+    form = chosen_form(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
     octets = body_octets
     if octets is None:
         octets = BODY_OCTETS_MAX if form == "body" else BODY_OCTETS
@@ -137,7 +138,7 @@ def peek(
     url = where_to_ask(context, socket, url)
     if url is None:
         rows = by_socket(
-            socket, queue=queue, vhost=vhost, selector=condition, count=count, octets=octets,
+            socket, queue=queue, vhost=vhost, selector=condition, count=count, bytes=octets,
             **{"from": place.isoformat() if isinstance(place, datetime) else place},
         )  # fmt: skip
     elif vhost is None:
@@ -161,7 +162,7 @@ def show(rows: Iterator[dict[str, Any]], form: str) -> None:
             cut += "cut" in row
         if cut:
             click.echo(f"{cut} bodies are longer than what is shown", err=True)
-    elif not print_rows(map(as_line, rows), COLUMNS, form):
+    elif not print_rows(map(as_line, rows), COLUMNS, BARE if form == "tsv" else form):
         click.echo("no such messages", err=True)
 
 
@@ -178,7 +179,7 @@ def as_line(row: dict[str, Any]) -> dict[str, Any]:
         "routing_key": row["routing_key"],
         "properties": listed(said),
         "headers": listed(list(row["headers"].items())),
-        "octets": row["octets"],
+        "bytes": row["bytes"],
         "body": text[:PREVIEW] + more,
     }
 
@@ -267,6 +268,8 @@ def by_url(
 
 def until_end(consumer: Consumer) -> Iterator[Delivery]:
     """Give what comes until the broker says that this was all; acknowledging gives credit."""
+    from headrace.client import ConsumerCancelled
+
     with contextlib.suppress(ConsumerCancelled):
         for delivery in consumer:
             if delivery.offset is None:  # It is no copy: acknowledging would take it.
@@ -294,7 +297,7 @@ def as_row(delivery: Delivery, octets_max: int) -> dict[str, Any]:
     row["headers"] = {
         name: jsonable(value) for name, value in headers.items() if name not in OWN_HEADERS
     }
-    row["octets"] = len(delivery.body)
+    row["bytes"] = len(delivery.body)
     body = bytes(delivery.body[:octets_max])
     cut = len(body) < len(delivery.body)
     if cut:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import socket as sockets
@@ -20,9 +21,11 @@ import click
 
 from headrace.cli.data_option import Function, data_option
 from headrace.cli.output import printable
-from headrace.server.management.socket import FILE_NAME, short_address
+from headrace.server.settings import Settings
 
 ANSWER_S = 60.0  # How long the broker may be silent.
+NAMES_S = 1.0  # How long TAB waits for a broker,
+NAMES_MAX = 500  # and how many names it looks at.
 ELSEWHERE = "--data or --socket says where one does"
 
 
@@ -39,6 +42,8 @@ def management_option(function: Function) -> Function:
     )
     @functools.wraps(function)
     def command(*args: Any, data: Path, where: Path | None, **options: Any) -> Any:
+        from headrace.server.management.socket import FILE_NAME
+
         path = data / FILE_NAME if where is None else where
         return function(*args, socket=path, **options)
 
@@ -111,11 +116,30 @@ def exchange(
                 return
 
 
+def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list[str]:
+    """Return names of a kind that begin so, for TAB; none when no broker can be asked."""
+    from headrace.server.management.socket import FILE_NAME
+
+    said = os.environ.get("HEADRACE_MANAGEMENT_SOCKET")
+    if socket is None and said and data is None:
+        socket = Path(said)
+    directory = data or Path(os.environ.get("HEADRACE_DATA") or Settings().data)
+    found: set[str] = set()
+    with contextlib.suppress(click.ClickException, OSError, ValueError):
+        rows = listed(socket or directory / FILE_NAME, f"list {kind}", timeout_s=NAMES_S)
+        for row in itertools.islice(rows, NAMES_MAX):
+            if row["name"].startswith(start) and row["name"].isprintable():
+                found.add(row["name"])
+    return sorted(found)
+
+
 @contextlib.contextmanager
 def open_socket(
     path: Path, timeout_s: float | None
 ) -> Iterator[tuple[Callable[[dict[str, Any]], None], IO[bytes]]]:
     """Connect; give what sends an object, and the file of answers."""
+    from headrace.server.management.socket import short_address
+
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as end:
         end.settimeout(timeout_s)
         try:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace publish``, ``consume`` and ``get``: messages from and to a shell."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import signal
@@ -8,20 +10,26 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.broker import (
-    NAMED,
+    QUEUE,
+    Name,
     broker_option,
     chosen,
     open_channel,
     read_place,
     selector_option,
 )
-from headrace.client import Delivery, Message
 
+if TYPE_CHECKING:
+    from headrace.client import Delivery, Message
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line, with properties."
+)
 EXPIRATION_S_MAX = 3650 * 86_400  # Ten years.
 
 
@@ -52,7 +60,13 @@ class Interrupts:
 
 @click.command()
 @broker_option
-@click.option("--exchange", "-e", default="", help="Exchange; without, ROUTING_KEY is a queue.")
+@click.option(
+    "--exchange",
+    "-e",
+    type=Name("exchanges", optional=True),
+    default="",
+    help="Exchange; without, ROUTING_KEY is a queue.",
+)
 @click.option("--declare", is_flag=True, help="Make the queue ROUTING_KEY if it is missing.")
 @click.option("--lines", is_flag=True, help="Each line of standard input is a message.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
@@ -83,6 +97,8 @@ def publish(
 
     A message that no queue gets is an error.
     """
+    from headrace.client import Message
+
     if declare and exchange:
         raise click.UsageError("--declare makes a queue, which --exchange does not publish to")
     if bodies and lines:
@@ -137,8 +153,8 @@ def publish(
     help="Of a stream: first, last, next, a number, or an ISO time.",
 )
 @selector_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with properties.")
-@click.argument("queue", type=NAMED)
+@json_option
+@click.argument("queue", type=QUEUE)
 def consume(
     url: str,
     count: int | None,
@@ -179,8 +195,8 @@ def consume(
 
 @click.command()
 @broker_option
-@click.option("--json", "as_json", is_flag=True, help="A JSON object with properties.")
-@click.argument("queue", type=NAMED)
+@json_option
+@click.argument("queue", type=QUEUE)
 def get(url: str, as_json: bool, queue: str) -> None:
     """Take one message from QUEUE and print it; fails when the queue is empty."""
     with open_channel(url) as channel:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import sys
@@ -15,14 +14,11 @@ from urllib.parse import quote
 
 import click
 
-from headrace.cli.definitions import print_report, read_file, take, where_option
-from headrace.cli.migration import Migration, Moved
-from headrace.cli.migration_state import State, StateError
-from headrace.cli.output import shown
-from headrace.client import ClientError, NotFound, connect
-from headrace.client.url import parse_url
+from headrace.cli.exchange_definitions import where_option
+from headrace.cli.output import shown, text_option
 
 if TYPE_CHECKING:
+    from headrace.cli.migration import Moved
     from headrace.server.definitions.document import Document
 
 PROGRESS_S = 1.0  # How often it is said how far a queue is.
@@ -56,7 +52,7 @@ PROGRESS_S = 1.0  # How often it is said how far a queue is.
     help="Where it is noted how far it is.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what there is to do, and change nothing.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+@text_option
 @click.argument("old", metavar="OLD", envvar="HEADRACE_MIGRATE_FROM")
 def migrate(
     data: Path,
@@ -78,6 +74,13 @@ def migrate(
     A message leaves the old broker when this one has confirmed it. Interrupted anywhere, run it
     again. OLD may be given as HEADRACE_MIGRATE_FROM, which other users do not see.
     """
+    import asyncio
+
+    from headrace.cli.definitions import print_report, read_file, take
+    from headrace.cli.migration_state import StateError
+    from headrace.client import ClientError
+    from headrace.client.url import parse_url
+
     if topology_only and messages_only:
         raise click.UsageError("--topology-only and --messages-only leave nothing to do")
     if file is None and not (messages_only and (queues or streams)):
@@ -171,6 +174,10 @@ async def move(
     outcome: Outcome,
 ) -> None:
     """Move the messages of all queues, one after the other."""
+    from headrace.cli.migration import Migration
+    from headrace.cli.migration_state import State
+    from headrace.client import connect
+
     name = "headrace migrate"
     async with connect(old, reconnect=None, name=name) as source:
         if dry_run:
@@ -193,6 +200,8 @@ async def move(
 
 async def one(moving: Any, name: str, outcome: Outcome) -> None:
     """Move one; a queue that is not there is no reason to leave the others."""
+    from headrace.client import NotFound
+
     try:
         outcome.done(await moving(name))
     except NotFound as error:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from headrace.cli.broker import NAMED, OFFSET_MAX, broker_option, selector_option
+from headrace.cli.broker import NAMED, OFFSET_MAX, QUEUE, broker_option, selector_option
+from headrace.cli.commands import Group
 from headrace.cli.errands import errand
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -40,7 +41,7 @@ def options(function: Function) -> Function:
     return function
 
 
-@click.group()
+@click.group(cls=Group)
 def messages() -> None:
     """Chosen messages of a queue: move, copy, give back, delete.
 
@@ -50,8 +51,8 @@ def messages() -> None:
 
 @messages.command()
 @options
-@click.argument("source", metavar="FROM", type=NAMED)
-@click.argument("target", metavar="TO", type=NAMED)
+@click.argument("source", metavar="FROM", type=QUEUE)
+@click.argument("target", metavar="TO", type=QUEUE)
 def move(source: str, target: str, **choice: Any) -> None:
     """Move messages from one queue to another."""
     do("messages.move", "moved", source, to=target, **choice)
@@ -59,8 +60,8 @@ def move(source: str, target: str, **choice: Any) -> None:
 
 @messages.command()
 @options
-@click.argument("source", metavar="FROM", type=NAMED)
-@click.argument("target", metavar="TO", type=NAMED)
+@click.argument("source", metavar="FROM", type=QUEUE)
+@click.argument("target", metavar="TO", type=QUEUE)
 def copy(source: str, target: str, **choice: Any) -> None:
     """Copy messages of a queue or a stream to another."""
     do("messages.copy", "copied", source, to=target, **choice)
@@ -68,7 +69,7 @@ def copy(source: str, target: str, **choice: Any) -> None:
 
 @messages.command()
 @options
-@click.argument("source", metavar="FROM", type=NAMED)
+@click.argument("source", metavar="FROM", type=QUEUE)
 def requeue(source: str, **choice: Any) -> None:
     """Give dead letters back to the queues in which they died last."""
     do("messages.requeue", "given back", source, **choice)
@@ -77,7 +78,7 @@ def requeue(source: str, **choice: Any) -> None:
 @messages.command()
 @options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.argument("source", metavar="FROM", type=NAMED)
+@click.argument("source", metavar="FROM", type=QUEUE)
 def delete(source: str, yes: bool, **choice: Any) -> None:
     """Delete messages."""
     if not yes and not choice["dry_run"]:

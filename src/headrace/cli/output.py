@@ -7,6 +7,7 @@ written as an escape.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import shutil
@@ -23,13 +24,64 @@ ROWS_OF_A_TABLE = 500  # Columns are as wide as these need; then another table b
 TEXT_WIDTH_MIN = 16  # A terminal that is narrower than the table costs no text less than this.
 GAP = "  "  # Between columns.
 
-format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "tsv", "json"]),
-    help="A table, values with tabs between them, or one JSON object a line. "
-    "[table on a terminal, tsv elsewhere]",
-)
+BARE = "bare"  # As tsv, without the line of names.
+
+
+def format_option(function: Function) -> Function:
+    """Give a command the options that say how it prints, as the one argument ``form``."""
+
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", "tsv", "json"]),
+        help="A table, values with tabs between them, or one JSON object a line. "
+        "[table on a terminal, tsv elsewhere]",
+    )
+    @json_flag
+    @click.option("--no-header", is_flag=True, help="Values with tabs, without their names above.")
+    @functools.wraps(function)
+    def command(
+        *args: Any, form: str | None, as_json: bool, no_header: bool, **options: Any
+    ) -> Any:
+        form = chosen_form(form, as_json)
+        if no_header:
+            if form not in (None, "tsv"):
+                raise click.UsageError("--no-header is for tsv")
+            form = BARE
+        return function(*args, form=form, **options)
+
+    return command  # type: ignore[return-value]  # It has fewer options, and click adds them.
+
+
+def text_option(function: Function) -> Function:
+    """Give a command that prints a report the options for text or JSON, as ``form``."""
+
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json"]),
+        help="Text for people, or one JSON object a line. [text]",
+    )
+    @json_flag
+    @functools.wraps(function)
+    def command(*args: Any, form: str | None, as_json: bool, **options: Any) -> Any:
+        return function(*args, form=chosen_form(form, as_json) or "text", **options)
+
+    return command  # type: ignore[return-value]  # As above.
+
+
+def json_flag(function: Function) -> Function:
+    """The flag that every command has which prints JSON."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="One JSON object a line; as --format json."
+    )(function)
+
+
+def chosen_form(form: str | None, as_json: bool) -> str | None:
+    """Return the format that is meant by ``--format`` and ``--json``."""
+    if as_json and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} exclude each other")
+    return "json" if as_json else form
 
 
 def print_rows(
@@ -46,9 +98,13 @@ def print_rows(
             click.echo(json.dumps(row if wide else {name: row.get(name) for name in columns}))
             count += 1
         return count
-    if form == "tsv":
+    if form in ("tsv", BARE):
         count = 0
-        for row in rows:
+        stream = iter(rows)
+        first = list(itertools.islice(stream, 1))  # What is refused is refused before a header.
+        if form == "tsv":
+            click.echo("\t".join(columns))
+        for row in itertools.chain(first, stream):
             click.echo("\t".join(shown(row.get(name)) for name in columns))
             count += 1
         return count
@@ -130,7 +186,7 @@ def print_facts(facts: dict[str, Any], form: str | None) -> None:
     if form == "json":
         click.echo(json.dumps(facts))
         return
-    width = max(map(len, facts), default=0) if form != "tsv" else 0
+    width = max(map(len, facts), default=0) if form not in ("tsv", BARE) else 0
     for name, value in facts.items():
         gap = "\t" if not width or not sys.stdout.isatty() else " " * (width - len(name) + 2)
         if isinstance(value, list) and value:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from headrace.cli.commands import Group
 from headrace.cli.lake import archive, dead_letters, replay
+from headrace.cli.output import json_flag
 from headrace.cli.running import console, run_pipeline, told
 
 if TYPE_CHECKING:
@@ -28,13 +30,17 @@ STOP_POLL_S: Final = 0.1
 def _load(file: str, parameters: tuple[str, ...]) -> Pipeline:
     from headrace.pipeline.load import load
 
+    return load(file, _given(parameters))
+
+
+def _given(parameters: tuple[str, ...]) -> dict[str, str]:
     given = {}
     for parameter in parameters:
         name, separator, value = parameter.partition("=")
         if not separator or not name:
             raise click.UsageError(f"--set {parameter!r} is not NAME=VALUE")
         given[name] = value
-    return load(file, given)
+    return given
 
 
 def file_argument(function: Function) -> Function:
@@ -46,13 +52,29 @@ def file_argument(function: Function) -> Function:
 
 
 def _state(file: str, parameters: tuple[str, ...]) -> State:
-    """The state of the pipeline of a file; FILE may be the state's directory itself."""
-    from headrace.pipeline.state import State
+    """The state of the pipeline of FILE, which may be its state or an archive: a directory."""
+    from headrace.pipeline.load import state_of
+    from headrace.pipeline.state import State, state_at
 
-    return State(Path(file) if Path(file).is_dir() else _load(file, parameters).state)
+    if Path(file).is_dir():
+        return state_at(Path(file), Path.cwd())
+    return State(state_of(file, _given(parameters)))
 
 
-@click.group()
+def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:
+    """The queries of FILE, where it is a file whose parameters are all given."""
+    from headrace.pipeline.errors import ConfigError
+    from headrace.pipeline.run import queries_of
+
+    if Path(file).is_dir():
+        return None
+    try:
+        return [query.name for query in queries_of(_load(file, parameters))]
+    except ConfigError:
+        return None
+
+
+@click.group(cls=Group)
 def pipeline() -> None:
     """Pipelines on Spark, without code. FILE is a TOML file, or ready:NAME."""
 
@@ -105,9 +127,9 @@ def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
 
 @pipeline.command()
 @file_argument
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_flag
 def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
-    """Show how the pipeline of FILE, or of a directory of state, stands.
+    """Show how the pipeline of FILE stands; FILE may be its state or its archive, a directory.
 
     The exit status is 0 when it runs, 3 otherwise.
     """
@@ -122,7 +144,7 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
     if not runs and found.state in ("starting", "running", "stopping"):
         found.state = "killed"
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        click.echo(json.dumps(asdict(found)))
     else:
         console().print(table(found))
     raise SystemExit(0 if runs else 3)
@@ -132,7 +154,7 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
 @file_argument
 @click.option("--timeout-s", type=click.FloatRange(0), default=120.0, show_default=True)
 def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
-    """Stop the pipeline of FILE, or of a directory of state, and wait until it has stopped.
+    """Stop the pipeline of FILE and wait; FILE may be its state or its archive, a directory.
 
     The batches that are running come to their end.
     """
@@ -171,26 +193,25 @@ def reset(
 ) -> None:
     """Show what the checkpoints of FILE hold, or rewind one of them; the old one is kept.
 
-    Only while the pipeline does not run. What is read again is written again.
+    FILE may be the state or the archive of the pipeline, a directory. Only while the pipeline does
+    not run. What is read again is written again.
     """
     from headrace.pipeline import checkpoint
-    from headrace.pipeline.state import State
 
     if sum((batch is not None, bool(position), whole)) > 1:
         raise click.UsageError("give one of --to, --position and --all")
     if query is None and (batch is not None or position):
         raise click.UsageError("--to and --position need --query")
     with told():
-        made = _load(file, parameters)
-        state = State(made.state)
+        state = _state(file, parameters)
         if batch is None and not position and not whole:
-            for line in checkpoint.described(made, state, query):
+            for line in checkpoint.described(state, query, _queries(file, parameters)):
                 click.echo(line)
             return
         with state.held():
             names = [query] if query is not None else checkpoint.names(state)
             plans = [
-                checkpoint.plan(made, state, name, batch, checkpoint.positions(position))
+                checkpoint.plan(state, name, batch, checkpoint.positions(position))
                 for name in names
             ]
             for one in plans:

@@ -5,33 +5,38 @@ Like ``headrace user`` they work on the data directory, whether or not a broker 
 running broker takes the changes over within a second or two.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.accounts import open_directory
+from headrace.cli.commands import Group
 from headrace.cli.data_option import data_option
 from headrace.cli.output import format_option, print_rows
-from headrace.model import policy as policies
-from headrace.model.errors import InvalidArgument
-from headrace.model.parameters import EVERYWHERE, Key
-from headrace.model.rules import (
-    LIMIT_NAMES,
-    LIMITS_NAME,
-    USER_LIMITS,
-    VHOST_LIMITS,
-    check_parameter,
-)
-from headrace.model.users import AccountError
 
+if TYPE_CHECKING:
+    from headrace.model.parameters import Key
+
+# As the model has them; a test compares.
+POLICY, OPERATOR_POLICY = "policy", "operator_policy"
+APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
+LIMITS = (
+    *("max-connections", "max-channels", "max-queues", "max-message-rate", "max-message-size"),
+    "max-definitions-size",
+)
 vhost_option = click.option("--vhost", default="/", show_default=True)
 
 
 def checked(component: str, name: str, value: Any) -> Any:
     """Return the value of a parameter; what is wrong with it ends the command."""
+    from headrace.model.errors import InvalidArgument
+    from headrace.model.rules import check_parameter
+
     try:
         check_parameter(component, name, value)
     except InvalidArgument as error:
@@ -51,12 +56,12 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_definition(text: str) -> Any:
     """Return the JSON of a definition; `-` is standard input."""
+    from headrace.model.policy import DEFINITION_CHARACTERS_MAX as CHARACTERS_MAX
+
     if text == "-":
-        text = sys.stdin.read(policies.DEFINITION_CHARACTERS_MAX + 1)
-    if len(text) > policies.DEFINITION_CHARACTERS_MAX:
-        raise click.ClickException(
-            f"a definition has {policies.DEFINITION_CHARACTERS_MAX} characters at most"
-        )
+        text = sys.stdin.read(CHARACTERS_MAX + 1)
+    if len(text) > CHARACTERS_MAX:
+        raise click.ClickException(f"a definition has {CHARACTERS_MAX} characters at most")
     try:
         return json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
@@ -66,7 +71,7 @@ def read_definition(text: str) -> Any:
 def group_for(component: str, title: str, words: str) -> click.Group:
     """Make the commands of one kind of policy."""
 
-    @click.group(help=words)
+    @click.group(cls=Group, help=words)
     def group() -> None:
         """See ``words``."""
 
@@ -76,8 +81,8 @@ def group_for(component: str, title: str, words: str) -> click.Group:
     @click.option("--priority", type=int, default=0, show_default=True, help="The highest counts.")
     @click.option(
         "--apply-to",
-        type=click.Choice(list(policies.APPLY_TO)),
-        default="all" if component == policies.COMPONENT else "queues",
+        type=click.Choice(list(APPLY_TO)),
+        default="all" if component == POLICY else "queues",
         show_default=True,
     )
     @click.argument("name")
@@ -92,6 +97,9 @@ def group_for(component: str, title: str, words: str) -> click.Group:
         pattern: str,
         definition: str,
     ) -> None:
+        from headrace.model.policy import POLICIES_MAX
+        from headrace.model.users import AccountError
+
         value = {
             "pattern": pattern,
             "definition": read_definition(definition),
@@ -102,7 +110,7 @@ def group_for(component: str, title: str, words: str) -> click.Group:
         with open_directory(data) as directory:
             known = directory.parameters.all()
             others = sum(key[:2] == (vhost, component) and key.name != name for key in known)
-            if others >= policies.POLICIES_MAX:
+            if others >= POLICIES_MAX:
                 raise AccountError(f"there are {others} of these already, which is the limit")
             directory.parameters.set(vhost, component, name, value)
 
@@ -134,28 +142,31 @@ def group_for(component: str, title: str, words: str) -> click.Group:
 
 COLUMNS = ("vhost", "name", "pattern", "apply-to", "priority", "definition")
 EXAMPLES = {
-    policies.COMPONENT: """set short '^orders' '{"max-length": 1000}' --apply-to queues""",
-    policies.OPERATOR_COMPONENT: """set guard '.*' '{"max-length-bytes": 1073741824}'""",
+    POLICY: """set short '^orders' '{"max-length": 1000}' --apply-to queues""",
+    OPERATOR_POLICY: """set guard '.*' '{"max-length-bytes": 1073741824}'""",
 }
 policy = group_for(
-    policies.COMPONENT,
+    POLICY,
     "policy",
     "Settings for the queues and exchanges whose names match a pattern.",
 )
 operator_policy = group_for(
-    policies.OPERATOR_COMPONENT,
+    OPERATOR_POLICY,
     "operator policy",
     "Limits for the queues whose names match a pattern, which no policy can exceed.",
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def limits() -> None:
     """How much virtual hosts and users may have."""
 
 
 def limits_key(vhost: str | None, user: str | None) -> Key:
     """The parameter that holds the limits of a virtual host or a user."""
+    from headrace.model.parameters import EVERYWHERE, Key
+    from headrace.model.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
+
     if (vhost is None) == (user is None):
         raise click.UsageError("either --vhost or --user")
     if user is not None:
@@ -168,14 +179,16 @@ def limits_key(vhost: str | None, user: str | None) -> Key:
 @data_option
 @click.option("--vhost")
 @click.option("--user")
-@click.argument("limit", type=click.Choice(list(LIMIT_NAMES)))
+@click.argument("limit", type=click.Choice(list(LIMITS)))
 @click.argument("number", type=int)
 def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, number: int) -> None:
     """Set a limit of a virtual host or a user, such as `set --user ada max-connections 10`.
 
-    Rates are messages a second, sizes octets. A negative number is no limit. What is there already
+    Rates are messages a second, sizes bytes. A negative number is no limit. What is there already
     stays, even if it is more.
     """
+    from headrace.model.users import AccountError
+
     key = limits_key(vhost, user)
     with open_directory(data) as directory:
         snapshot = directory.snapshot()
@@ -189,9 +202,11 @@ def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, numbe
 @data_option
 @click.option("--vhost")
 @click.option("--user")
-@click.argument("limit", type=click.Choice(list(LIMIT_NAMES)), required=False)
+@click.argument("limit", type=click.Choice(list(LIMITS)), required=False)
 def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | None) -> None:
     """Take a limit of a virtual host or a user away, or all of them."""
+    from headrace.model.users import AccountError
+
     key = limits_key(vhost, user)
     with open_directory(data) as directory:
         value = dict(directory.parameters.all().get(key, {}))
@@ -212,6 +227,8 @@ def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | No
 @format_option
 def list_limits(data: Path, form: str | None) -> None:
     """Print the limits of every virtual host and user that has some."""
+    from headrace.model.rules import USER_LIMITS, VHOST_LIMITS
+
     with open_directory(data) as directory:
         found = directory.parameters.all()
     rows = []
@@ -220,4 +237,4 @@ def list_limits(data: Path, form: str | None) -> None:
             rows.append({"of": "vhost", "name": key.vhost, **value})
         elif key.component == USER_LIMITS:
             rows.append({"of": "user", "name": key.name, **value})
-    print_rows(rows, ("of", "name", *LIMIT_NAMES), form)
+    print_rows(rows, ("of", "name", *LIMITS), form)

@@ -43,7 +43,7 @@ def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
         PipelineError: another process runs it, or it failed.
         click.UsageError: the trigger is none.
     """
-    from headrace.pipeline.display import showing
+    from headrace.pipeline.display import showing, waiting
     from headrace.pipeline.run import Run
     from headrace.pipeline.session import session
     from headrace.pipeline.settings import check_trigger
@@ -66,3 +66,5 @@ def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
         finally:
             spark.stop()
     screen.print(f"{made.head.name}: {status.state}")
+    for line in waiting(status):
+        screen.print(line, highlight=False, soft_wrap=True)

@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace serve``: a broker in the foreground."""
 
-import asyncio
+from __future__ import annotations
+
 import json
 import logging
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from headrace import __version__
-from headrace.server.errors import StartError
-from headrace.server.logs import LogError, Logs
-from headrace.server.process import (
-    collect_rarely,
-    raise_open_files,
-    return_large_blocks,
-    settle_garbage_collector,
-)
-from headrace.server.settings import SETTINGS, SettingError, Settings, load
-from headrace.server.supervision import Supervisor
-from headrace.server.tls import TlsError
+from headrace.server.settings import SETTINGS, SettingError, Settings, load, strange_variables
+
+if TYPE_CHECKING:
+    from headrace.server.logs import Logs
+    from headrace.server.supervision import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +34,9 @@ def setting_options(function: Function) -> Function:
             function = click.option(flag, row.name, default=None, help=about)(function)
         else:
             metavar = (row.unit or row.kind.__name__).upper()
-            function = click.option(row.flag, row.name, metavar=metavar, help=about)(function)
+            function = click.option(
+                row.flag, row.name, metavar=metavar, help=about, multiple=row.many
+            )(function)
     return function
 
 
@@ -56,6 +53,10 @@ def serve(config: Path | None, **flags: object) -> None:
     Prints one line, `headrace ready {JSON}`, when it accepts connections, and logs to standard
     error. Every setting is also a variable HEADRACE_… and a key of the TOML file.
     """
+    import asyncio
+
+    from headrace.server.logs import LogError, Logs
+    from headrace.server.process import collect_rarely, raise_open_files, return_large_blocks
 
     def read_settings() -> Settings:
         return load(flags, os.environ, config)
@@ -66,6 +67,8 @@ def serve(config: Path | None, **flags: object) -> None:
         logs = Logs(settings)
     except (SettingError, LogError) as error:
         raise click.ClickException(str(error)) from None
+    for text in strange_variables(os.environ):
+        log.warning("%s", text)
     raise_open_files()
     return_large_blocks()
     collect_rarely()
@@ -74,7 +77,12 @@ def serve(config: Path | None, **flags: object) -> None:
 
 async def run(settings: Settings, read_settings: Callable[[], Settings], logs: Logs) -> None:
     """Serve until a signal asks for the end."""
+    import asyncio
+
     from headrace.server.broker import Broker
+    from headrace.server.errors import StartError
+    from headrace.server.process import settle_garbage_collector
+    from headrace.server.supervision import Supervisor
 
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -105,6 +113,10 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
 
 def hang_up(broker: Any, supervisor: Supervisor) -> None:
     """SIGHUP: open the log files again, and read the settings again."""
+    from headrace.server.errors import StartError
+    from headrace.server.logs import LogError
+    from headrace.server.tls import TlsError
+
     try:  # First of all: the settings may be wrong, and yet the file was renamed.
         broker.logs.reopen()
         broker.reopen_audit_log()

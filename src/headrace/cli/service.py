@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.commands import Group
 from headrace.cli.management import ask, exchange, management_option
 from headrace.cli.output import format_option, print_facts
 
@@ -99,7 +100,7 @@ def reload(socket: Path) -> None:
         click.echo(f"needs a restart\t{name}\t{why}")
 
 
-@click.group()
+@click.group(cls=Group)
 def logs() -> None:
     """The log file of the broker (log_file)."""
 

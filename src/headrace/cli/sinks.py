@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import click
 
 from headrace.cli.broker import NAMED, broker_option, open_requests
-from headrace.cli.output import format_option, print_rows
+from headrace.cli.commands import Group
+from headrace.cli.output import BARE, format_option, json_flag, print_facts, print_rows
 
 LISTED = ("sink", "last", "at", "branches", "messages", "epoch", "owner")
 
@@ -16,7 +17,7 @@ def moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds") if ms else "-"
 
 
-@click.group()
+@click.group(cls=Group)
 def sinks() -> None:
     """Sinks of staged batches: the last batch, what is staged, and who owns them."""
 
@@ -36,12 +37,16 @@ def list_all(url: str, form: str | None) -> None:
 
 @sinks.command()
 @broker_option
+@json_flag
 @click.argument("sink", type=NAMED)
-def show(url: str, sink: str) -> None:
+def show(url: str, as_json: bool, sink: str) -> None:
     """Print SINK, and each branch that is undecided: batch, name, state, since, messages."""
     with open_requests(url) as requests:
         found = requests.ask("sink.show", sink=sink)
-    print_rows([{**found, "at": moment(found["at_ms"])}], LISTED, "tsv")
+    if as_json:
+        print_facts(found, "json")
+        return
+    print_rows([{**found, "at": moment(found["at_ms"])}], LISTED, BARE)
     for branch in found["staged"]:
         since = moment(branch["since_ms"])
         fields = (branch["batch"], branch["branch"], branch["state"], since, branch["messages"])

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace super-stream``: streams behind one exchange."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.broker import NAMED, OFFSET_MAX, broker_option, open_channel, open_requests
+from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_rows
-from headrace.client.blocking_pipeline import add_partition, list_super_streams
-from headrace.client.blocking_pipeline import super_stream as ask_for
-from headrace.client.super_streams import SuperStream
+
+if TYPE_CHECKING:
+    from headrace.client.super_streams import SuperStream
 
 TYPE = "x-super-stream"
 PARTITION = ("number", "stream", "key", "first", "next", "octets")
 
 
-@click.group("super-stream")
+@click.group(cls=Group, name="super-stream")
 def super_stream() -> None:
     """Super streams: several streams behind one exchange."""
 
@@ -52,6 +55,8 @@ def create(
 @format_option
 def list_all(url: str, form: str | None) -> None:
     """Print the super streams and how many partitions each has."""
+    from headrace.client.blocking_pipeline import list_super_streams
+
     with open_requests(url) as requests:
         found = list_super_streams(requests)
     rows = ({"name": name, "partitions": count} for name, count in found.items())
@@ -64,6 +69,8 @@ def list_all(url: str, form: str | None) -> None:
 @click.argument("name", type=NAMED)
 def show(url: str, form: str | None, name: str) -> None:
     """Print number, stream, binding key, first and next offset, and octets of each partition."""
+    from headrace.client.blocking_pipeline import super_stream as ask_for
+
     with open_requests(url) as requests:
         tell(ask_for(requests, name), form)
 
@@ -78,6 +85,8 @@ def add(url: str, form: str | None, name: str, stream: str) -> None:
 
     Where a hash picks the partition, many keys have another one from then on.
     """
+    from headrace.client.blocking_pipeline import add_partition
+
     with open_requests(url) as requests:
         tell(add_partition(requests, name, stream), form)
 
@@ -88,6 +97,8 @@ def add(url: str, form: str | None, name: str, stream: str) -> None:
 @click.argument("name", type=NAMED)
 def delete(url: str, name: str) -> None:
     """Delete the super stream NAME and its partitions."""
+    from headrace.client.blocking_pipeline import super_stream as ask_for
+
     with open_requests(url) as requests:
         found = ask_for(requests, name)
     with open_channel(url) as channel:

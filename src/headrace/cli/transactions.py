@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from headrace.cli.broker import broker_option, open_requests
+from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_rows
 
 QUEUE = "amq.headrace.transactions"
@@ -22,7 +23,7 @@ def ask(url: str, do: str, **request: Any) -> dict[str, Any]:
         return requests.ask(do, **request)
 
 
-@click.group()
+@click.group(cls=Group)
 def transaction() -> None:
     """Distributed transactions of a virtual host: see them, decide them."""
 

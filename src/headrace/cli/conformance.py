@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.client.errors import InvalidUrl
-from headrace.client.url import parse_url
-from headrace.conformance.check import CHECKS, Check
-from headrace.conformance.run import VERSIONS, Report, report
-
 if TYPE_CHECKING:
-    from pathlib import Path
+    from headrace.conformance.check import Check
+    from headrace.conformance.run import Report
+
+LABELS = ("0-10", "0-9-1", "0-9", "0-8")  # Of the versions, as headrace.conformance.run has them.
 
 
 @click.command()
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     "--version",
     "versions",
     multiple=True,
-    type=click.Choice(list(VERSIONS)),
+    type=click.Choice(LABELS),
     help="A version of AMQP; may be given several times. [all of them]",
 )
 @click.option("--check", "names", multiple=True, metavar="NAME", help="Only this check.")
@@ -40,20 +38,33 @@ if TYPE_CHECKING:
     help="How long an answer may take.",
 )
 @click.option("--broken", is_flag=True, help="List only the rules that do not hold.")
-@click.option("--json", "path", type=click.Path(dir_okay=False), help="Write the verdicts there.")
+@click.option(
+    "--json",
+    "path",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Verdicts as JSON, an object a version, instead of the lists; with FILE, written there.",
+)
 def conformance(
     url: str,
     versions: tuple[str, ...],
     names: tuple[str, ...],
     timeout_s: float,
     broken: bool,
-    path: Path | None,
+    path: str | None,
 ) -> None:
     """Put a broker to the rules of AMQP 0-10, 0-9-1, 0-9 and 0-8 that can be told from outside.
 
     The broker at URL (amqp:// or amqps://) gets queues and exchanges named headrace.conformance.…,
     which are deleted again. The status is 1 when a rule with MUST does not hold.
     """
+    from headrace.client.errors import InvalidUrl
+    from headrace.client.url import parse_url
+    from headrace.conformance.check import CHECKS
+    from headrace.conformance.run import VERSIONS, report
+
     if unknown := [name for name in names if name not in CHECKS]:
         raise click.UsageError(f"{unknown[0]!r} is no check; there are {', '.join(sorted(CHECKS))}")
     try:
@@ -66,12 +77,16 @@ def conformance(
             found.append(report(settings, VERSIONS[label], names, _tell(label)))
         except OSError as error:
             raise click.ClickException(f"{settings.address}: {error}") from None
-    for one in found:
-        if one.is_served:
-            _print_rules(one, broken)
-    _print_sums(found)
-    if path is not None:
-        with click.open_file(str(path), "w", encoding="utf-8") as file:
+    if path == "-":
+        for one in found:
+            click.echo(json.dumps(_as_data(one), ensure_ascii=False))
+    else:
+        for one in found:
+            if one.is_served:
+                _print_rules(one, broken)
+        _print_sums(found)
+    if path not in (None, "-"):
+        with click.open_file(path, "w", encoding="utf-8") as file:
             json.dump([_as_data(one) for one in found], file, indent=1, ensure_ascii=False)
             file.write("\n")
     sys.exit(1 if any(one.is_must for each in found for one in each.broken) else 0)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of commands: help with whole sentences, suggestions for typing errors, lazy imports."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from headrace import extras
+from headrace.cli.output import printable
+
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # Before click 8.4 it has no parameter.
+
+SENTENCE_MAX = 1000  # Characters of a help line: all of it, on as many lines as it takes.
+
+
+class Group(click.Group):
+    """A group whose help is not cut, and which suggests a command for one that is misspelt."""
+
+    group_class = type  # Groups in a group are of this class as well.
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
+            ctx.fail(f"No such command '{name}'.{suggestion(name, self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(SENTENCE_MAX)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class OneOf(_Choice):
+    """A choice that suggests a value for one that is misspelt."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            self.fail(error.message + suggestion(str(value), self.choices), param, ctx)
+
+
+class Entry(NamedTuple):
+    """A command that is imported when it is asked for."""
+
+    module: str
+    name: str  # In the module.
+    help: str
+
+
+class Commands(Group):
+    """The commands in sections, none of which is imported before it is needed."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]], **more: Any):
+        super().__init__(*args, **more)
+        self.sections = sections
+        self.entries = {name: one for rows in sections.values() for name, one in rows.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry.module), entry.name)
+        assert isinstance(command, click.Command)
+        command.short_help = entry.help
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.entries))
+        for title, entries in self.sections.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), entry.help) for name, entry in entries.items()]
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it; what is wrong with a file or a text ends the command with one sentence.
+
+        Nothing is said that a terminal would obey.
+        """
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = printable(error.message, "\n\t")  # Final, but ours to show.
+            raise
+        except UnicodeEncodeError as error:
+            if error.encoding != "utf-8":
+                raise
+            text = printable(error.object)
+            raise click.ClickException(f"'{text:.80}' is no text in UTF-8") from None
+        except ImportError as error:
+            how = extras.said(error)
+            if how is None:
+                raise
+            raise NotInstalled(how) from None
+        except OSError as error:
+            if error.filename is None:
+                raise
+            where = printable(str(error.filename))
+            raise click.ClickException(f"{where}: {error.strerror}") from None
+
+
+class NotInstalled(click.ClickException):
+    """A package is missing that the command needs."""
+
+    exit_code = 2  # As for other mistakes of the caller; 1 is what a command finds wrong.
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a question that names what was probably meant; "" when nothing is close."""
+    close = difflib.get_close_matches(name, known, n=2)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
