@@ -74,6 +74,28 @@ def test_a_right_file_gives_what_it_says(make: Make, tmp_path: Path) -> None:
 
 # What is written instead of what, and what is said about it.
 WRONG = {
+    "unknown column": (
+        ("SELECT o.offset, o.timestamp,", "SELECT o.ofset, o.timestamp,"),
+        ["17: steps[1].sql: there is no column 'ofset' here; did you mean 'offset'?"],
+    ),
+    "unknown column of a rule": (
+        ('check = "name IS NOT NULL"', 'check = "nam IS NOT NULL"'),
+        ["29: rules[1].check: there is no column 'nam' here; did you mean 'name'?"],
+    ),
+    "unknown column of a sink": (
+        ('path = "lake"', 'path = "lake"\nsort_by = ["offset", "of"]'),
+        [
+            ("41: sinks.lake.sort_by[2]: there is no column 'of' here; there are offset, "
+            "timestamp, row, name")
+        ],
+    ),
+    "unknown column of a watermark": (
+        ('column = "timestamp"', 'column = "time"'),
+        [
+            ("20: steps[1].watermark.column: there is no column 'time' here; did you mean "
+            "'timestamp'?")
+        ],
+    ),
     "no toml": (('name = "orders"\n\n', "name = orders\n\n"), ["2: no TOML: Invalid value"]),
     "unknown section": (
         ("[tables.customers]", "[table.customers]"),

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli import lake, pipelines
-from headrace.pipeline.load import ready_names
+from headrace.pipeline.load import ready_names, ready_path
 from headrace.pipeline.settings import AmqpSource, DeltaSink, FileSink, Pipeline
+from headrace.pipeline.state import State
 
 
 def call(*words: str) -> Result:
@@ -82,3 +85,63 @@ def test_reset_wants_one_thing_at_a_time(tmp_path: Path) -> None:
         "there is no checkpoint of 'lake'"
         in call("reset", *words, *state, "--query", "lake", "--all").output
     )
+
+
+def ran(home: Path, folder: str = "state") -> State:
+    """A pipeline's state after a run that was killed, with a checkpoint of one batch."""
+    state = State(home / folder)
+    state.home.mkdir(parents=True)
+    state.begin("p", "p.toml")
+    (state.home / "lock").touch()
+    checkpoint = state.checkpoints / "lake"
+    for kind in ("offsets", "commits"):
+        (checkpoint / kind).mkdir(parents=True)
+        (checkpoint / kind / "0").write_text('v1\n{}\n{"pos": {"s": 5}}')
+    (checkpoint / "metadata").write_text('{"id": "x"}')
+    sinks = {"lake": {"type": "parquet", "path": "lake/orders"}}
+    sources = {"messages": {"type": "stream", "name": "s"}}
+    (checkpoint / "headrace.json").write_text(json.dumps({"sources": sources, "sinks": sinks}))
+    return state
+
+
+def test_what_stands_needs_no_parameters_of_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(
+        '[pipeline]\nname = "p"\nstate = "state"\n[sources.s]\ntype = "stream"\nname = "${NAME}"\n'
+    )
+    ran(tmp_path)
+    shown = call("status", str(file))
+    assert (shown.exit_code, "killed" in shown.output) == (3, True)
+    assert call("stop", str(file)).output == "Error: it does not run\n"
+    assert "lake: 1 batches are known, 0 is the last done" in call("reset", str(file)).output
+    assert "forget 1 batches" in call("reset", str(file), "--all", "--yes").output
+    assert "${NAME} is neither a parameter" in call("check", str(file)).output
+    needed = call("status", "ready:archive")
+    assert needed.exit_code == 1
+    assert "pipeline.name: ${NAME} is neither a parameter nor in the environment" in needed.output
+
+
+def test_an_archive_is_enough_to_find_its_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = ran(tmp_path, ".headrace/archive-s")
+    (tmp_path / "lake" / "orders").mkdir(parents=True)
+    for directory in ("lake/orders", str(tmp_path / "lake" / "orders"), str(state.home)):
+        assert "killed" in call("status", directory).output
+        assert call("stop", directory).output == "Error: it does not run\n"
+        assert "lake: 1 batches are known" in call("reset", directory).output
+    other = call("status", "lake")
+    assert other.exit_code == 1
+    assert "lake is no state of a pipeline, and no pipeline with its state in" in other.output
+
+
+@pytest.mark.parametrize("name", ready_names())
+def test_a_ready_made_pipeline_names_its_parameters(name: str) -> None:
+    text = ready_path(name).read_text()
+    told = "".join(line for line in text.splitlines() if line.startswith("#")).split("Parameters")[
+        1
+    ]
+    wanted = set(re.findall(r"\$\{([A-Z_]+)", text))
+    assert {one for one in wanted if not re.search(rf"\b{one}\b", told)} == set()
+    assert "PATH" not in re.findall(r"\b[A-Z_]+\b", told)  # Every environment has one.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -161,9 +162,13 @@ def test_a_rate_is_kept(connection: blocking.Connection, uri: str, name: str, la
         assert channel.delete_queue(name) == 120
 
 
-def test_what_reaches_no_queue_is_an_error(uri: str, lake: Path) -> None:
+def test_what_reaches_no_queue_is_one_error_without_bodies(
+    uri: str, lake: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(PipelineError, match="312 NO_ROUTE"):
         replay(uri, Order(lake=lake, routing_key="nobody"))
+    gc.collect()  # What nobody asked for is told when it goes.
+    assert caplog.text == ""
 
 
 def test_the_command_refuses_what_it_does_not_know(lake: Path) -> None:

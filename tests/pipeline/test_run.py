@@ -23,6 +23,7 @@ import headrace
 from headrace.cli.pipelines import pipeline as commands
 from headrace.client import Message
 from headrace.pipeline import checkpoint
+from headrace.pipeline.display import waiting
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.explain import described, plans
 from headrace.pipeline.load import load
@@ -366,7 +367,7 @@ def test_a_queue_is_archived_once(
     assert sorted(found) == list(range(30))
     plan = "the messages of a queue are gone once their batch is done"
     with pytest.raises(PipelineError, match=plan):
-        checkpoint.plan(pipeline, State(pipeline.state), "lake", 0, {})
+        checkpoint.plan(State(pipeline.state), "lake", 0, {})
 
 
 def test_dead_letters_go_back_or_are_parked_all_the_time(
@@ -455,32 +456,37 @@ def test_reset_shows_and_rewinds(
     state = State(pipeline.state)
     publish(name, *bodies(0, 30))
     run(pipeline)
-    told = list(checkpoint.described(pipeline, state, None))
+    told = list(checkpoint.described(state, None))
     assert told[0] == "lake: 3 batches are known, 2 is the last done"
     assert told[-1] == f"  batch 2, done: up to {name} 30"
-    plan = checkpoint.plan(pipeline, state, "lake", 0, {})
+    plan = checkpoint.plan(state, "lake", 0, {})
     assert plan.text.endswith(f"up to {name} 10: 20 records are read again, and written again")
     backup = checkpoint.apply(state, plan)
     assert (backup / "commits" / "2").exists()
     run(pipeline)
     assert offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30)])
-    plan = checkpoint.plan(pipeline, state, "lake", None, {name: 29})
+    plan = checkpoint.plan(state, "lake", None, {name: 29})
     checkpoint.apply(state, plan)
     run(pipeline)
     assert offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30), 29])
     with pytest.raises(PipelineError, match=f"it reads no 'x', but {name}"):
-        checkpoint.plan(pipeline, state, "lake", None, {"x": 1})
-    checkpoint.apply(state, checkpoint.plan(pipeline, state, "lake", None, {}))
+        checkpoint.plan(state, "lake", None, {"x": 1})
+    checkpoint.apply(state, checkpoint.plan(state, "lake", None, {}))
     assert checkpoint.names(state) == []
 
 
 def test_what_spark_refuses_is_told_without_secrets(
-    make: Make, run: RunIt, spark: SparkSession, tmp_path: Path
+    make: Make,
+    run: RunIt,
+    spark: SparkSession,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     text = f"""{HEAD}
         [[steps]]
         name = "wrong"
         sql = "SELECT bod FROM messages"
+        reads = ["messages"]
         [sinks.lake]
         from = "wrong"
         type = "json"
@@ -489,6 +495,7 @@ def test_what_spark_refuses_is_told_without_secrets(
     uri = "amqp://ada:hunter2@127.0.0.1:1/"
     with pytest.raises(PipelineError, match=r"step 'wrong': .*`bod`") as caught:
         run(make(text, URI=uri, NAME="x"))
+    assert capfd.readouterr().err == ""  # Spark's own trace, as JSON, would be before the error.
     told = str(caught.value) + (tmp_path / ".headrace" / "test" / "status.json").read_text()
     right = make(text.replace("bod ", "body "), URI=uri, NAME="x")
     told += "".join(plan for _, plan in plans(spark, right, extended=True))
@@ -586,3 +593,43 @@ def test_a_checkpoint_is_not_used_for_something_else(
     run(archive(tmp_path, uri, name))
     with pytest.raises(PipelineError, match="was made for other sources or sinks"):
         run(archive(tmp_path, uri, name, PATH_TO="elsewhere"))
+
+
+def test_rows_of_open_windows_are_told_and_a_console_reads_once(
+    make: Make, run: RunIt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+        [pipeline]
+        name = "test"
+        [sources.lines]
+        type = "json"
+        path = "in"
+        ddl = "moment TIMESTAMP, key STRING"
+        options = { maxFilesPerTrigger = "1" }
+        [[steps]]
+        name = "timed"
+        from = "lines"
+        watermark = { column = "moment", delay = "1 hour" }
+        [[steps]]
+        name = "sums"
+        sql = "SELECT window.start, count(*) AS n FROM timed GROUP BY window(moment, '1 day')"
+        [sinks.sums]
+        from = "sums"
+        type = "json"
+        path = "sums"
+        [sinks.shown]
+        from = "lines"
+        type = "console"
+    """
+    (tmp_path / "in").mkdir()
+    for day in (1, 2):
+        line = json.dumps({"moment": f"2026-01-0{day}T12:00:00Z", "key": "a"})
+        (tmp_path / "in" / f"{day}.json").write_text(f"{line}\n" * 10)
+    status = run(make(text))
+    assert {one.name: (one.rows, one.waiting) for one in status.queries} == {
+        "sums": (20, 1),  # The first day is over.
+        "shown": (20, 0),
+    }
+    (told,) = waiting(status)
+    assert told.startswith("sums: rows that wait in open windows: 1; a row that is later than")
+    assert capsys.readouterr().out.count("batch ") == 2

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from headrace.cli.pipelines import pipeline
-from headrace.pipeline.display import line, showing, table
+from headrace.pipeline.display import line, showing, table, waiting
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.progress import lag, reason, take
 from headrace.pipeline.run import Run
-from headrace.pipeline.state import QueryStatus, State
+from headrace.pipeline.state import QueryStatus, State, Status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,6 +126,10 @@ class Reporting:
                 "inputRowsPerSecond": float("nan"),
                 "processedRowsPerSecond": 10.0,
                 "sources": [],
+                "stateOperators": [
+                    {"operatorName": "stateStoreSave", "numRowsTotal": 3},
+                    {"operatorName": "dedupeWithinWatermark", "numRowsTotal": 7},
+                ],
             }
         )
 
@@ -149,6 +153,18 @@ def test_rows_are_counted_once_however_seldom_one_looks() -> None:
     query.batch(5, 3)
     assert look() == (18, 5)
     assert (status.batch_s, status.rows_per_s, status.lag) == (1.5, 0.0, None)
+
+
+def test_rows_of_open_windows_are_told_where_they_are_held_back() -> None:
+    query = Reporting()
+    query.batch(0, 5)
+    told = {}
+    for holds_back in (True, False):
+        one = QueryStatus("sums", ["sums"], holds_back=holds_back)
+        take(one, query)  # type: ignore[arg-type]  # Of a query it needs no more than this.
+        told[holds_back] = waiting(Status("p", "p.toml", "run", 1, "now", queries=[one]))
+    assert told[True][0].startswith("sums: rows that wait in open windows: 3; ")
+    assert told[False] == []
 
 
 def test_lag_is_what_the_streams_have_beyond_the_query() -> None:

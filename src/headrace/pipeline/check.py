@@ -11,17 +11,28 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headrace.pipeline.columns import Columns, columns_of, names_in
 from headrace.pipeline.errors import Problem
 from headrace.pipeline.lines import Lines, shown
 from headrace.pipeline.lines import Path as Place
 from headrace.pipeline.load import with_reads
-from headrace.pipeline.references import SqlError, check_condition, views_of
+from headrace.pipeline.references import (
+    SqlError,
+    check_condition,
+    condition_on,
+    line_of,
+    parsed,
+    views_of,
+)
 from headrace.pipeline.settings import (
     AmqpSink,
     AmqpSource,
+    AnySource,
     DeltaSink,
     FileSink,
     Pipeline,
+    Rule,
+    StaticRows,
     Step,
 )
 from headrace.spark.options import OptionError, read_options, write_options
@@ -35,6 +46,8 @@ def problems_of(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Proble
     if not checking.problems:
         checking.rules()
         checking.sinks()
+    if not checking.problems:
+        checking.columns()
     if not checking.problems:
         checking.fan_out()
         checking.state()
@@ -83,6 +96,19 @@ def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
         else:
             texts[name] = value if isinstance(value, str) else json.dumps(value)
     return texts
+
+
+def _columns_of_source(source: AnySource) -> Columns:
+    """The columns of a source, unless what they are is in its data."""
+    from headrace.spark.schema import COLUMNS
+
+    if not isinstance(source, AmqpSource):
+        return None  # Directories of files may add columns to those of a DDL text.
+    if source.columns is not None:
+        return tuple(source.columns)
+    if any(name.lower() == "value" for name in source.options):
+        return None
+    return tuple(COLUMNS.names)
 
 
 class _Checking:
@@ -266,6 +292,63 @@ class _Checking:
                     write_options(amqp_sink_options(pipeline, sink), streaming=True)
                 except OptionError as error:
                     self._problem(self._option_place(("sinks", name), str(error)), str(error))
+
+    def columns(self) -> None:
+        """What is named of a view is a column of it, where that is known before Spark starts."""
+        pipeline = self.pipeline
+        views: dict[str, Columns] = {}
+        for name, source in pipeline.sources.items():
+            views[name.lower()] = _columns_of_source(source)
+        for name, table in pipeline.tables.items():
+            views[name.lower()] = names_in(table.ddl) if isinstance(table, StaticRows) else None
+        for at, rule in enumerate(pipeline.rules):
+            if rule.view.lower() in views:
+                self._condition(rule, at, views)
+        for at, step in enumerate(pipeline.steps):
+            views[step.name.lower()] = self._columns_of_step(step, at, views)
+            for number, rule in enumerate(pipeline.rules):
+                if rule.view.lower() == step.name.lower():
+                    self._condition(rule, number, views)
+        for name, sink in pipeline.sinks.items():
+            if sink.source is None:
+                continue
+            for key in ("partition_by", "sort_by", "merge_by"):
+                for index, column in enumerate(getattr(sink, key, ())):
+                    path: Place = ("sinks", name, key, index)
+                    self._has(path, column, views.get(sink.source.lower()))
+
+    def _columns_of_step(self, step: Step, at: int, views: Mapping[str, Columns]) -> Columns:
+        path: Place = ("steps", at)
+        made: Columns = None
+        if step.source is not None:
+            made = views.get(step.source.lower())
+        elif step.reads is None:
+            assert step.sql is not None
+            found = columns_of(parsed(step.sql), views)
+            made = found.made
+            for name, there in found.missing:
+                line = self.lines.inside((*path, "sql"), line_of(step.sql, name))
+                self._has((*path, "sql"), name, there, line)
+        if step.watermark is not None:
+            self._has((*path, "watermark", "column"), step.watermark.column, made)
+        if step.deduplicate is not None:
+            for index, name in enumerate(step.deduplicate.by):
+                self._has((*path, "deduplicate", "by", index), name, made)
+        return made
+
+    def _condition(self, rule: Rule, at: int, views: Mapping[str, Columns]) -> None:
+        query = condition_on(rule.view, rule.check)
+        for name, there in columns_of(query, views).missing:
+            line = self.lines.inside(("rules", at, "check"), line_of(rule.check, name))
+            self._has(("rules", at, "check"), name, there, line)
+
+    def _has(self, path: Place, name: str, columns: Columns, line: int | None = None) -> None:
+        """A problem unless a column is there, or it is not known what is."""
+        if columns is None or name.split(".")[0].strip("`").lower() in columns:
+            return
+        near = difflib.get_close_matches(name.lower(), columns, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(columns)}"
+        self._problem(path, f"there is no column {name!r} here; {hint}", line)
 
     def _columns(self, name: str, source: AmqpSource) -> None:
         """A source has columns of a message, each once."""

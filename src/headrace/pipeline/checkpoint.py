@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +19,7 @@ from typing import Any, Final
 
 from headrace.pipeline.compact import exchange
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.run import queries_of
-from headrace.pipeline.settings import AmqpSource, Pipeline
-from headrace.pipeline.state import State, checkpoint_id
+from headrace.pipeline.state import State, checkpoint_id, made_for
 from headrace.spark.durable import write_whole
 
 SHOWN_MAX: Final = 10  # Batches of each checkpoint.
@@ -37,6 +35,7 @@ class Checkpoint:
     offsets: dict[int, list[Any]]  # Of each source, as Spark has them.
     commits: tuple[int, ...]
     is_stateful: bool
+    queues: tuple[str, ...] = ()  # Sources that are queues.
 
     @property
     def done(self) -> int | None:
@@ -74,11 +73,15 @@ def read(state: State, name: str) -> Checkpoint:
     offsets = {number: _offsets(file) for number, file in _numbered(path / "offsets")}
     commits = tuple(number for number, _ in _numbered(path / "commits"))
     stateful = any((path / "state").rglob("*.delta")) or any((path / "state").rglob("*.zip"))
-    return Checkpoint(name, path, checkpoint_id(path), offsets, commits, stateful)
+    known = made_for(path).get("sources", {})
+    queues = tuple(source for source, said in known.items() if said.get("type") == "queue")
+    return Checkpoint(name, path, checkpoint_id(path), offsets, commits, stateful, queues)
 
 
-def described(pipeline: Pipeline, state: State, query: str | None) -> Iterator[str]:
-    """What the checkpoints hold, in lines."""
+def described(
+    state: State, query: str | None, known: Collection[str] | None = None
+) -> Iterator[str]:
+    """What the checkpoints hold, in lines; ``known`` are the queries of the file, where it is."""
     chosen = names(state) if query is None else [query]
     if not chosen:
         yield f"there is no checkpoint in {state.checkpoints}"
@@ -87,7 +90,7 @@ def described(pipeline: Pipeline, state: State, query: str | None) -> Iterator[s
         extra = ", with state" if one.is_stateful else ""
         done = "none is done" if one.done is None else f"{one.done} is the last done"
         yield f"{name}: {len(one.offsets)} batches are known, {done}{extra}"
-        if name not in {known.name for known in queries_of(pipeline)}:
+        if known is not None and name not in known:
             yield "  the file has no such query any more"
         for number in sorted(one.offsets)[-SHOWN_MAX:]:
             mark = "done" if number in one.commits else "planned"
@@ -106,14 +109,12 @@ def positions(texts: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def plan(
-    pipeline: Pipeline, state: State, name: str, batch: int | None, at: dict[str, int]
-) -> Plan:
+def plan(state: State, name: str, batch: int | None, at: dict[str, int]) -> Plan:
     """What rewinding means; PipelineError when it is not possible."""
     one = read(state, name)
     if batch is None and not at:
         return Plan(one, f"{name}: forget {len(one.commits)} batches, and begin anew")
-    _check_rewindable(pipeline, one)
+    _check_rewindable(one)
     assert one.done is not None
     if batch is not None:
         if batch not in one.commits or batch not in one.offsets:
@@ -157,7 +158,7 @@ def apply(state: State, plan: Plan) -> Path:
     return backup
 
 
-def _check_rewindable(pipeline: Pipeline, one: Checkpoint) -> None:
+def _check_rewindable(one: Checkpoint) -> None:
     if one.done is None:
         raise PipelineError(f"{one.name}: no batch is done")
     if one.is_stateful:
@@ -165,16 +166,10 @@ def _check_rewindable(pipeline: Pipeline, one: Checkpoint) -> None:
             f"{one.name}: it remembers windows or rows between batches, which would not go back "
             "with it; --all begins anew"
         )
-    for query in queries_of(pipeline):
-        if query.name != one.name:
-            continue
-        for sink in query.sinks:
-            for name in pipeline.sources_of(sink):
-                source = pipeline.sources[name]
-                if isinstance(source, AmqpSource) and source.type == "queue":
-                    raise PipelineError(
-                        f"{one.name}: the messages of a queue are gone once their batch is done"
-                    )
+    if one.queues:
+        raise PipelineError(
+            f"{one.name}: the messages of a queue are gone once their batch is done"
+        )
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:

@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace import extras
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.ledger import HIDDEN
 from headrace.pipeline.staged import Staged, partition_values
@@ -30,10 +31,8 @@ def table_at(path: str) -> DeltaTable | None:
     """The Delta table of a directory, if it is one."""
     try:
         from deltalake import DeltaTable
-    except ModuleNotFoundError:
-        raise PipelineError(
-            "Delta tables need the package deltalake: pip install headrace[lake]"
-        ) from None
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"Delta tables: {extras.said(error)}") from None
     return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
 
 

@@ -28,12 +28,23 @@ def table(status: Status) -> Table:
         made.add_column(heading, justify="right")
     for one in status.queries:
         made.add_row(one.name, Text(one.state, COLORS.get(one.state, "")), *_figures(one))
+    notes = waiting(status)
     errors = [f"{one.name}: {one.error}" for one in status.queries if one.error]
     if not errors and status.error:
         errors = [status.error]
-    if errors:
-        made.caption = Text("\n".join(errors), "red")
+    if errors or notes:
+        made.caption = Text("\n".join([*errors, *notes]), "red" if errors else "")
     return made
+
+
+def waiting(status: Status) -> list[str]:
+    """A line for each query that has rows which it has not written: those of open windows."""
+    return [
+        f"{one.name}: rows that wait in open windows: {one.waiting:,}; a row that is later than a "
+        "window's end and the watermark's delay ends it"
+        for one in status.queries
+        if one.waiting
+    ]
 
 
 def _figures(one: QueryStatus) -> tuple[str, ...]:

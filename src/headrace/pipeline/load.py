@@ -38,6 +38,28 @@ def load(file: str | Path, parameters: Mapping[str, str] | None = None) -> Pipel
 
     ConfigError names every problem and its line; PipelineError when there is no such file.
     """
+    return parse(*_text_of(file), parameters)
+
+
+def state_of(file: str | Path, parameters: Mapping[str, str] | None = None) -> Path:
+    """Where the state of a file's pipeline is; only `[pipeline]` is looked at.
+
+    What else stands in the file may be wrong, and its parameters need not be given.
+    """
+    text, name, home = _text_of(file)
+    document = _document(text, name)
+    reading = _Reading(Lines(text), {**os.environ, **(parameters or {})})
+    where = document.get("pipeline", {})
+    wanted = {key: where[key] for key in ("name", "state") if key in where}
+    values = reading.filled(wanted, ("pipeline",)) if isinstance(where, dict) else {}
+    head = reading.table(settings.Head, values, ("pipeline",))
+    if head is None or reading.problems:
+        raise ConfigError(name, reading.problems)
+    return head.state_in(home)
+
+
+def _text_of(file: str | Path) -> tuple[str, str, Path]:
+    """The text of a file, its name, and what its paths are relative to."""
     name = str(file)
     path = ready_path(name.removeprefix(READY)) if name.startswith(READY) else Path(file)
     try:
@@ -49,7 +71,7 @@ def load(file: str | Path, parameters: Mapping[str, str] | None = None) -> Pipel
     except UnicodeDecodeError:
         raise PipelineError(f"{name}: this is no UTF-8") from None
     home = Path.cwd() if name.startswith(READY) else path.absolute().parent
-    return parse(text, name, home, parameters)
+    return text, name, home
 
 
 def ready_path(name: str) -> Path:
@@ -69,13 +91,7 @@ def parse(
     text: str, file: str, home: Path, parameters: Mapping[str, str] | None = None
 ) -> Pipeline:
     """Check the text of a file; ConfigError names every problem and its line."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r"\(at line (\d+)", str(error))
-        line = int(place.group(1)) if place else text.count("\n") + 1
-        what = str(error).split(" (at ")[0]
-        raise ConfigError(file, [Problem(line, "", f"no TOML: {what}")]) from None
+    document = _document(text, file)
     reading = _Reading(Lines(text), {**os.environ, **(parameters or {})})
     pipeline = reading.pipeline(document, file, home)
     if pipeline is not None:
@@ -88,6 +104,16 @@ def parse(
     return pipeline
 
 
+def _document(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"\(at line (\d+)", str(error))
+        line = int(place.group(1)) if place else text.count("\n") + 1
+        what = str(error).split(" (at ")[0]
+        raise ConfigError(file, [Problem(line, "", f"no TOML: {what}")]) from None
+
+
 class _Reading:
     """One file on its way into a `Pipeline`."""
 
@@ -97,15 +123,15 @@ class _Reading:
         self.problems: list[Problem] = []
 
     def pipeline(self, document: dict[str, Any], file: str, home: Path) -> Pipeline | None:
-        values = self._filled(document, ())
+        values = self.filled(document, ())
         for key in values:
             if key not in SECTIONS:
                 self._unknown((key,), SECTIONS)
         if "pipeline" not in values:
             self._problem((), "a table [pipeline] with a 'name' is missing")
-        head = self._table(settings.Head, values.get("pipeline", {}), ("pipeline",))
-        broker = self._table(settings.Broker, values.get("broker", {}), ("broker",))
-        session = self._table(settings.Session, values.get("spark", {}), ("spark",))
+        head = self.table(settings.Head, values.get("pipeline", {}), ("pipeline",))
+        broker = self.table(settings.Broker, values.get("broker", {}), ("broker",))
+        session = self.table(settings.Session, values.get("spark", {}), ("spark",))
         sources = self._named(values, "sources", settings.SOURCES)
         tables = self._named(values, "tables", settings.TABLES)
         sinks = self._named(values, "sinks", settings.SINKS)
@@ -134,13 +160,13 @@ class _Reading:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         self._problem(path, f"unknown key{hint or ';'} the keys here are {', '.join(allowed)}")
 
-    def _filled(self, value: Any, path: Place) -> Any:
+    def filled(self, value: Any, path: Place) -> Any:
         """The value with variables put in; keys that come out empty are left out."""
         if isinstance(value, dict):
-            filled = {key: self._filled(one, (*path, key)) for key, one in value.items()}
+            filled = {key: self.filled(one, (*path, key)) for key, one in value.items()}
             return {key: one for key, one in filled.items() if one is not None}
         if isinstance(value, list):
-            return [self._filled(one, (*path, index)) for index, one in enumerate(value)]
+            return [self.filled(one, (*path, index)) for index, one in enumerate(value)]
         if not isinstance(value, str) or "$" not in value:
             return value
         text = _VARIABLE.sub(lambda found: self._variable(found, path), value)
@@ -158,7 +184,7 @@ class _Reading:
             return default or ""
         return value
 
-    def _table(self, kind: type[T], values: Any, path: Place) -> T | None:
+    def table(self, kind: type[T], values: Any, path: Place) -> T | None:
         if not isinstance(values, dict):
             self._problem(path, "must be a table")
             return None
@@ -199,7 +225,7 @@ class _Reading:
                 place = (*path, "type") if "type" in table else path
                 self._problem(place, f"{said} one of {', '.join(kinds)}")
             else:
-                made = self._table(kinds[table["type"]], table, path)
+                made = self.table(kinds[table["type"]], table, path)
                 if made is not None:
                     named[name] = made
         return named
@@ -209,7 +235,7 @@ class _Reading:
         if not isinstance(tables, list):
             self._problem((section,), f"must be written [[{section}]]")
             return []
-        made = (self._table(kind, table, (section, index)) for index, table in enumerate(tables))
+        made = (self.table(kind, table, (section, index)) for index, table in enumerate(tables))
         return [one for one in made if one is not None]
 
 

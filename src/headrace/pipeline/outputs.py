@@ -138,8 +138,12 @@ class ConsoleOutput:
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         print(f"batch {batch}")
-        frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
-        pass_over(frame)
+        frame.persist()  # What computes it twice reads its sources twice, and counts them so.
+        try:
+            pass_over(frame)
+            frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
+        finally:
+            frame.unpersist()
 
 
 def sink_id(writer: str) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.state import QueryStatus
 
 REASON_CHARACTERS_MAX: Final = 600
+WINDOWS: Final = ("stateStoreSave", "sessionWindowStateStoreSave")  # Operators with their rows.
 _PYTHON_ERROR: Final = re.compile(
     r"(?!org\.apache|java\.|py4j\.|pyspark\.errors)"
     r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Refused|Missing|Failed|Closed): "
@@ -36,6 +37,7 @@ def take(status: QueryStatus, query: StreamingQuery) -> None:
         status.rows_per_s = _number(last, "inputRowsPerSecond")
         status.processed_per_s = _number(last, "processedRowsPerSecond")
         status.lag = lag(last)
+        status.waiting = waiting(last) if status.holds_back else 0
     if status.state not in ("failed", "finished", "stopped"):
         trigger = query.status["isTriggerActive"]
         status.state = "running" if trigger or status.lag else "idle"
@@ -52,6 +54,15 @@ def lag(progress: Any) -> int | None:
         known = True
         behind += sum(max(0, end - reached.get(name, end)) for name, end in latest.items())
     return behind if known else None
+
+
+def waiting(progress: Any) -> int:
+    """How many rows of windows are held back until the watermark has passed their ends."""
+    return sum(
+        int(one["numRowsTotal"])
+        for one in progress["stateOperators"]
+        if one["operatorName"] in WINDOWS
+    )
 
 
 def _positions(offset: Any) -> dict[str, int] | None:

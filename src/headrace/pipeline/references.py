@@ -32,7 +32,7 @@ def views_of(sql: str) -> list[tuple[str, int]]:
     SqlError for what is no query. Files that are read directly are no views.
     """
     found: dict[str, int] = {}
-    query = _parsed(sql)
+    query = parsed(sql)
     if not isinstance(query, exp.Query):
         raise SqlError(1, f"a step is one query, such as SELECT; this is {query.key.upper()}")
     local = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
@@ -42,16 +42,24 @@ def views_of(sql: str) -> list[tuple[str, int]]:
             continue
         if isinstance(table.this, exp.Func) or table.find_ancestor(exp.Hint) is not None:
             continue  # A table function, or a name in a hint.
-        found.setdefault(name, _line_of(sql, name))
+        found.setdefault(name, line_of(sql, name))
     return list(found.items())
 
 
 def check_condition(text: str) -> None:
     """SqlError for what is no single expression."""
-    _parsed(f"SELECT ({text})", of=text)
+    parsed(f"SELECT ({text})", of=text)
 
 
-def _parsed(sql: str, of: str | None = None) -> exp.Expression:
+def condition_on(view: str, text: str) -> exp.Expression:
+    """A query that asks a condition of the rows of a view."""
+    query = parsed(f"SELECT ({text}) AS holds", of=text)
+    assert isinstance(query, exp.Select)
+    return query.from_(exp.Table(this=exp.to_identifier(view, quoted=True)))
+
+
+def parsed(sql: str, of: str | None = None) -> exp.Expression:
+    """Take a text of SQL apart; SqlError for what is not one query."""
     text = _WINDOW.sub("window_(", sql)  # A keyword to sqlglot, wherever it stands.
     try:
         statements = [one for one in sqlglot.parse(text, dialect="spark") if one is not None]
@@ -70,6 +78,7 @@ def _parsed(sql: str, of: str | None = None) -> exp.Expression:
     return one
 
 
-def _line_of(sql: str, name: str) -> int:
+def line_of(sql: str, name: str) -> int:
+    """The line, from 1, on which a name stands first."""
     found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", sql)
     return sql.count("\n", 0, found.start()) + 1 if found else 1

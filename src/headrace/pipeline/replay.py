@@ -142,27 +142,28 @@ async def _replay(url: str, order: Order, show: Callable[[Tally], None]) -> Tall
     started = saved = time.monotonic()
     async with await connect(url, name="headrace replay") as connection:
         channel = await connection.channel(unconfirmed_max=UNCONFIRMED_MAX)
-        while chunk := await asyncio.to_thread(_take, rows, size):
-            for row in chunk:
-                exchange, routing_key = address_of(row, order)
-                message = message_of(row, order.without)
-                if order.headers:
-                    message.headers = {**message.headers, **order.headers}
-                confirmed = await channel.publish_soon(
-                    message, routing_key, exchange, mandatory=order.mandatory
-                )
-                open_.append((confirmed, row["stream"], row["offset"] + 1))
-                tally.add(row, exchange, routing_key)
-            _settle(open_, reached)
-            moment = time.monotonic()
-            if moment - saved >= SAVE_EVERY_S:
-                saved = moment
-                _save(order, reached)
-                show(tally)
-            if order.rate is not None:
-                due = started + tally.messages / order.rate
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
         try:
+            while chunk := await asyncio.to_thread(_take, rows, size):
+                for row in chunk:
+                    exchange, routing_key = address_of(row, order)
+                    message = message_of(row, order.without)
+                    if order.headers:
+                        message.headers = {**message.headers, **order.headers}
+                    confirmed = await channel.publish_soon(
+                        message, routing_key, exchange, mandatory=order.mandatory
+                    )
+                    confirmed.add_done_callback(_heard)
+                    open_.append((confirmed, row["stream"], row["offset"] + 1))
+                    tally.add(row, exchange, routing_key)
+                _settle(open_, reached)
+                moment = time.monotonic()
+                if moment - saved >= SAVE_EVERY_S:
+                    saved = moment
+                    _save(order, reached)
+                    show(tally)
+                if order.rate is not None:
+                    due = started + tally.messages / order.rate
+                    await asyncio.sleep(max(0.0, due - time.monotonic()))
             for confirmed, stream, offset in open_:
                 await confirmed
                 reached[stream] = offset
@@ -170,6 +171,12 @@ async def _replay(url: str, order: Order, show: Callable[[Tally], None]) -> Tall
             _save(order, reached)
     show(tally)
     return tally
+
+
+def _heard(confirmed: asyncio.Future[None]) -> None:
+    """A refusal is known: asyncio need not print each of those behind the one that is told."""
+    if not confirmed.cancelled():
+        confirmed.exception()
 
 
 def _settle(open_: deque[tuple[asyncio.Future[None], str, int]], reached: dict[str, int]) -> None:

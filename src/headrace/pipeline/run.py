@@ -32,7 +32,7 @@ from headrace.pipeline.settings import (
     AmqpSource,
     Pipeline,
 )
-from headrace.pipeline.state import QueryStatus, State, Status, checkpoint_id
+from headrace.pipeline.state import MADE_FOR, QueryStatus, State, Status, checkpoint_id
 from headrace.spark.durable import write_whole
 
 if TYPE_CHECKING:
@@ -153,7 +153,9 @@ class Run:
         for query in wanted:
             self._remember(query)
         for query in wanted:
-            self.status.queries.append(QueryStatus(query.name, list(query.sinks)))
+            appends = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
+            status = QueryStatus(query.name, list(query.sinks), holds_back=appends)
+            self.status.queries.append(status)
             if query.queue is not None:
                 self._begin(query, partial(self._start_shared, query, sources, tables))
                 continue
@@ -192,7 +194,7 @@ class Run:
         }
         text = json.dumps({"sources": sources, "sinks": sinks}, sort_keys=True)
         folder = self._checkpoint(query)
-        path = folder / "headrace.json"
+        path = folder / MADE_FOR
         if path.exists() and path.read_text("utf-8") != text:
             raise PipelineError(
                 f"the checkpoint of {query.name!r} was made for other sources or sinks; undo the "

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ DEFAULTS: Final = {
     # A loaded machine may need longer than the default of 15 s to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",
 }
+# Loggers that print a refusal of Spark as JSON, with its trace, before it is told.
+TRACES: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 STARTS_MAX: Final = 10  # Of a query whose Python worker starts too slowly.
 # What the files of this package's sinks and the meaning of its moments rest on.
 FIXED: Final = {
@@ -41,10 +44,14 @@ def session(pipeline: Pipeline, state: Path) -> SparkSession:
     It is the running one where there is one already; settings of the file then come too late for
     what Spark reads at its start.
     """
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    for name in TRACES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     state.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    python = pipeline.session.conf.get("spark.pyspark.python", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", str(python))
     if pipeline.session.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     package = str(Path(headrace.__file__).parent.parent)

@@ -45,6 +45,10 @@ class Head(Table):
     trigger: str = "1 second"
     description: str = ""
 
+    def state_in(self, home: Path) -> Path:
+        """Where the state is of a pipeline whose paths are relative to a directory."""
+        return home / (self.state or f".headrace/{quote(self.name, safe='')}")
+
     @field_validator("trigger")
     @classmethod
     def _known_trigger(cls, text: str) -> str:
@@ -293,8 +297,7 @@ class Pipeline:
     @property
     def state(self) -> Path:
         """Where checkpoints, status and lock are."""
-        given = self.head.state
-        return self.home / (given or f".headrace/{quote(self.head.name, safe='')}")
+        return self.head.state_in(self.home)
 
     def located(self, path: str) -> str:
         """A path of the file, as Spark is to see it."""

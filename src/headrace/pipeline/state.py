@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headrace.pipeline.errors import PipelineError
 from headrace.spark.durable import write_whole
@@ -41,6 +41,8 @@ class QueryStatus:
     processed_per_s: float = 0.0
     lag: int | None = None
     batch_s: float = 0.0
+    waiting: int = 0  # Rows of open windows, which are not written yet.
+    holds_back: bool = False  # It writes a window once it is over: mode append.
     error: str = ""
 
 
@@ -130,6 +132,39 @@ class State:
             return (self.home / "stop").read_text("utf-8") == run
         except FileNotFoundError:
             return False
+
+
+MADE_FOR: Final = "headrace.json"  # In a checkpoint: the sources and sinks that it was made for.
+
+
+def made_for(checkpoint: Path) -> dict[str, Any]:
+    """The sources and sinks that a checkpoint was made for; empty when it does not say."""
+    try:
+        found: dict[str, Any] = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise PipelineError(f"{checkpoint / MADE_FOR} is damaged") from None
+    return found
+
+
+def state_at(directory: Path, home: Path) -> State:
+    """The state that a directory is, or of the pipeline in ``home`` that writes to it.
+
+    PipelineError when it is neither.
+    """
+    if (directory / "lock").exists() or (directory / "status.json").exists():
+        return State(directory)
+    wanted = directory.resolve()
+    for state in sorted((home / ".headrace").glob("*")):
+        for checkpoint in sorted((state / "checkpoints").glob("*")):
+            for sink in made_for(checkpoint).get("sinks", {}).values():
+                if "path" in sink and (home / sink["path"]).resolve() == wanted:
+                    return State(state)
+    raise PipelineError(
+        f"{directory} is no state of a pipeline, and no pipeline with its state in "
+        f"{home / '.headrace'} writes there"
+    )
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:

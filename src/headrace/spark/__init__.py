@@ -3,4 +3,36 @@
 
 Spark finds it by itself through the module `pyspark_amqp`; nothing has to be registered. The
 options are in `options`, the columns in `schema`, and docs/spark.md tells how it all is used.
+
+Spark's workers are the `python3` of the PATH unless PYSPARK_PYTHON names another. That Python may
+lack this package, so importing this module names the driver's own, where nothing names one yet.
 """
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+PYTHON = "PYSPARK_PYTHON"
+SUBMITTED = "PYSPARK_SUBMIT_ARGS"  # May set the same by `spark.pyspark.python`.
+
+
+def name_python() -> None:
+    """Let Spark's workers be this Python, unless they are that already or another is named.
+
+    Spark's JVM takes the name over when it starts: before the first session.
+    """
+    if PYTHON in os.environ or "spark.pyspark.python" in os.environ.get(SUBMITTED, ""):
+        return
+    usual = shutil.which("python3")
+    if sys.executable and (usual is None or not _same(usual, sys.executable)):
+        os.environ[PYTHON] = sys.executable
+
+
+def _same(one: str, other: str) -> bool:
+    """Tell whether two paths are one Python with one set of packages."""
+    here, there = Path(one).absolute(), Path(other).absolute()
+    return here.parent == there.parent and here.resolve() == there.resolve()
+
+
+name_python()

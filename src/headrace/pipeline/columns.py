@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which columns a query reads and makes, found before Spark starts.
+
+Only what is certain is a mistake. Where a view's columns are not known, as those of a decoded body
+or of a directory of files, or where SQL makes columns that are not named in it, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+Columns = tuple[str, ...] | None  # In lower case, as Spark compares them; None is not known.
+
+# Names without a column: what Spark adds by itself, and units of time, which functions take so.
+OTHERS = frozenset(("window", "session_window", "_metadata", "_corrupt_record", "all"))
+UNITS = frozenset(("year", "quarter", "month", "week", "day", "hour", "minute", "second"))
+
+
+@dataclass
+class Found:
+    """The columns that a query makes, and those that it names and that are not there."""
+
+    made: Columns = None
+    missing: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # With what there is.
+
+
+def columns_of(query: exp.Expression, views: Mapping[str, Columns]) -> Found:
+    """Look through a query; ``views`` are by their names in lower case."""
+    found = Found()
+    made: dict[int, Columns] = {}
+    try:
+        for scope in traverse_scope(query):
+            made[id(scope.expression)] = _look(scope, views, made, found)
+    except SqlglotError:
+        return Found()
+    found.made = made.get(id(query))
+    return found
+
+
+def names_in(ddl: str) -> Columns:
+    """The columns of a DDL text; not known when it cannot be read."""
+    try:
+        table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
+    except SqlglotError:
+        return None
+    return tuple(one.name.lower() for one in table.find_all(exp.ColumnDef) if _is_outermost(one))
+
+
+def _is_outermost(column: exp.Expression) -> bool:
+    return column.find_ancestor(exp.DataType) is None
+
+
+def _look(
+    scope: Scope, views: Mapping[str, Columns], made: Mapping[int, Columns], found: Found
+) -> Columns:
+    """Note what a SELECT names and has not; return what it makes."""
+    query = scope.expression
+    if not isinstance(query, exp.Select):
+        return made.get(id(query.this)) if isinstance(query, exp.SetOperation) else None
+    sources = {name.lower(): _of(source, views, made) for name, source in scope.sources.items()}
+    if query.args.get("laterals") or any(query.find_all(exp.Pivot)):
+        sources[""] = None
+    there: Columns = ()
+    for columns in sources.values():
+        there = None if there is None or columns is None else (*there, *columns)
+    if not scope.is_subquery:
+        aliases = {one.alias.lower() for one in query.selects if one.alias}
+        for column in scope.columns:
+            if column.parent_select is query:  # Not of a query inside, which may name ours.
+                _check(column, sources, there, aliases, found)
+    return _made(query, sources, there)
+
+
+def _of(source: object, views: Mapping[str, Columns], made: Mapping[int, Columns]) -> Columns:
+    if isinstance(source, Scope):
+        return made.get(id(source.expression))
+    if isinstance(source, exp.Table) and not source.db and isinstance(source.this, exp.Identifier):
+        alias = source.args.get("alias")
+        return None if alias is not None and alias.columns else views.get(source.name.lower())
+    return None
+
+
+def _check(
+    column: exp.Column,
+    sources: Mapping[str, Columns],
+    there: Columns,
+    aliases: Collection[str],
+    found: Found,
+) -> None:
+    parts = [one.name for one in column.parts]
+    if column.find_ancestor(exp.Hint, exp.Lambda, exp.Kwarg) is not None:
+        return
+    if len(parts) > 1 and parts[0].lower() in sources:
+        name, columns = parts[1], sources[parts[0].lower()]
+    else:
+        name, columns = parts[0], there
+        if name.lower() in aliases or name.lower() in OTHERS | UNITS:
+            return
+    if columns is not None and name != "*" and name.lower() not in columns:
+        found.missing.append((name, columns))
+
+
+def _made(query: exp.Select, sources: Mapping[str, Columns], there: Columns) -> Columns:
+    names: list[str] = []
+    for one in query.selects:
+        columns: Columns
+        if isinstance(one, exp.Star):
+            columns = None if any(one.args.values()) else there
+        elif isinstance(one, exp.Column) and isinstance(one.this, exp.Star):
+            columns = None if any(one.this.args.values()) else sources.get(one.table.lower())
+        else:
+            name = one.alias or (one.name if isinstance(one, exp.Column | exp.Dot) else "")
+            columns = (name.lower(),) if name else None  # Spark makes up a name.
+        if columns is None or isinstance(one, exp.Aliases):
+            return None
+        names += columns
+    return tuple(names)
