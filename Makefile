@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# make venv | build | test | interop | lint | bench | demo | fuzz | conformance. All but `clean` make .venv first.
+# make venv | build | test | interop | lint | bench | demo | fuzz | wheel | conformance. All but `clean` and `wheel` make .venv first.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
-	demo fuzz soak-spark docs conformance clean
+	demo fuzz soak-spark wheel docs conformance clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -96,6 +96,10 @@ docs: $(STAMP)
 
 conformance: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py
+
+# Wheels for every Python here, tried in empty environments, into dist.
+wheel:
+	@$(PYTHON) tools/wheels.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -43,7 +43,7 @@ What can be told from outside, any broker can be put to:
     headrace conformance URL --json verdicts.json
 
 It makes queues and exchanges named `headrace.conformance.…` and deletes them; its exit status is 1
-when a rule with MUST does not hold. RabbitMQ 3.10.8 keeps 88 of the 97 rules of 0-9-1 that this can
+when a rule with MUST does not hold. RabbitMQ 3.10.8 keeps 88 of the 95 rules of 0-9-1 that this can
 tell: it has no `immediate`, no prefetch size and no channel.flow from clients, gives a rejected
 message to the consumer that rejected it, and lets a failed unbind pass, among others. Headrace
 keeps all of them, and the 140 rules of 0-10 that this can tell: of how connections and sessions

@@ -20,6 +20,7 @@ command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 command -v amqp-publish >/dev/null || missing+=(amqp-tools)
 command -v tshark >/dev/null || missing+=(tshark)
+command -v systemd-analyze >/dev/null || missing+=(systemd) # tests/project asks it about the unit.
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "== installing ${missing[*]} (tests/interop drives them)"
