@@ -55,7 +55,7 @@ class Ids(NoDefinitions):
         super().__init__()
         self.ids = ids
 
-    def save_queue(self, vhost: str, queue: QueueRecord) -> int:
+    def save_queue(self, queue: QueueRecord) -> int:
         return self.ids[queue.name]
 
 
@@ -63,6 +63,7 @@ class Life:
     """A virtual host from its start to its end, on a disk that lasts."""
 
     ids: Mapping[str, int] = {}  # Of all queues that are ever made.
+    segment_size = 8 << 10
 
     def __init__(
         self, disk: MortalDisk, random: Random, now_ms: int, *, memory_max: int = FOREVER
@@ -70,7 +71,7 @@ class Life:
         disk.fuse = FOREVER
         self.random = random
         self.tally = Tally(memory_max=memory_max, now_ms=now_ms)
-        self.store: Any = journal_on(disk)
+        self.store: Any = journal_on(disk, self.segment_size)
         self.vhost = VirtualHost(
             "/",
             store=self.store,

@@ -107,18 +107,28 @@ class Rig:
         self.agenda.run(self.tally.now_ms)
 
     def client(
-        self, version: Version = V0_9_1, *, frame_max: int = 131072, product: str = "rig"
+        self,
+        version: Version = V0_9_1,
+        *,
+        frame_max: int = 131072,
+        product: str = "rig",
+        says: dict[str, Any] | None = None,
     ) -> Client:
-        """A client with channel 1 open."""
+        """A client with channel 1 open; ``says`` are its properties, instead of its product."""
         self.number += 1
-        return Client(self, self.number, version, frame_max, product)
+        return Client(self, self.number, version, frame_max, says or {"product": product})
 
 
 class Client:
     """A client of 0-8, 0-9 or 0-9-1."""
 
     def __init__(
-        self, rig: Rig, number: int, version: Version, frame_max: int, product: str
+        self,
+        rig: Rig,
+        number: int,
+        version: Version,
+        frame_max: int,
+        properties: dict[str, Any],
     ) -> None:
         self.rig = rig
         self.version = version
@@ -128,7 +138,7 @@ class Client:
         self.events: list[Event] = []
         self.pump()
         start_ok = ConnectionStartOk(
-            client_properties={"product": product},
+            client_properties=properties,
             mechanism="PLAIN",
             response=b"\0guest\0guest",
         )

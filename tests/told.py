@@ -19,21 +19,21 @@ MARK = b"\x00\xffnumber:"
 
 
 class Definitions(NoDefinitions):
-    """Queues that survive: definitions are committed before the journal is written."""
+    """Queues that survive, each from when it is made."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[int, QueueRecord] = {}
 
-    def load(self, vhost: str) -> Saved:
+    def load(self) -> Saved:
         return Saved([], list(self.queues.values()), [])
 
-    def save_queue(self, vhost: str, record: QueueRecord) -> int:
-        number = super().save_queue(vhost, record)
+    def save_queue(self, record: QueueRecord) -> int:
+        number = super().save_queue(record)
         self.queues[number] = record._replace(id=number)
         return number
 
-    def delete_queue(self, vhost: str, queue_id: int) -> None:
+    def delete_queue(self, queue_id: int) -> None:
         self.queues.pop(queue_id, None)
 
 
