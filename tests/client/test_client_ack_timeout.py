@@ -87,7 +87,7 @@ async def test_the_channel_can_be_closed_instead(version: str, name: Callable[[s
                             pass
 
 
-@pytest.mark.parametrize("value", [-1, "1", 1.5, True])
+@pytest.mark.parametrize("value", [-1, "soon", 1.5, True])
 async def test_a_timeout_is_a_number(url: str, name: Callable[[str], str], value: object) -> None:
     async with connect(url, reconnect=None) as connection, connection.channel() as channel:
         await channel.declare_queue(name())

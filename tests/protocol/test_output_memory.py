@@ -73,7 +73,7 @@ def test_little_memory_makes_outputs_full_that_nobody_reads() -> None:
     pool.used_max = 4 * OUTPUT_MIN
     slow, quick = outputs(pool, 2)
     for output in (slow, quick):
-        output.output_max = 1 << 20
+        output.limit(1 << 20)
     quick.write(bytes(OUTPUT_MIN))
     slow.write(bytes(OUTPUT_MIN + 1))
     assert [slow.is_full(), slow.lags()] == [False, True]

@@ -45,8 +45,10 @@ cdef class Output:
     cdef public object feeds
     cdef public Py_ssize_t feeding
     cdef public Py_ssize_t output_max
+    cdef public Py_ssize_t room
 
     cpdef Py_ssize_t pending(self) except -1
+    cpdef limit(self, Py_ssize_t output_max)
     @cython.locals(waiting=Py_ssize_t)
     cpdef bint is_full(self) except -1
     cpdef bint lags(self) except -1

@@ -114,10 +114,16 @@ class Output:
         self.feeds: Any = None  # deque of Feed, once needed.
         self.feeding = 0  # How many there are.
         self.output_max = 1 << 62  # Octets of output above which consumers get nothing more.
+        self.room = OUTPUT_MIN  # Octets up to which it is not full, whatever else.
 
     def pending(self) -> int:
         """Octets that wait to be sent; a feed counts as few, however long it is."""
         return self.tail - self.head + self.chained + self.feeding
+
+    def limit(self, output_max: int) -> None:
+        """Let consumers give nothing more above so many octets of output."""
+        self.output_max = output_max
+        self.room = min(output_max, OUTPUT_MIN)
 
     def is_full(self) -> bool:
         """Return True if the peer has to read before it is given more."""

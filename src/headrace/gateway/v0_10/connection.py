@@ -76,7 +76,7 @@ class GatewayConnection(Connection):
         self.shared = shared
         self.number = number
         self.loopback = loopback
-        self.output_max = context.output_max
+        self.limit(context.output_max)
         self.hold_above = 2 * context.output_max
         self.tally = context.tally
         self.store: Any = None  # The Store of its virtual host,

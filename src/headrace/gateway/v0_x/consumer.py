@@ -53,7 +53,8 @@ class BasicConsumer(Consumer):
 
     def can(self) -> bool:
         connection = self.connection
-        if connection.is_full():
+        waiting = connection.tail - connection.head + connection.chained
+        if waiting > connection.room and connection.is_full():
             connection.starve(self.queue)
             return False
         channel = self.channel

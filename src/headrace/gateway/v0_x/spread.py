@@ -43,7 +43,7 @@ class Spreader(Peer):
         )
         self.context = context
         self.number = number
-        self.output_max = context.output_max
+        self.limit(context.output_max)
         self.hold_above = 2 * context.output_max
         self.tally = context.tally
         self.unacked = 0
