@@ -7,13 +7,18 @@ is told to: so steps are counted, not time.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import select
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import trustme
 
+from headrace.model.meter import Meter
 from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicProperties,
@@ -27,6 +32,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.events import ContentReceived, MethodReceived
+from headrace.server.tls_transport import TlsTransport
 from headrace.server.transport import Reactor, Transport
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from rig import Rig
@@ -38,6 +44,17 @@ METHODS = 1000
 PLAIN = encode_content_header(V0_9_1, 60, 1, BasicProperties())
 
 
+class Timer:
+    """What a loop is to call at some time."""
+
+    def __init__(self, delay_s: float, call: Callable[[], None]) -> None:
+        self.delay_s = delay_s
+        self.call = call
+
+    def cancel(self) -> None:
+        self.call = lambda: None
+
+
 class Loop:
     """An event loop that does a step at a time."""
 
@@ -45,6 +62,7 @@ class Loop:
         self.readers: dict[int, Callable[[], None]] = {}
         self.writers: dict[int, Callable[[], None]] = {}
         self.calls: list[Callable[[], None]] = []
+        self.timers: list[Timer] = []
 
     def add_reader(self, fd: int, call: Callable[[], None]) -> None:
         self.readers[fd] = call
@@ -61,8 +79,9 @@ class Loop:
     def call_soon(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
 
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> Any:
-        raise AssertionError("nothing waits for a time")
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(delay_s, call))
+        return self.timers[-1]
 
     def step(self) -> None:
         """Call what is ready now."""
@@ -76,12 +95,14 @@ class Loop:
 class Broker:
     """A broker with sockets, and a loop that does what a test wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Any = None) -> None:
+        """Without a ``loop`` it has one that does a step at a time."""
         self.rig = Rig()
-        self.loop = Loop()
+        self.loop = loop or Loop()
         context = self.rig.context
         self.reactor = Reactor(self.loop, context.pool, self.rig.tally, 65536, context.frame_max)
-        self.reactor.clock = lambda: 1_700_000_000_000
+        self.now_ms = 1_700_000_000_000
+        self.reactor.clock = lambda: self.now_ms
         self.now_ns = 1
         self.reactor.stopwatch = self.look
         self.sockets: list[socket.socket] = []
@@ -135,6 +156,7 @@ class Peer:
 def broker() -> Iterator[Broker]:
     made = Broker()
     yield made
+    assert not made.loop.timers  # Turns wait for nothing but the other connections.
     for end in made.sockets:
         end.close()
 
@@ -258,3 +280,125 @@ def test_who_is_held_goes_on_with_what_it_has_read(broker: Broker) -> None:
     assert len(busy.hear()) == before
     busy.transport.unhold()
     go_on(broker, lambda: len(busy.hear()) == METHODS)
+
+
+@pytest.fixture
+def metered() -> Iterator[Broker]:
+    """A broker where time goes by when a test says so."""
+    made = Broker()
+    yield made
+    for end in made.sockets:
+        end.close()
+
+
+RATE = 1000  # Messages a second,
+BURST = 100  # of which so many may come at once.
+
+
+def test_what_is_published_in_a_turn_that_ends_early_counts_for_the_rate(metered: Broker) -> None:
+    busy = Peer(metered)
+    vhost, timers = metered.rig.vhost, metered.loop.timers
+    queue = vhost.declare_queue("q")
+    vhost.bind("amq.headers", ("queue", "q"), "", {"a": 1})
+    busy.transport.measure((Meter(RATE),))
+    busy.publish("amq.headers", {"a": 1}, METHODS)
+    early = 0
+    while not timers:
+        metered.loop.step()
+        early += busy.there.spent
+        assert queue.ready_count <= BURST + PER_TURN
+    assert early >= BURST // PER_TURN - 1  # Most of it was published in such turns.
+    held_at = queue.ready_count
+    assert BURST < held_at <= BURST + PER_TURN
+    for _ in range(10):  # No turn comes before the time that this takes at the rate.
+        metered.loop.step()
+    assert queue.ready_count == held_at
+    while queue.ready_count < METHODS:
+        while not timers:
+            metered.loop.step()
+        (timer,) = timers
+        assert 0 < timer.delay_s <= PER_TURN / RATE
+        timers.clear()
+        metered.now_ms += round(timer.delay_s * 1000)
+        timer.call()
+    passed_s = (metered.now_ms - 1_700_000_000_000) / 1000
+    assert (METHODS - BURST - PER_TURN) / RATE <= passed_s <= METHODS / RATE
+
+
+class TlsPeer:
+    """A client over TLS, on a loop of asyncio that does a step at a time."""
+
+    def __init__(self, broker: Broker, authority: trustme.CA) -> None:
+        self.loop: asyncio.AbstractEventLoop = broker.loop
+        client = broker.rig.client()
+        self.here, there = client.here, client.there
+        near, far = socket.socketpair()
+        for end in (near, far):
+            end.setblocking(False)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        broker.sockets.append(far)
+        ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.configure_trust(ours)
+        authority.issue_cert("localhost").configure_cert(theirs)
+        self.transport = TlsTransport(broker.reactor, far, there)
+        accepted = self.loop.create_task(
+            self.loop.connect_accepted_socket(lambda: self.transport, far, ssl=theirs)
+        )
+        self.socket = ours.wrap_socket(
+            near, server_hostname="localhost", do_handshake_on_connect=False
+        )
+        broker.sockets.append(self.socket)
+        self.heard: list[str] = []
+        while not accepted.done():
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.socket.do_handshake()
+            step(self.loop)
+
+    def write(self, *methods: MethodBase) -> None:
+        for method in methods:
+            self.here.send_method(1, method)
+        octets = self.here.data_to_send()
+        assert self.socket.send(octets) == len(octets)
+
+    def hear(self) -> list[str]:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while octets := self.socket.recv(1 << 16):
+                for event in self.here.receive(octets):
+                    assert isinstance(event, MethodReceived), event
+                    self.heard.append(event.method.NAME)
+        return self.heard
+
+
+def step(loop: asyncio.AbstractEventLoop) -> None:
+    """Have a loop do what is ready now."""
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
+def test_turns_are_as_fair_over_tls() -> None:
+    loop = asyncio.new_event_loop()
+    broker = Broker(loop)
+    authority = trustme.CA()
+    busy, other = TlsPeer(broker, authority), TlsPeer(broker, authority)
+    busy.write(*[QueueDeclare(queue=f"q{n}") for n in range(METHODS)])
+    while not busy.transport.due:
+        step(loop)
+    assert len(broker.rig.vhost.queues) <= PER_TURN
+    for n in range(5):
+        other.write(QueueDeclare(queue=f"other-{n}"))
+        while len(other.hear()) <= n:
+            step(loop)
+            assert busy.transport.due
+            assert not busy.transport.reading  # What it read already comes first.
+    assert len(busy.hear()) < METHODS
+    while len(busy.hear()) < METHODS:
+        step(loop)
+    assert set(busy.heard) == {"queue.declare-ok"}
+    step(loop)
+    assert busy.transport.reading
+    for transport in (busy.transport, other.transport):
+        transport.lost()
+    step(loop)
+    for end in broker.sockets:
+        end.close()
+    loop.close()
