@@ -92,5 +92,4 @@ async def test_a_timeout_is_a_number(url: str, name: Callable[[str], str], value
     async with connect(url, reconnect=None) as connection, connection.channel() as channel:
         await channel.declare_queue(name())
         with pytest.raises(ClientError, match="x-consumer-timeout"):
-            async with channel.consume(name(), arguments={"x-consumer-timeout": value}) as consumer:
-                await anext(aiter(consumer))
+            await channel.consume(name(), arguments={"x-consumer-timeout": value}).start()

@@ -65,5 +65,4 @@ async def test_answers_cannot_be_acknowledged(url: str, version: str) -> None:
     async with connect(f"{url}?version={version}", reconnect=None) as connection:
         async with connection.channel() as channel:
             with pytest.raises(ClientError, match="reply consumer cannot acknowledge"):
-                async with channel.consume(REPLY_TO) as answers:
-                    await anext(aiter(answers))
+                await channel.consume(REPLY_TO).start()
