@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 TURN_NS = 5_000_000
 LOOKS = 5
-COMMANDS = 500
-PER_LOOK = 64  # Plain transfers between looks at the clock.
+COMMANDS = 8000
+PER_LOOK = 512  # Plain transfers between looks at the clock.
 
 
 class Clock:

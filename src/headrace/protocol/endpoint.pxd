@@ -4,7 +4,7 @@ import cython
 from headrace.protocol.output cimport BufferPool, Output
 
 cdef enum:
-    C_METHOD_WORK = 32
+    C_METHOD_WORK = 256
 
 cdef long long TURN_NS
 cdef long long WORK_PER_LOOK

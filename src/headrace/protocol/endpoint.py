@@ -19,8 +19,8 @@ if not cython.compiled:
     from headrace.protocol.output import BufferPool, Output
 
 TURN_NS = 5_000_000  # What one connection's methods may take while the others wait.
-WORK_PER_LOOK = 64  # Units of work between looks at the clock.
-METHOD_WORK = 32  # Units that a method is, unless it is known to be cheap.
+WORK_PER_LOOK = 512  # Units of work between looks at the clock.
+METHOD_WORK = 256  # Units that a method is, unless it is known to be cheap.
 
 
 class Endpoint(Output):

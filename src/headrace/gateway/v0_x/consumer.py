@@ -54,7 +54,8 @@ class BasicConsumer(Consumer):
     def can(self) -> bool:
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
-        if waiting > connection.room and connection.is_full():
+        # As `is_full` tells, without a call.
+        if waiting > connection.room and (waiting > connection.output_max or connection.pool.tight):
             connection.starve(self.queue)
             return False
         channel = self.channel
