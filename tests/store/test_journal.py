@@ -208,6 +208,21 @@ def test_settled_segments_are_used_again() -> None:
     assert not any(segment.retired for segment in journal.files.open)  # Nor is memory kept.
 
 
+def test_a_segment_goes_when_the_one_behind_it_is_on_the_disk() -> None:
+    """It waits for that, since numbers go on from there; and then for nothing else."""
+    disk = FaultyDisk()
+    journal = started(disk)
+    for message in [publish(journal, seq, b"z" * 1000) for seq in range(1, 71)]:
+        if message.position >> 32 == 1:
+            journal.settle(1, message.seq, message.position)
+    assert journal.segment.number == 2
+    journal.kick()
+    while journal.writer.jobs:
+        journal.writer.step()
+        journal.woken()
+    assert file_name(1) not in disk.names(DIRECTORY)
+
+
 def test_one_old_message_does_not_hold_all_files() -> None:
     disk = FaultyDisk()
     journal = started(disk)

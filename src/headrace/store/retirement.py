@@ -50,7 +50,8 @@ class Retirement:
                 carried = True  # As much as one turn may take; another one will look again.
                 journal.emptied = True
             if len(journal.order) == 2 and journal.segment.written == 0:
-                return  # Numbers go on from the last segment on the disk.
+                journal.emptied = True  # It goes when the next one is there:
+                return  # numbers go on from the last segment on the disk.
             if not journal.counts.carry(segment) or not self.carry_definitions(segment):
                 journal.emptied = True
                 return
