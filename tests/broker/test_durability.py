@@ -167,6 +167,31 @@ def test_purged_and_deleted_stay_gone(durable: Served, how: signal.Signals) -> N
 
 
 @HOW
+def test_orphans_go_on_to_their_exchange_after_a_restart(
+    durable: Served, how: signal.Signals
+) -> None:
+    channel = connect(durable).channel()
+    channel.queue_declare("rest", durable=True)
+    channel.queue_bind("rest", "amq.fanout", "")
+    channel.queue_declare("q", durable=True, arguments={"alternate-exchange": "amq.fanout"})
+    sent = [b"%d" % number for number in range(2000)]
+    for body in sent:
+        channel.basic_publish("", "q", body, PERSISTENT)
+    assert channel.queue_delete("q").method.message_count == len(sent)
+    durable.restart(how)
+    channel = channel_to(durable)
+    assert missing(durable, "q")
+    arrived: list[bytes] = []
+
+    def all_came() -> bool:
+        arrived.extend(bodies(channel, "rest"))
+        return len(arrived) >= len(sent)
+
+    until(all_came, "all came")
+    assert arrived == sent
+
+
+@HOW
 def test_time_to_live_goes_on_while_the_broker_is_down(
     durable: Served, how: signal.Signals
 ) -> None:

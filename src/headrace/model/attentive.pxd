@@ -22,5 +22,6 @@ cdef class AttentiveQueue(Queue):
     cpdef restore(self, Message message, long long arrived_ms)
     cpdef bint postpone(self, Message message, long long arrived_ms) except -1
     cpdef long long purge(self) except -1
+    cpdef retire(self)
     cpdef long long destroy(self) except -1
     cdef bint is_ready(self, Message message) except -1

@@ -141,6 +141,10 @@ class AttentiveQueue(Queue):
         self.hasten()
         return Queue.purge(self)
 
+    def retire(self) -> None:
+        self.hasten()
+        Queue.retire(self)
+
     def destroy(self) -> int:
         if self.later is not None:
             self.hasten()

@@ -336,7 +336,7 @@ class Branches:
 
     def restore(self, kept: Iterable[Kept]) -> None:
         """Take back what was prepared before the broker started; after the queues' messages."""
-        queues = {queue.id: queue for queue in self.vhost.queues.values() if queue.durable}
+        queues = self.vhost.durable_queues()
         for known in kept:
             branch = Branch(Xid.decode(known.xid), self.vhost)
             branch.damaged = known.damaged

@@ -21,4 +21,5 @@ cdef class OrderedQueue(AttentiveQueue):
     cdef put_back(self, Message message)
     cdef shorten(self)
     cdef int forget_ready(self, bint settle) except -1
-    cdef orphan_ready(self)
+    @cython.locals(left=cython.int)
+    cpdef int orphan_some(self, int most) except -1

@@ -92,7 +92,8 @@ class OrderedQueue(AttentiveQueue):
         self.by_place = False
         self.clear_line()
 
-    def orphan_ready(self) -> None:
+    def orphan_some(self, most: int) -> int:
         self.by_place = True
-        AttentiveQueue.orphan_ready(self)
+        left = AttentiveQueue.orphan_some(self, most)
         self.by_place = False
+        return left

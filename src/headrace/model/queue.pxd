@@ -73,5 +73,9 @@ cdef class Queue(ServedMessages):
     cpdef Py_ssize_t consumer_count(self) except -1
     @cython.locals(lane=Queue, count=cython.longlong, held=cython.longlong, dropped=cython.bint)
     cpdef long long purge(self) except -1
-    @cython.locals(consumers=list, consumer=Consumer, cursor=Cursor, lane=Queue)
+    @cython.locals(lane=Queue)
+    cpdef retire(self)
+    @cython.locals(lane=Queue, count=cython.longlong)
     cpdef long long destroy(self) except -1
+    @cython.locals(consumers=list, consumer=Consumer, cursor=Cursor)
+    cdef dismiss(self)

@@ -505,23 +505,38 @@ class Queue(ServedMessages):
                 lane.release_waiters()
         return count
 
+    def retire(self) -> None:
+        """Take the queue out of use, with what is in it; :meth:`destroy` is to come."""
+        lane: Queue
+        self.deleted = True
+        self.ending = True
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                lane.retire()
+        self.dismiss()
+
     def destroy(self) -> int:
         """End the queue: drop all, cancel its consumers; return how many were ready."""
         lane: Queue
         count = self.message_count()
-        if self.alternate_exchange is not None and self.vhost.letters.takes(self, "orphaned"):
-            self.orphan_ready()
         if self.durable:
             self.store.drop(self.id, self.tally.next_seq - 1)
         self.deleted = True
+        self.ending = False
         self.tally.delivered += self.delivered
         self.tally.acknowledged += self.acknowledged
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.destroy()
         self.forget_ready(True)
+        self.dismiss()
+        return count
+
+    def dismiss(self) -> None:
+        """Cancel the consumers, and whoever looks."""
         if self.view is not None:
             self.view.destroy()
+            self.view = None
         consumers = self.consumers or []
         if self.browsers is not None:
             consumers = consumers + [cursor.consumer for cursor in self.browsers]
@@ -538,4 +553,3 @@ class Queue(ServedMessages):
             if self.vhost is not None:
                 self.vhost.consumer_removed(consumer)
             consumer.cancelled()
-        return count

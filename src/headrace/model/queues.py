@@ -88,8 +88,10 @@ class Queues(Topology):
         """Tell whether somebody leases messages of a queue."""
 
     @abstractmethod
-    def _end(self, queue: Queue) -> int:
-        """End a queue, and what goes with it; return how many messages were ready."""
+    def _end(self, queue: Queue, user: str) -> int:
+        """End a queue, which a user declared, and what goes with it; return how many messages were
+        ready.
+        """
 
     # --- By name ----------------------------------------------------------------------------------
 
@@ -512,7 +514,6 @@ class Queues(Topology):
                 self.queues_of[user] = left
         del self.queues[queue.name]
         self.definition_octets -= queue_octets(queue.name, queue.arguments)
-        self.count_alternate(queue.alternate_exchange, -1)
         holder = lifetime.key_of(queue.exclusive_owner)
         owned = self._owned.get(holder)
         if owned is not None:
@@ -524,8 +525,6 @@ class Queues(Topology):
         self._kept.discard(queue)
         self.no_local.discard(queue)
         sources = self._untie_destination(queue)
-        if queue.durable:
-            self.definitions.delete_queue(queue.id)
         self.agenda.remove(queue)
         self.agenda.remove((queue,))
         self.agenda.remove(("age", queue))
@@ -533,7 +532,7 @@ class Queues(Topology):
             self.agenda.remove(lane)
         self._changed()
         self._leave_unused(sources)
-        count = self._end(queue)
+        count = self._end(queue, user)
         if self.events.heard and not queue.is_hidden:
             self.events.tell("queue.deleted", name=queue.name, vhost=self.name)
         return count

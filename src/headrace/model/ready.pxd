@@ -18,6 +18,7 @@ cdef class ReadyMessages(Places):
     cdef public bytes id_bytes
     cdef public bint durable
     cdef public bint deleted
+    cdef public bint ending
     cdef public long long max_length
     cdef public long long max_length_bytes
     cdef public int overflow
@@ -76,4 +77,5 @@ cdef class ReadyMessages(Places):
     @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
     @cython.locals(message=Message)
-    cdef orphan_ready(self)
+    @cython.locals(message=Message, gathers=cython.bint)
+    cpdef int orphan_some(self, int most) except -1

@@ -68,6 +68,7 @@ class ReadyMessages(Places):
         self.id_bytes = id.to_bytes(4, "big")
         self.durable = durable
         self.deleted = False
+        self.ending = False  # It is deleted, and its messages are on their way elsewhere.
         # Limits; the virtual host fills them in from the arguments.
         self.max_length = -1
         self.max_length_bytes = -1
@@ -403,7 +404,7 @@ class ReadyMessages(Places):
         if message.position:
             if message.flags & C_SCRATCH:
                 self.store.release(message)
-            elif self.deleted:
+            elif self.deleted and not self.ending:
                 self.store.forget(self.id, message.position)
             else:
                 self.store.settle(self.id, message.seq, message.position)
@@ -427,18 +428,26 @@ class ReadyMessages(Places):
         self.expiring = None
         self.shells = 0
 
-    def orphan_ready(self) -> None:
-        """Pass every ready message on to the alternate exchange."""
+    def orphan_some(self, most: int) -> int:
+        """Pass up to so many ready messages on to the alternate exchange, in one transaction.
+
+        Return how many more it could have been.
+        """
         gathers = self.gathers()
         try:
-            while True:
-                message = self.take()
+            while most > 0:
+                message = self.next_ready()
                 if message is None:
-                    return
-                self.orphan(message)
+                    break
+                most -= 1
+                if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+                    self.die(message, "expired")
+                elif not message.flags & C_PAGED or self.bring(message):
+                    self.orphan(message)
         finally:
             if gathers:
                 self.vhost.letters.end()
+        return most
 
     def orphan(self, message: Message) -> None:
         """Pass a message of a queue that ends on to the alternate exchange, if it has one."""

@@ -234,7 +234,7 @@ class ServedMessages(ReadyMessages):
 
     def forget_arrival(self, message: Message) -> None:
         """Have the store forget an arrival that the queue does not take."""
-        if message.position and self.deleted:
+        if message.position and self.deleted and not self.ending:
             self.store.forget(self.id, message.position)
         elif message.position:
             self.store.settle(self.id, message.seq, message.position)

@@ -33,6 +33,7 @@ from headrace.model.leases import Leases
 from headrace.model.letters import Letters
 from headrace.model.local import is_local
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
+from headrace.model.orphans import ENDING, Orphans
 from headrace.model.passage import Passage
 from headrace.model.ports import Files
 from headrace.model.publishers import Publishers
@@ -106,6 +107,7 @@ class VirtualHost(Queues):
         self.leases = Leases(self)
         self.delayed = Delayed(self)
         self.letters = Letters(self)
+        self.orphans = Orphans(self)
         self.groups = Groups(self.facts)
         self.gaps = Gaps(self.facts)
         #: Called with each connection or session that is gone, and the time.
@@ -134,13 +136,17 @@ class VirtualHost(Queues):
             )
         for q in saved.queues:
             queue = self._make_queue(
-                q.name,
+                q.name.removeprefix(ENDING),
                 id=q.id,
                 durable=True,
                 auto_delete=q.auto_delete,
                 arguments=dict(q.arguments) or NO_ARGUMENTS,
                 exclusive_owner=lifetime.kept_owner(q.arguments),
             )
+            if q.name.startswith(ENDING):
+                self.count_alternate(queue.alternate_exchange, 1)
+                self.orphans.adopt(queue)
+                continue
             self._add_queue(queue, q.user)
             self.lives.restore(queue)
             if isinstance(queue, Lease):
@@ -173,6 +179,12 @@ class VirtualHost(Queues):
         """The facts are there again: exchanges go on where they were, and so does tracing."""
         for exchange in list(self.exchanges.values()):
             self._watch(exchange)
+
+    def durable_queues(self) -> dict[int, Queue]:
+        """Return the queues that the store knows, by id; those that are ending, too."""
+        known = {queue.id: queue for queue in self.queues.values() if queue.durable}
+        known.update((queue.id, queue) for queue in self.orphans if queue.durable)
+        return known
 
     # --- Routing ----------------------------------------------------------------------------------
 
@@ -482,12 +494,23 @@ class VirtualHost(Queues):
     def _is_leased(self, queue: Queue) -> bool:
         return self.leases.in_use(queue)
 
-    def _end(self, queue: Queue) -> int:
+    def _end(self, queue: Queue, user: str) -> int:
         if isinstance(queue, Stream):
             self.groups.forget(queue)
             self.gaps.forget(queue)
-        count = queue.destroy()
-        self.letters.queue_gone(queue)
+        count: int = queue.message_count()
+        if self.orphans.take(queue, user):
+            self.letters.queue_gone(queue)
+        else:
+            self.end_queue(queue)
         if queue.durable and not queue.is_hidden:
             self.leases.queue_gone(queue)
         return count
+
+    def end_queue(self, queue: Queue) -> None:
+        """Nothing is left of a queue that was deleted."""
+        queue.destroy()
+        self.letters.queue_gone(queue)
+        self.count_alternate(queue.alternate_exchange, -1)
+        if queue.durable:
+            self.definitions.delete_queue(queue.id)

@@ -215,7 +215,7 @@ class Storage:
 
     def recover(self, vhost: VirtualHost) -> None:
         """Give a virtual host's queues back what they hold."""
-        queues = {queue.id: queue for queue in vhost.queues.values() if queue.durable}
+        queues = vhost.durable_queues()
         store = vhost.store
         recovered = store.recover()
         self.take_over(vhost.name)
@@ -247,6 +247,7 @@ class Storage:
         vhost.errands.messages_max = self.settings.errand_messages_max
         store.kept = []
         vhost.leases.restore()
+        vhost.orphans.restored()
         if isinstance(store, Journal):
             self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
 

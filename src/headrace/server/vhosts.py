@@ -101,6 +101,7 @@ class VirtualHosts:
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
             queue.destroy()
+        vhost.orphans.close()
         broker.reactor.loop.remove_reader(broker.storage.stagings[name].wake_fd)
         broker.storage.delete_store(name)
         broker.reactor.turn()
