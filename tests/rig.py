@@ -60,6 +60,22 @@ def let_in(connection: Any, mechanism: str, response: bytes) -> None:
     connection.logged_in(User())
 
 
+class LateStore(Store):
+    """Its disk takes its time: nothing is durable before :meth:`sync`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late = True
+
+    def commit(self) -> None:
+        self.appended += 1
+        if not self.late:
+            self.sync()
+
+    def sync(self) -> None:
+        self.synced = self.appended
+
+
 class Rig:
     """The broker."""
 

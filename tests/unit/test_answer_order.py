@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from headrace.model.ports import Store
 from headrace.protocol.answers_0_x import ANSWERS_MAX
 from headrace.protocol.codec_0_x import (
     AccessRequest,
@@ -30,11 +29,16 @@ from headrace.protocol.codec_0_x import (
     ChannelOpen,
     ChannelPing,
     ConnectionClose,
+    ConnectionUpdateSecret,
     ExchangeBind,
     ExchangeBound,
     ExchangeDeclare,
     ExchangeDelete,
     ExchangeUnbind,
+    FileCancel,
+    FileConsume,
+    FileOpen,
+    FileQos,
     MessageCancel,
     MessageConsume,
     MessageGet,
@@ -69,7 +73,9 @@ from headrace.protocol.handshake import State
 from headrace.spec.methods import METHODS
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from rig import Rig
+from headrace.store.staging import Staging
+from headrace.testing.disk import FaultyDisk
+from rig import LateStore, Rig
 
 OPEN = State.OPEN.value
 VERSIONS = [V0_8, V0_9, V0_9_1]
@@ -90,6 +96,10 @@ REQUESTS: dict[str, Callable[[], MethodBase]] = {
     "exchange.declare": lambda: ExchangeDeclare(exchange="from", type="fanout"),
     "exchange.delete": lambda: ExchangeDelete(exchange="to"),
     "exchange.unbind": lambda: ExchangeUnbind(destination="to", source="from"),
+    "file.cancel": lambda: FileCancel(consumer_tag="f"),
+    "file.consume": lambda: FileConsume(queue="q", consumer_tag="f"),
+    "file.open": lambda: FileOpen(identifier="i", content_size=1),
+    "file.qos": lambda: FileQos(prefetch_count=3),
     "message.cancel": lambda: MessageCancel(destination="m"),
     "message.consume": lambda: MessageConsume(queue="q", destination="m", no_ack=True),
     "message.get": lambda: MessageGet(queue="q", destination="g", no_ack=True),
@@ -111,30 +121,16 @@ REQUESTS: dict[str, Callable[[], MethodBase]] = {
 }
 
 
-class LateStore(Store):
-    """Its disk takes its time: nothing is durable before :meth:`sync`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.late = True
-
-    def commit(self) -> None:
-        self.appended += 1
-        if not self.late:
-            self.sync()
-
-    def sync(self) -> None:
-        self.synced = self.appended
-
-
 class Late:
     """A client whose broker has such a store; it talks in whole frames."""
 
-    def __init__(self, version: Version, late: bool = True) -> None:
+    def __init__(self, version: Version, late: bool = True, **options: Any) -> None:
         self.version = version
         self.store = LateStore()
         self.store.late = late
-        self.rig = Rig(self.store)
+        self.rig = Rig(self.store, **options)
+        self.staging = Staging("/staging", disk=FaultyDisk(1), threaded=False)
+        self.rig.vhost.files = self.staging
         self.there = self.rig.client(version).there
         self.send(
             ExchangeDeclare(exchange="from", type="fanout"),
@@ -168,6 +164,7 @@ class Late:
         )
 
     def sync(self) -> None:
+        self.staging.woken()
         self.store.sync()
         self.rig.turn()
 
@@ -242,17 +239,37 @@ def test_every_request_of_a_client_is_among_the_pairs() -> None:
         assert left <= ELSEWHERE, left
 
 
+def test_a_renewed_secret_does_not_wait_for_channels() -> None:
+    late = Late(V0_9_1)
+    late.at_once(TxRollback())
+    late.said()
+    late.send(ConnectionUpdateSecret(new_secret=b"new"), channel=0)
+    assert late.said() == [(0, "connection.update-secret-ok")]
+    late.sync()
+    assert late.said() == [(1, "tx.commit-ok"), (1, "tx.rollback-ok")]
+
+
+def test_a_refused_secret_closes_after_the_answers_that_are_owed() -> None:
+    late = Late(V0_9_1, renew=lambda connection, secret: connection.not_renewed())
+    there: Any = late.there
+    there.user.expires_s = 1 << 40
+    late.at_once()
+    late.said()
+    late.send(ConnectionUpdateSecret(new_secret=b"wrong"), channel=0)
+    late.send(QueueDeclare(queue="later"))
+    assert late.said() == []
+    late.sync()
+    assert late.said() == [(1, "tx.commit-ok"), (0, "connection.close")]
+    assert "later" not in late.rig.vhost.queues
+
+
 ELSEWHERE = {  # Requests that no transaction allows, that have content or files, or answer ours.
     "channel.pong",
     "channel.resume",
     "confirm.select",
     "dtx.select",
     "dtx.start",
-    "file.cancel",
-    "file.consume",
-    "file.open",
     "file.open-ok",
-    "file.qos",
     "message.append",
     "message.checkpoint",
     "message.close",

@@ -75,6 +75,7 @@ class ReceivedCommands(SentCommands):
             and not self.assembly.active
             and self.cursor == self.next_in
             and self.skips is None
+            and not self.ended
         )
 
     # --- Where the row goes on ----------------------------------------------------------------
@@ -155,7 +156,7 @@ class ReceivedCommands(SentCommands):
 
     def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A frame of the command track came that does not take the narrow path."""
-        if self.state == C_DETACHING:
+        if self.state == C_DETACHING or self.ended:
             return
         if not self.ready:
             raise unknown_ids("commands before session.command-point")

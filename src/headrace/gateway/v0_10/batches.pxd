@@ -11,6 +11,7 @@ cdef class Batch:
     cdef public unsigned int last
     cdef public object accepted
     cdef public object result
+    cdef public bint is_error
     cdef public unsigned int change
 
 cdef class Batcher(Holder):
@@ -25,6 +26,7 @@ cdef class Batcher(Holder):
     cdef public Batch batch
     cdef public object batches
     cdef public unsigned int changes
+    cdef public object failure
 
     @cython.locals(batch=Batch, number=cython.uint)
     cdef join_batch(self, bint wants_accept)
@@ -34,5 +36,8 @@ cdef class Batcher(Holder):
     @cython.locals(batch=Batch)
     cpdef promise(self, unsigned int code)
     cpdef bint tell_result(self, object result) except -1
+    @cython.locals(batch=Batch)
+    cpdef bint fail_later(self, object error) except -1
+    cpdef tell_failure(self)
     @cython.locals(batch=Batch)
     cpdef released(self, unsigned long long token)

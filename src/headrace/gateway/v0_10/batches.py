@@ -25,6 +25,7 @@ class Batch:
         self.last = last
         self.accepted = accepted  # A SequenceSet of transfers that want a message.accept, or None.
         self.result = result  # What the (one) command results in, or None.
+        self.is_error = False  # No command: the error that ends the session waits its turn.
         self.change = 0  # The (one) command, if it changes definitions: class << 8 | command.
 
 
@@ -45,6 +46,7 @@ class Batcher(Holder):
         self.batch: Batch | None = None  # Of this read.
         self.batches: deque[Batch] = deque()  # Waiting for the disk.
         self.changes = 0  # How many of them change definitions.
+        self.failure: Any = None  # An error that waits for them: (error, command's code, its id).
 
     def join_batch(self, wants_accept: bool) -> None:
         """The command is complete when all of this read that came before it is on disk."""
@@ -94,12 +96,38 @@ class Batcher(Holder):
         self.send_result(self.command_id, result)
         return True
 
+    def fail_later(self, error: Any) -> bool:
+        """Let an error wait until what came before it is told; return False if that will not be.
+
+        The session is over as far as the peer's commands go.
+        """
+        connection = self.connection
+        if (self.batch is None and not self.batches) or connection is None or self.store.full:
+            return False
+        number = self.command_id
+        self.failure = (error, connection.current, number)
+        self.ended = True
+        self.assembly.clear()
+        self.refresh()
+        self.close_batch()
+        batch = Batch(number, number, None, None)
+        batch.is_error = True
+        self.batches.append(batch)
+        self.line.join(self, number)
+        return True
+
+    def tell_failure(self) -> None:
+        """End the session for the error that waits."""
+
     def released(self, token: int) -> None:
         """What a batch waited for is durable."""
         batch = self.batches.popleft()
         if batch.change:
             self.changes -= 1
-        if self.over:
+        if self.over and self.failure is None:
+            return
+        if batch.is_error:
+            self.tell_failure()
             return
         if batch.result is not None:
             self.send_result(batch.first, batch.result)

@@ -37,6 +37,7 @@ from headrace.protocol.codec_0_10 import (
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
     Control,
+    SessionDetach,
 )
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.handshake import Role
@@ -263,6 +264,11 @@ class GatewayConnection(Connection):
     def choose_timeout(self, session: ProtocolSession, requested: int | None) -> int | None:
         granted: int = self.shared.sessions.grant(requested)
         return granted
+
+    def peer_detaches(self, session: Any, number: int, control: SessionDetach) -> None:
+        if session is not None and session.failure is not None:
+            session.tell_failure()  # It would be told too late.
+        Connection.peer_detaches(self, session, number, control)
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         """The session itself knows when it is over."""

@@ -5,6 +5,7 @@ from headrace.gateway.v0_10.publisher cimport Publisher
 from headrace.gateway.v0_10.subscription cimport Subscription, serial_distance
 from headrace.model.message cimport Message
 from headrace.model.queue cimport Queue
+from headrace.protocol.attachment_0_10 cimport C_ATTACHED
 from headrace.protocol.session_0_10 cimport Session as ProtocolSession
 from headrace.wire.memory cimport get32
 

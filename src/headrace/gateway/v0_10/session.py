@@ -15,6 +15,7 @@ if not cython.compiled:
     from headrace.gateway.v0_10.publisher import Publisher
     from headrace.gateway.v0_10.subscription import Subscription
     from headrace.model.queue import Queue
+    from headrace.protocol.attachment_0_10 import ATTACHED as C_ATTACHED
     from headrace.protocol.session_0_10 import Session as ProtocolSession
     from headrace.wire.memory import get32
 
@@ -255,6 +256,9 @@ class Session(Publisher):
     def cannot_keep(self) -> None:
         """The disk fails: end the session if it waits for a change of definitions."""
         batch: Any
+        if self.failure is not None:
+            self.tell_failure()
+            return
         connection = self.connection
         for batch in self.batches:
             if batch.change and connection is not None and not self.over:
@@ -262,7 +266,7 @@ class Session(Publisher):
                 connection.current = batch.change
                 self.command_id = batch.first
                 error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_KEPT)
-                self.fail(error)
+                ProtocolSession.fail(self, error)
                 connection.current, self.command_id = current, number
                 return
 
@@ -273,6 +277,25 @@ class Session(Publisher):
         self.context.access.check_any(self.user, self.vhost.name, kind, name)
 
     # --- Ends ---------------------------------------------------------------------------------
+
+    def fail(self, error: ExecutionError) -> None:
+        """End the session; the peer is told why, after what is done already and not durable."""
+        if self.failure is not None:
+            return  # It has failed already.
+        if self.state != C_ATTACHED or not self.fail_later(error):
+            ProtocolSession.fail(self, error)
+        else:
+            self.wind_up()
+
+    def tell_failure(self) -> None:
+        error, code, command_id = self.failure
+        self.failure = None
+        connection = self.connection
+        if connection is not None:
+            current, number = connection.current, self.command_id
+            connection.current, self.command_id = code, command_id
+            ProtocolSession.fail(self, error)
+            connection.current, self.command_id = current, number
 
     def end(self) -> None:
         """The session is over, however it came to that: give everything back."""
