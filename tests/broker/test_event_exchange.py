@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,7 @@ def test_tracing_is_switched_by_a_command_and_survives_a_restart(
         assert properties.headers["channel"] == 1
         assert properties.headers["user"] == "guest"
     assert trace("off") == "vhost '/': tracing is off"
+    assert json.loads(trace("--json")) == {"vhost": "/", "on": False, "lost": 0}
 
 
 def test_what_operators_change_is_published(broker: LocalBroker, tmp_path: Path) -> None:

@@ -154,9 +154,12 @@ def test_clients_may_go_by_themselves_while_the_broker_drains(tmp_path: Path) ->
 
         thread = threading.Thread(target=leave)
         thread.start()
-        out = works("drain", "--grace-s", f"{PATIENCE_S:g}", "--data", data)
-        assert "1 left by themselves, 0 were closed" in out
+        out = works("drain", "--json", "--grace-s", f"{PATIENCE_S:g}", "--data", data)
+        began, done = map(json.loads, out.splitlines())
+        assert began["connections"] == 1
+        assert done == {"left": 1, "closed": 0, "open": 0, "all_kept": True}
         thread.join()
+        assert list(json.loads(works("resume", "--json", "--data", data))) == ["listens"]
 
 
 # --- Settings and logs ---------------------------------------------------------------------------
@@ -187,6 +190,10 @@ def test_settings_are_read_again_without_dropping_anybody(
         log_file.rename(f"{log_file}.renamed")  # As logrotate does; the settings are wrong by now.
         served.process.send_signal(signal.SIGHUP)
         until(lambda: log_file.exists() and "nothing is reloaded" in log_file.read_text(), "SIGHUP")
+        config.write_text('log_format = "json"\nmemory_max = "64MiB"\nheartbeat_s = 9\n')
+        answer = json.loads(works("reload", "--json", *where))
+        assert answer["changed"] == [{"name": "heartbeat_s", "before": 7, "after": 9}]
+        assert answer["restart"] == {}
         config.write_text('log_format = "json"\nlog_level = "debug"\n')
         served.process.send_signal(signal.SIGHUP)
         until(lambda: "reloaded; changed:" in log_file.read_text(), "SIGHUP is heard")

@@ -131,6 +131,16 @@ def test_a_foreign_address_is_named() -> None:
     assert said.startswith("Error: cannot listen on 192.0.2.1 port 0: ")
 
 
+def test_hosts_may_be_given_one_by_one(tmp_path: Path) -> None:
+    served = Served(tmp_path, "--host", "127.0.0.2", memory=True).start()
+    try:
+        for host in (served.host, "127.0.0.2"):
+            with connect(f"amqp://guest:guest@{host}:{served.port}/", reconnect=None):
+                pass
+    finally:
+        served.stop()
+
+
 def test_a_bad_setting_is_named_with_its_source(tmp_path: Path) -> None:
     said = refused("serve", "--memory", "--frame-max", "12")
     assert said == "Error: setting frame_max (from --frame-max): 12 is less than 4096"

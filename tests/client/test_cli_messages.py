@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from click.testing import CliRunner
 
 import headrace
-from headrace.cli.messages import consume
+from headrace.cli import main
+from headrace.cli.messages import consume, is_unread
 from headrace.client import Message
 from headrace.client.blocking import connect
 from patience import PATIENCE_S
@@ -156,3 +157,44 @@ def test_consume_takes_what_a_selector_chooses(
         left = channel.get(queue)
         assert left is not None
         assert left.body == b"body 2"
+
+
+def test_what_nobody_reads_goes_back(headrace_broker: LocalBroker) -> None:
+    bodies = [b"%d" % n * (1 << 20) for n in range(3)]  # More than a pipe holds.
+    with connect(headrace_broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q")
+        channel.publish_many(bodies, "q")
+        consumer = start(headrace_broker, "consume", "q")
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert os.read(consumer.stdout.fileno(), 10) == b"0" * 10
+        consumer.stdout.close()
+        assert consumer.wait(PATIENCE_S) == 0
+        assert consumer.stderr.read() == b"0 consumed\n"
+        consumer.stderr.close()
+        left = [channel.get("q", no_ack=True) for _ in bodies]
+    assert [one and one.body for one in left] == bodies
+
+
+def test_a_pipe_without_reader_is_unread(tmp_path: Path) -> None:
+    end, begin = os.pipe()
+    with os.fdopen(begin, "wb", buffering=0) as pipe:
+        pipe.write(b"read by nobody")
+        assert not is_unread(pipe)
+        os.close(end)
+        assert is_unread(pipe)
+    with (tmp_path / "file").open("wb") as file:
+        assert not is_unread(file)
+
+
+def test_a_variable_that_is_nearly_the_right_one_is_told(headrace_broker: LocalBroker) -> None:
+    wrong = {"HEADRACE_ULR": headrace_broker.url, "HEADRACE_MEMORY_MAX": "1GiB"}
+    with connect(headrace_broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q")
+    runner = CliRunner()
+    told = "HEADRACE_ULR is not read; did you mean HEADRACE_URL?\n"
+    assert runner.invoke(main, ["get", "q"], env=wrong).stderr.startswith(told)
+    for right in (["get", "q", "--url", headrace_broker.url], ["get", "--help"]):
+        assert "HEADRACE_ULR" not in runner.invoke(main, right, env=wrong).output
+    both = {**wrong, "HEADRACE_URL": headrace_broker.url}
+    assert runner.invoke(main, ["get", "q"], env=both).stderr == "Error: queue 'q' is empty\n"

@@ -244,3 +244,13 @@ def test_peek_leaves_no_trace(
     for queue in (queues[0], priority):
         assert left(channel, queue) == list(range(20))
     assert channel.declare_queue(stream, passive=True).message_count == 20
+
+
+def test_what_was_done_as_json(
+    channel: blocking.Channel, queues: list[str], run: Callable[..., str]
+) -> None:
+    fill(channel, queues[0], 3)
+    answer = json.loads(run(messages, "move", "--json", "-n", "2", queues[0], queues[1]))
+    assert (answer["state"], answer["done"], answer["skipped"]) == ("done", 2, {})
+    answer = json.loads(run(messages, "delete", "--json", "--yes", queues[1]))
+    assert answer["done"] == 2

@@ -105,6 +105,28 @@ def test_a_variable_that_is_no_setting_is_told() -> None:
     ]
 
 
+def test_ports_as_kubernetes_says_them_are_ignored_and_told() -> None:
+    links = {"HEADRACE_PORT": "tcp://10.0.0.1:5672", "HEADRACE_TLS_PORT": "tcp://10.0.0.1:5671"}
+    links |= {"HEADRACE_PORT_5672_TCP": "tcp://10.0.0.1:5672", "HEADRACE_SERVICE_PORT": "5672"}
+    settings = load({}, links)
+    assert (settings.port, settings.tls_port) == (5672, None)
+    assert strange_variables(links) == [
+        f"the variable {variable} is ignored: {links[variable]} is what Kubernetes says of a "
+        f"Service named {service!r}, not a port; `enableServiceLinks: false` in the pod's "
+        "specification leaves it out"
+        for variable, service in (
+            ("HEADRACE_PORT", "headrace"),
+            ("HEADRACE_TLS_PORT", "headrace-tls"),
+        )
+    ]
+    with pytest.raises(SettingError, match="not a whole number"):
+        load({"port": "tcp://10.0.0.1:5672"}, {})
+
+
+def test_hosts_are_flags_as_often_as_there_are_addresses() -> None:
+    assert load({"host": ("127.0.0.1", "::1")}, {}).host == "127.0.0.1,::1"
+
+
 def test_every_variable_of_a_command_is_known() -> None:
     named = set()
     for path in (Path(headrace.__file__).parent / "cli").glob("*.py"):

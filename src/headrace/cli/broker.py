@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.environment import FromEnvironment
 from headrace.cli.output import printable
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def broker_option(function: Function) -> Function:
     """The option that says which broker."""
     return click.option(
         "--url",
+        cls=FromEnvironment,
         envvar="HEADRACE_URL",
         default=DEFAULT_URL,
         metavar="URL",

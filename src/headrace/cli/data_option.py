@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace.cli.environment import FromEnvironment
 from headrace.server.settings import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -18,6 +19,7 @@ def data_option(function: Function) -> Function:
     """The option that says which data directory."""
     return click.option(
         "--data",
+        cls=FromEnvironment,
         envvar="HEADRACE_DATA",
         type=click.Path(file_okay=False, readable=False, path_type=Path),
         default=Settings().data,

@@ -15,6 +15,7 @@ import click
 
 from headrace.cli.commands import Group
 from headrace.cli.data_option import data_option
+from headrace.cli.environment import FromEnvironment
 from headrace.cli.output import text_option
 
 RABBITMQ = ("rabbitmq", "rabbitmq-3.10")  # Readers other than ourselves.
@@ -31,6 +32,7 @@ def where_option(function: Any) -> Any:
     @data_option
     @click.option(
         "--socket",
+        cls=FromEnvironment,
         envvar="HEADRACE_MANAGEMENT_SOCKET",
         type=click.Path(path_type=Path),
         help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",

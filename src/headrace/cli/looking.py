@@ -25,6 +25,7 @@ from headrace.cli.broker import (
     read_place,
     selector_option,
 )
+from headrace.cli.environment import FromEnvironment
 from headrace.cli.management import listed as asked
 from headrace.cli.management import management_option
 from headrace.cli.output import BARE, chosen_form, json_flag, print_rows
@@ -56,6 +57,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 @click.command(short_help="Show messages of a queue, and leave them as they are.")
 @click.option(
     "--url",
+    cls=FromEnvironment,
     envvar="HEADRACE_URL",
     metavar="URL",
     help="Look over the network, amqp:// or amqps://, as a user who may read the queue; also "

@@ -20,6 +20,7 @@ from typing import IO, Any
 import click
 
 from headrace.cli.data_option import Function, data_option
+from headrace.cli.environment import FromEnvironment
 from headrace.cli.output import printable
 from headrace.server.settings import Settings
 
@@ -36,6 +37,7 @@ def management_option(function: Function) -> Function:
     @click.option(
         "--socket",
         "where",
+        cls=FromEnvironment,
         envvar="HEADRACE_MANAGEMENT_SOCKET",
         type=click.Path(path_type=Path),
         help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",

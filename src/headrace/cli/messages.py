@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -167,11 +170,15 @@ def consume(
     as_json: bool,
     queue: str,
 ) -> None:
-    """Print the messages of QUEUE, each followed by a newline, and acknowledge them."""
+    """Print the messages of QUEUE, each followed by a newline, and acknowledge them.
+
+    When nobody reads what it prints any more, it ends. What could not be written returns to QUEUE;
+    what the reader was given and left unread does not.
+    """
     arguments = chosen(selector, read_place(offset, "--offset") if offset else None)
     seen = 0
     interrupts = Interrupts()
-    with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+    with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt), until_unread():
         signal.signal(signal.SIGINT, interrupts.arrived)
         if declare:
             channel.declare_queue(queue)
@@ -208,11 +215,39 @@ def get(url: str, as_json: bool, queue: str) -> None:
 
 
 def show(delivery: Delivery | Any, as_json: bool) -> None:
-    """Print a message; it is out before it is acknowledged."""
+    """Print a message; it is out before it is acknowledged.
+
+    Raises:
+        BrokenPipeError: nobody reads standard output any more.
+    """
     output = sys.stdout.buffer
     output.write(as_json_line(delivery) if as_json else delivery.body)
     output.write(b"\n")
     output.flush()
+    if is_unread(sys.stdout):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def is_unread(output: Any) -> bool:
+    """Tell whether a file is a pipe or socket whose reader is gone."""
+    try:
+        number = output.fileno()
+    except (OSError, ValueError):
+        return False  # It is none of the system's files.
+    poll = select.poll()
+    poll.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+@contextlib.contextmanager
+def until_unread() -> Iterator[None]:
+    """End quietly when nobody reads standard output; what is left in its buffer is forgotten."""
+    try:
+        yield
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def as_json_line(delivery: Any) -> bytes:

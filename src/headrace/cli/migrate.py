@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import click
 
+from headrace.cli.environment import FromEnvironment
 from headrace.cli.exchange_definitions import where_option
 from headrace.cli.output import shown, text_option
 
@@ -35,6 +36,7 @@ PROGRESS_S = 1.0  # How often it is said how far a queue is.
 @click.option(
     "--to",
     "target",
+    cls=FromEnvironment,
     envvar="HEADRACE_URL",
     metavar="URL",
     help="The new broker; also HEADRACE_URL. [a local one, the virtual host of OLD]",

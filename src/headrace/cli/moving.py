@@ -11,6 +11,7 @@ import click
 from headrace.cli.broker import NAMED, OFFSET_MAX, QUEUE, broker_option, selector_option
 from headrace.cli.commands import Group
 from headrace.cli.errands import errand
+from headrace.cli.output import json_flag, print_facts
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,6 +36,7 @@ def options(function: Function) -> Function:
             help="So many messages at most.",
         ),
         selector_option,
+        json_flag,
         broker_option,
     ):
         function = option(function)
@@ -98,6 +100,7 @@ def do(
     count: int | None,
     dry_run: bool,
     name: str | None,
+    as_json: bool,
     **fields: str,
 ) -> None:
     """Have it done, and say what was."""
@@ -111,6 +114,9 @@ def do(
         dry_run=dry_run,
         **fields,
     )
+    if as_json:
+        print_facts(answer, "json")
+        return
     before = " before, under this name" if answer["already"] else ""
     some = "1 message" if answer["done"] == 1 else f"{answer['done']} messages"
     click.echo(f"{some} {'would be ' if dry_run else ''}{done}{before}")

@@ -11,7 +11,7 @@ import click
 
 from headrace.cli.commands import Group
 from headrace.cli.management import ask, exchange, management_option
-from headrace.cli.output import format_option, print_facts
+from headrace.cli.output import format_option, json_flag, print_facts
 
 CHECKS = ("ready", "listeners", "alarms", "store")
 CLOSING_S = 60.0  # What draining takes beside the grace.
@@ -57,7 +57,8 @@ def health(socket: Path, checks: tuple[str, ...], timeout_s: float, form: str | 
     help="How long clients may take to go by themselves.",
 )
 @click.option("--reason", help="What the others are told.")
-def drain(socket: Path, grace_s: int, reason: str | None) -> None:
+@json_flag
+def drain(socket: Path, grace_s: int, reason: str | None, as_json: bool) -> None:
     """Take the broker out of service: no new clients, and those who are here go.
 
     The ports are closed. After the grace nothing more is read from who is left, what they published
@@ -65,32 +66,43 @@ def drain(socket: Path, grace_s: int, reason: str | None) -> None:
     """
     most_s = grace_s + CLOSING_S
     for line in exchange(socket, "drain", timeout_s=most_s, grace_s=grace_s, reason=reason):
-        if "item" in line:
+        if as_json:
+            click.echo(json.dumps(line.get("item") or line["done"]))
+        elif "item" in line:
             click.echo(f"ports are closed; {line['item']['connections']} connections")
         else:
             done = line["done"]
             click.echo(f"{done['left']} left by themselves, {done['closed']} were closed")
             if done["open"]:
                 click.echo(f"{done['open']} do not answer their close")
-            if not done["all_kept"]:
-                raise click.ClickException("the disk does not take what was published")
+        if "done" in line and not line["done"]["all_kept"]:
+            raise click.ClickException("the disk does not take what was published")
 
 
 @click.command()
 @management_option
-def resume(socket: Path) -> None:
-    """Take the broker back into service after `headrace drain`."""
-    click.echo(json.dumps(ask(socket, "resume")["listens"]))
+@json_flag
+def resume(socket: Path, as_json: bool) -> None:
+    """Take the broker back into service after `headrace drain`.
+
+    Prints the addresses of its ports, as JSON in any case.
+    """
+    answer = ask(socket, "resume")
+    click.echo(json.dumps(answer if as_json else answer["listens"]))
 
 
 @click.command()
 @management_option
-def reload(socket: Path) -> None:
+@json_flag
+def reload(socket: Path, as_json: bool) -> None:
     """Have the broker read its settings again: flags, variables, and the file of --config.
 
     Prints what changed, and what waits for a restart, with the reason. Connections stay.
     """
     answer = ask(socket, "reload")
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
     for one in answer["changed"]:
         values = f"\t{one['before']}\t{one['after']}" if "after" in one else ""
         click.echo(f"changed\t{one['name']}{values}")

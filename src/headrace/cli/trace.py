@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.management import ask, management_option
+from headrace.cli.output import json_flag, print_facts
 
 SWITCH = {"on": True, "off": False, "status": None}
 
@@ -15,14 +16,18 @@ SWITCH = {"on": True, "off": False, "status": None}
 @click.command()
 @management_option
 @click.option("--vhost", help="The virtual host. [the default one]")
+@json_flag
 @click.argument("what", type=click.Choice(list(SWITCH)), default="status")
-def trace(socket: Path, vhost: str | None, what: str) -> None:
+def trace(socket: Path, vhost: str | None, as_json: bool, what: str) -> None:
     """Turn tracing of a virtual host on or off, or say which it is.
 
     While it is on, each published message is copied to the exchange amq.rabbitmq.trace under the
     key publish.EXCHANGE, and each delivered one under deliver.QUEUE. It stays on over restarts.
     """
     found = ask(socket, "trace", vhost=vhost, on=SWITCH[what])
+    if as_json:
+        print_facts(found, "json")
+        return
     state = "on" if found["on"] else "off"
     lost = f"; {found['lost']} messages could not be copied" if found["lost"] else ""
     click.echo(f"vhost '{found['vhost']}': tracing is {state}{lost}")

@@ -25,6 +25,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
+MISSPELT = 0.85  # How alike two names of variables are, of 1, that one may be meant by the other.
 CONFIG_VARIABLE = "HEADRACE_CONFIG"
 # Variables that commands read beside the settings, and those of builds and tests.
 OTHER_VARIABLES = (
@@ -42,6 +43,7 @@ FOREIGN_VARIABLES = ("test_", "interop_", "service_", "port_")  # The last two a
 
 _UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB}
 _UNITS |= {"t": 1 << 40, "tib": 1 << 40}
+_LINK = re.compile(r"(tcp|udp|sctp)://")
 _SIZE = re.compile(r"(\d{1,15})\s*([a-z]*)", re.IGNORECASE)
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -588,7 +590,7 @@ def load(
             values[name] = row.read(value, str(config))
     for row in SETTINGS:
         text = environment.get(row.variable)
-        if text is not None:
+        if text is not None and not is_service_link(row.variable, text):
             values[row.name] = row.read(text, row.variable)
         given = flags.get(row.name)
         if given is not None and given != ():
@@ -610,6 +612,14 @@ def strange_variables(environment: Mapping[str, str]) -> list[str]:
     said = []
     for variable in sorted(environment):
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name in _BY_NAME and is_service_link(variable, environment[variable]):
+            service = variable.removesuffix("_PORT").lower().replace("_", "-")
+            said.append(
+                f"the variable {variable} is ignored: {environment[variable]} is what Kubernetes "
+                f"says of a Service named {service!r}, not a port; `enableServiceLinks: false` in "
+                "the pod's specification leaves it out"
+            )
+            continue
         known = name in _BY_NAME or name in OTHER_VARIABLES
         if known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
             continue
@@ -618,6 +628,28 @@ def strange_variables(environment: Mapping[str, str]) -> list[str]:
             meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
         said.append(f"the variable {variable} is no setting, and is ignored{meant}")
     return said
+
+
+def is_service_link(variable: str, text: str) -> bool:
+    """Tell whether Kubernetes, not the operator, set a variable: it has an address for a port."""
+    return variable.endswith("_PORT") and _LINK.match(text) is not None
+
+
+def misspelt(variable: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that are close to this one and are read by nobody."""
+    known = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
+    strange = [
+        one
+        for one in environment
+        if one.startswith(ENVIRONMENT_PREFIX[:4])
+        and one not in known
+        and not one.startswith(tuple(map(_variable, FOREIGN_VARIABLES)))
+    ]
+    return sorted(difflib.get_close_matches(variable, strange, cutoff=MISSPELT))
+
+
+def _variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper()
 
 
 def check_together(settings: Settings) -> None:
