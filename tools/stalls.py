@@ -13,6 +13,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -111,22 +112,33 @@ def later(vhost: VirtualHost) -> Iterator[object]:
         yield vhost.agenda.run(vhost.tally.now_ms)
 
 
-def owned(count: int) -> Case:
+def owned(count: int, used: bool) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         owner = object()
         for n in range(count):
-            vhost.declare_queue(f"q{n}", exclusive=True, owner=owner)
-        return lambda: vhost.owner_gone(owner)
+            queue = vhost.declare_queue(f"q{n}", exclusive=True, owner=owner)
+            if used:
+                vhost.bind("amq.topic", (QUEUE, f"q{n}"), f"a.{n}", {}, owner)
+                vhost.deliver(new_message(BODY, 3, 200), [queue], False)
+
+        def steps() -> Iterator[object]:
+            yield vhost.owner_gone(owner)
+            yield from later(vhost)
+
+        return steps
 
     return ready
 
 
-def bound(count: int, exchange: str) -> Case:
+def bound(count: int, exchange: str, *, heard: bool = False) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         owner = object()
         vhost.declare_queue("q", exclusive=True, owner=owner)
         for n in range(count):
             vhost.bind(exchange, (QUEUE, "q"), f"a.{n}", {"n": n}, owner)
+        if heard:
+            told: deque[object] = deque()
+            vhost.events.listen(told.append)
         return lambda: vhost.owner_gone(owner)
 
     return ready
@@ -188,10 +200,15 @@ CASES: dict[str, tuple[int, Case]] = {
     "purge, delete: each ready message": (100_000, purged(100_000, False)),
     "the same, paged out": (100_000, purged(100_000, True)),
     "delete with an alternate exchange, 100,000 messages: a step": (1, orphaned(100_000)),
-    "a connection ends: each exclusive queue": (5_000, owned(5_000)),
+    "a connection ends: each exclusive queue": (10_000, owned(10_000, False)),
+    "the same, with a binding and a message": (10_000, owned(10_000, True)),
     "a queue goes: each binding, direct": (50_000, bound(50_000, "amq.direct")),
     "a queue goes: each binding, topic": (50_000, bound(50_000, "amq.topic")),
     "a queue goes: each binding, headers": (50_000, bound(50_000, "amq.headers")),
+    "the same, direct, while somebody listens to events": (
+        50_000,
+        bound(50_000, "amq.direct", heard=True),
+    ),
     "one step of forgetting bindings, topic": (1, forgotten(5_000, "amq.topic")),
     "one step of forgetting bindings, headers": (1, forgotten(5_000, "amq.headers")),
     "a virtual host is deleted: each queue": (10_000, destroyed(10_000)),

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.model.binding import EXCHANGE as TO_EXCHANGE
 from headrace.model.binding import QUEUE
+from headrace.model.events import Event, Events
 from headrace.model.ports import Store
 from headrace.model.tally import Tally
 from headrace.model.topology import CLEARED_AT_ONCE
@@ -133,3 +134,21 @@ def test_the_alternate_has_what_only_a_queue_that_is_gone_was_bound_for(vhost: V
     bound(vhost, "x")
     vhost.owner_gone(OWNER)
     assert routed(vhost, "x", MANY - 1) == ["other"]
+
+
+@pytest.mark.parametrize("exchange", ["amq.direct", "amq.fanout"])
+@pytest.mark.parametrize("how", GONE)
+def test_each_binding_that_goes_is_told_before_what_it_goes_with(exchange: str, how: str) -> None:
+    heard: list[Event] = []
+    events = Events(Tally(now_ms=1_000))
+    vhost = VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000), events=events)
+    vhost.declare_queue("q", exclusive=True, owner=OWNER)
+    bound(vhost, exchange)
+    events.listen(heard.append)
+    GONE[how](vhost)
+    *undone, last = heard
+    assert (last.kind, last.facts["name"]) == ("queue.deleted", "q")
+    assert {event.kind for event in undone} == {"binding.deleted"}
+    assert [event.facts["routing_key"] for event in undone] == [str(n) for n in range(MANY)]
+    steps(vhost, vhost.exchanges[exchange])
+    assert heard == [*undone, last]  # None is told twice.

@@ -383,6 +383,9 @@ class Topology(ABC):
         if binding.source.unbind(binding):
             self.definition_octets -= binding.source.weigh(binding)
         self._unlist(binding)
+        self._tell_undone(binding)
+
+    def _tell_undone(self, binding: Binding) -> None:
         if self.events.heard:
             self.events.tell("binding.deleted", **binding_facts(binding, self.name))
 
@@ -426,6 +429,7 @@ class Topology(ABC):
             self._cleared.append(binding)
             if known:
                 self._unlist(binding)
+                self._tell_undone(binding)
         if self._cleared:
             self._clear_later()
 

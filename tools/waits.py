@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long others wait while something large ends in a broker, for docs/operations.md.
+
+    PYTHONPATH=build/compiled .venv/bin/python tools/waits.py [--only WORD]
+
+A broker in a process of its own; a client that owns what is to end, in another; and here one that
+asks for a queue again and again. Each line has the longest of its waits before the end, the longest
+afterwards, and how much the broker read from files since then. Nothing else should run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.client import Message
+from headrace.client.blocking import Connection, connect
+from headrace.gateway.passwords import make_account
+from headrace.model.users import Permission
+from headrace.store.users import UserDirectory
+from headrace.testing.broker import ChildBroker
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection as Pipe
+
+BEFORE_S = 2.0  # Watched before the end,
+AFTER_S = 6.0  # and afterwards; changes of accounts are found within a second.
+VHOST, USER = "large", "many"
+EVERYTHING = Permission(".*", ".*", ".*")
+
+
+class Scene(NamedTuple):
+    """What is made, in a client of its own, and what ends it; without that the client is killed."""
+
+    make: Callable[[str], object]
+    end: Callable[[UserDirectory], None] | None = None
+    options: tuple[str, ...] = ()
+
+
+def exclusive(url: str, queues: int, messages: int, octets: int) -> object:
+    """Exclusive queues with transient messages."""
+    connection = connect(url)
+    channel = connection.channel()
+    for n in range(queues):
+        channel.declare_queue(f"q{n}", exclusive=True)
+        if messages:
+            channel.publish_many([Message(bytes(octets))] * messages, f"q{n}")
+    return connection
+
+
+def durable(url: str, queues: int, messages: int) -> object:
+    """Durable queues in a virtual host, with persistent messages."""
+    connection = connect(url + f"/{VHOST}")
+    channel = connection.channel()
+    for n in range(queues):
+        channel.declare_queue(f"q{n}", durable=True)
+        channel.publish_many([Message(b"x" * 100, persistent=True)] * messages, f"q{n}")
+    return connection
+
+
+def connections(url: str, count: int, bindings: int) -> object:
+    """Connections of one user, each with a queue that it consumes from, and its bindings."""
+    many: list[Any] = []
+    url = url.replace("guest:guest", f"{USER}:secret")
+    for n in range(count):
+        connection: Connection = connect(url, reconnect=None)
+        channel = connection.channel()
+        channel.declare_queue(f"c{n}", exclusive=True)
+        for key in range(bindings):
+            channel.bind_queue(f"c{n}", "amq.topic", f"{n}.{key}")
+        many.append((connection, channel.consume(f"c{n}")))
+    return many
+
+
+def delete_vhost(users: UserDirectory) -> None:
+    users.delete_vhost(VHOST)
+
+
+def delete_user(users: UserDirectory) -> None:
+    users.delete_user(USER)
+
+
+def restrict(users: UserDirectory) -> None:
+    users.set_permission(USER, "/", Permission("^c", "^c", "^nothing"))
+
+
+PAGED = ("--memory-max", "128MiB")  # Of which the places of 500,000 messages take half.
+SCENES = {
+    "100 exclusive queues of 1,000 messages of 10 KB on disk": Scene(
+        lambda url: exclusive(url, 100, 1000, 10_000), options=PAGED
+    ),
+    "500 exclusive queues of 1,000 messages of 10 KB on disk": Scene(
+        lambda url: exclusive(url, 500, 1000, 10_000), options=PAGED
+    ),
+    "10,000 exclusive queues": Scene(lambda url: exclusive(url, 10_000, 0, 0)),
+    "a virtual host with 10,000 durable queues of 10 messages": Scene(
+        lambda url: durable(url, 10_000, 10), delete_vhost
+    ),
+    "a user with 1,000 connections is deleted": Scene(
+        lambda url: connections(url, 1000, 10), delete_user
+    ),
+    "a user with 1,000 connections may not read any more": Scene(
+        lambda url: connections(url, 1000, 10), restrict
+    ),
+}
+
+
+def own(name: str, url: str, pipe: Pipe) -> None:
+    """Make what a scene is about, and keep it until the end."""
+    kept = SCENES[name].make(url)
+    pipe.send("made")
+    with contextlib.suppress(EOFError):
+        pipe.recv()
+    del kept
+
+
+def octets_read(pid: int) -> int:
+    """Octets that a process has read from files, and sockets."""
+    facts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(facts["rchar"])
+
+
+def longest(ask: Callable[[], object], seconds: float) -> float:
+    """Ask again and again; return the longest that an answer took, in seconds."""
+    most, until = 0.0, time.monotonic() + seconds
+    while (began := time.monotonic()) < until:
+        ask()
+        most = max(most, time.monotonic() - began)
+        time.sleep(0.001)
+    return most
+
+
+def measure(name: str) -> tuple[float, float, int]:
+    """Return the longest wait before the end and after it, in seconds, and octets read."""
+    scene = SCENES[name]
+    with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as stack:
+        data = Path(home) / "data"
+        with ChildBroker(data):
+            pass  # It has made its files.
+        users = stack.enter_context(contextlib.closing(UserDirectory(data)))
+        users.add_vhost(VHOST)
+        users.set_permission("guest", VHOST, EVERYTHING)
+        users.add_user(make_account(USER, "secret"))
+        users.set_permission(USER, "/", EVERYTHING)
+        broker = stack.enter_context(ChildBroker(data, *scene.options))
+        near, far = multiprocessing.Pipe()
+        owner = multiprocessing.Process(target=own, args=(name, broker.url, far), daemon=True)
+        owner.start()
+        far.close()
+        near.recv()  # EOFError: it could not be made.
+        with connect(broker.url) as connection, connection.channel() as channel:
+            channel.declare_queue("mine", exclusive=True)
+
+            def ask() -> object:
+                return channel.declare_queue("mine", passive=True)
+
+            before = longest(ask, BEFORE_S)
+            read = octets_read(broker.pid)
+            if scene.end is None:
+                owner.kill()
+            else:
+                scene.end(users)
+            after = longest(ask, AFTER_S)
+            read = octets_read(broker.pid) - read
+        owner.kill()
+        owner.join()
+    return before, after, read
+
+
+def main() -> int:
+    """Print a line for each scene."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="scenes whose name has this")
+    only = parser.parse_args().only
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for name in SCENES:
+        if only in name:
+            before, after, read = measure(name)
+            print(
+                f"{name:60} {before * 1e3:6.0f} ms before {after * 1e3:7.0f} ms {read:>12,} octets",
+                flush=True,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
