@@ -25,6 +25,7 @@ class Host:
         self.journal = Journal(
             "/journal", disk=disk, segment_size=64 << 10, free_min=0, threaded=False
         )
+        self.journal.read()
         self.log = DiskStreamLog(STREAM, self.journal, **limits)
         assert list(self.journal.recover()) == []
 
@@ -340,3 +341,89 @@ def test_a_damaged_header_costs_no_record(last: bool, caplog: pytest.LogCaptureF
     (line,) = damaged(caplog)
     assert file_name(number) in line
     assert host.append(b"next") == 60
+
+
+def lose_last(disk: FaultyDisk, number: int, how: str) -> None:
+    """Lose a segment in one of the ways in which that happens."""
+    if how == "removed":
+        disk.remove(f"{STREAM}/{file_name(number)}")
+    else:
+        cut(disk, number, int(how))
+
+
+@pytest.mark.parametrize(
+    ("how", "in_peace"),
+    [
+        *(("removed", False), ("0", False), ("64", False)),
+        *(("removed", True), ("0", True), ("64", True), ("5000", True)),
+    ],
+)
+def test_no_offset_is_given_again_where_the_last_segment_is_lost(
+    how: str, in_peace: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    host, firsts = several_segments(disk)
+    last = len(firsts)
+    if in_peace:
+        host.journal.rest([])
+        host.journal.close()
+    disk.kill()
+    lose_last(disk, last, how)
+    host = Host(disk)
+    assert any("it goes on with offset" in line for line in damaged(caplog))
+    left = [n for n in range(60) if n < firsts[-1] + (1 if how == "5000" else 0)]
+    assert offsets_of(host) == left
+    following = host.append(b"next")
+    assert following == 60 if in_peace else following > 60
+    host.sync()
+    assert offsets_of(host) == [*left, following]
+    disk.kill()
+    caplog.clear()
+    host = Host(disk)
+    assert not any("it goes on with offset" in line for line in damaged(caplog))
+    assert host.append(b"one more") == following + 1
+    host.sync()
+    assert offsets_of(host) == [*left, following, following + 1]
+
+
+@pytest.mark.parametrize("how", ["removed", "0"])
+def test_a_stream_without_its_only_segment_does_not_begin_anew(how: str) -> None:
+    disk = FaultyDisk()
+    host = Host(disk)
+    for _ in range(3):
+        host.append(b"kept")
+    host.sync()
+    disk.kill()
+    lose_last(disk, 1, how)
+    host = Host(disk)
+    assert host.log.first_offset == host.log.next_offset > 2
+    disk.kill()
+    host = Host(disk)  # Nothing came in between: it knows still.
+    following = host.append(b"next")
+    assert following == host.log.first_offset > 2
+    host.sync()
+    assert offsets_of(host) == [following]
+
+
+def test_how_far_a_stream_goes_costs_little_of_the_journal() -> None:
+    """A record for each segment and 65,536 messages, and no sync beside those of the groups."""
+    disk = FaultyDisk()
+    host = Host(disk)
+    host.append(b"first")
+    host.sync()
+    said, syncs = host.log.said, disk.syncs
+    for _ in range(100):
+        host.append(b"more")
+        host.sync()
+    assert disk.syncs - syncs == 200  # The stream's and the journal's.
+    assert host.log.said == said
+
+
+def test_a_deleted_stream_leaves_no_word_of_its_end() -> None:
+    disk = FaultyDisk()
+    host = Host(disk)
+    host.append(b"gone")
+    host.sync()
+    assert list(host.journal.definitions.items())
+    host.log.delete()
+    assert not list(host.journal.definitions.items())

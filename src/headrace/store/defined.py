@@ -9,14 +9,18 @@ its octets behind their number (2), a table is one of AMQP::
     "q" queue id (4)                                    flags (1), name, user, table
     "b" source, kind, destination, routing key, table   nothing
     "n"                                                 queue ids up to this one (4) may be in use
+    "s" queue id, in digits                             segment (8), offset (8), offset (8)
 
 Flags are 1 for auto-delete, 2 for internal. A binding's table is in the order of its names, so that
 one binding has one key. A queue whose definition is forgotten owes no message that was read before.
+"s" is of a stream: its last segment, the offset before which all are durable with this record, and
+the one that none before the next such record goes beyond.
 
 A segment that leaves has the definitions that still stand in it said again at the end of the log,
 with the facts' bound: see :mod:`headrace.store.facts`.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +33,7 @@ EXCHANGE = b"x"
 QUEUE = b"q"
 BINDING = b"b"
 QUEUE_IDS = b"n"
+STREAM = b"s"
 AUTO_DELETE = 1
 INTERNAL = 2
 
@@ -125,6 +130,22 @@ def read_binding(key: bytes) -> BindingRecord:
     routing_key, at = _read_text(key, at)
     arguments, _ = decode_table(key, at)
     return BindingRecord(source, kind, destination, routing_key, arguments)
+
+
+def stream_key(directory: str) -> bytes:
+    """Return the key of a stream whose log is in a directory; that has the queue's id as name."""
+    return STREAM + os.path.basename(directory).encode()
+
+
+def stream_value(segment: int, durable: int, end: int) -> bytes:
+    """Return what is said of a stream: see the module."""
+    return b"".join(number.to_bytes(8, "big") for number in (segment, durable, end))
+
+
+def read_stream(value: bytes) -> tuple[int, int, int]:
+    """Return last segment, durable offsets and those that may be, as :func:`stream_value` has."""
+    numbers = [int.from_bytes(value[at : at + 8], "big") for at in (0, 8, 16)]
+    return numbers[0], numbers[1], numbers[2]
 
 
 def _text(text: str) -> bytes:

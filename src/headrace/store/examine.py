@@ -198,6 +198,7 @@ def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found
     if not (home / "journal").is_dir():
         return
     journal = Journal(str(home / "journal"), disk=disk, free_min=0, threaded=False, name=name)
+    journal.read()  # It knows where streams end.
     streams = home / "streams"
     logs = [
         DiskStreamLog(str(place), journal, segment_size=journal.segment_size)

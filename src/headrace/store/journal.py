@@ -567,6 +567,8 @@ class Journal(SegmentLog):
         self.flush_settled()
         if runs:
             self.mark(bytes(runs))
+        for stream in self.streams:
+            stream.announce(0)
         self.append(C_CLEAN, b"")
 
     def abandon(self) -> None:

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 1 << 20  # Octets a group buffer has at first, and returns to when it grew far.
 BUFFER_KEPT = 8 << 20
+AHEAD = 1 << 16  # Offsets of streams that the log knows of before they are given away.
 
 
 class SegmentLog(Store):
@@ -187,6 +188,8 @@ class SegmentLog(Store):
 
     def hand_over(self) -> None:
         """Give the buffer to the writer and go on with the other one."""
+        for stream in self.dirty_streams:
+            stream.announce(AHEAD)
         self.end_piece()
         group = Group(self.files, self.buffer, self.pieces, self.appended)
         if self.dirty_streams:

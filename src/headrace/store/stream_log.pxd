@@ -43,6 +43,9 @@ cdef class DiskStreamLog(StreamLog):
     cdef public long long roll_ms
     cdef public long long newest_ms
     cdef public bint dirty
+    cdef public bytes key
+    cdef public tuple said
+    cdef public u64 lost
 
     @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, offset=u64, full=bint)
     cpdef unsigned long long append(

@@ -16,13 +16,18 @@ was durable. Groups before the last one are beyond doubt, for the journal was wr
 next began; a GROUP record that only continues a group in a new segment says so.
 
 Retention drops whole segments, the oldest first, never the last one; so offsets are never reused,
-even when everything is gone.
+even when everything is gone. Should the last segment be lost, the journal knows better: a
+definition of it says of each stream which offsets are durable, and which may be. It is appended to
+the group that begins a segment or goes beyond what was said, so it costs no sync. A log that ends
+before the former goes on behind the latter, in a new segment.
 """
 
+import logging
 from collections import deque
 
 import cython
 
+from headrace.store.defined import read_stream, stream_key, stream_value
 from headrace.store.record import segment_seed
 from headrace.store.segment import HEADER, header
 from headrace.store.stream_files import Removal, StreamFiles
@@ -44,6 +49,8 @@ if not cython.compiled:
     from headrace.store.stream_reader import StreamReader
     from headrace.store.stream_scan import INDEX_STEP as C_INDEX_STEP
     from headrace.wire.memory import copy, put16, put32, put64
+
+log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 64 << 10
 BUFFER_KEPT = 4 << 20
@@ -96,6 +103,9 @@ class DiskStreamLog(StreamLog):
         self.roll_ms = 0  # A segment ends with the first message after this.
         self.newest_ms = 0
         self.dirty = False
+        self.key = stream_key(directory)
+        self.said = (0, 0, 0)  # What the journal has: see :func:`stream_value`.
+        self.lost = 0  # The last segment that was there, if it is lost: the next is behind it.
         journal.disk.make_directory(directory)
         self.start()
         if journal.recovered:
@@ -160,8 +170,13 @@ class DiskStreamLog(StreamLog):
         """Begin what the next group of the journal will write."""
         self.dirty = True
         self.journal.dirty_streams.append(self)
-        if not self.segments:
-            self.begin_segment(1, arrived_ms, False)
+        if self.lost and self.segments:
+            old = self.active()
+            old.sealed = True
+            self.files.open.append(old)
+        if self.lost or not self.segments:
+            self.begin_segment(self.lost + 1, arrived_ms, False)
+            self.lost = 0
             return
         self.piece_lo = self.at
         self.piece_place = self.place
@@ -266,6 +281,17 @@ class DiskStreamLog(StreamLog):
         self.at = 0
         self.dirty = False
         return group
+
+    def announce(self, ahead: int) -> None:
+        """Have the journal know how far the offsets go, and that ``ahead`` more may be given."""
+        if not self.segments or self.lost:
+            return
+        number, _, end = self.said
+        said = (self.active().number, self.next_offset, self.next_offset + ahead)
+        if said == self.said or (ahead and number == said[0] and self.next_offset <= end):
+            return
+        self.said = said
+        self.journal.carry(self.key, stream_value(*said))
 
     def finished(self, group: StreamGroup) -> None:
         """A group is durable."""
@@ -401,7 +427,12 @@ class DiskStreamLog(StreamLog):
         self.groups = max(self.groups, found.groups)
         self.begun = found.begun
         self.doubtful = deque((self.groups, number) for number, _, _ in found.begun)
+        said = self.journal.definitions.get(self.key)
+        if said is not None:
+            self.said = read_stream(said)
         if found.last is None:
+            self.see_end()
+            self.first_offset = self.next_offset
             return
         last = found.last.segment
         self.first_offset = self.segments[0].first_offset
@@ -411,6 +442,22 @@ class DiskStreamLog(StreamLog):
         self.limit_age(last.begun_ms)
         self.place = last.end
         self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
+        self.see_end()
+
+    def see_end(self) -> None:
+        """Go on behind all offsets that were given away, where the last ones are lost."""
+        number, durable, end = self.said
+        if self.next_offset >= durable:
+            return
+        log.error(
+            "damaged: the stream in %s ends before offset %d, though those before %d were durable: "
+            "the end of its segment %d is lost, or all of it; it goes on with offset %d",
+            *(self.files.directory, self.next_offset, durable, number, end),
+        )
+        self.next_offset = self.committed_offset = end
+        self.lost = max(number, self.active().number if self.segments else 0)
+        self.begun = []  # What followed the last transaction that is there proved it.
+        self.doubtful.clear()
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
         """Cut off what belongs to a transaction that was not committed, and what follows it.
@@ -457,6 +504,8 @@ class DiskStreamLog(StreamLog):
     def delete(self) -> None:
         """See :class:`StreamLog`."""
         self.files.deleted = True
+        if self.journal.recovered and self.journal.definitions.get(self.key) is not None:
+            self.journal.define(self.key, None)
         if self in self.journal.dirty_streams:
             self.journal.dirty_streams.remove(self)
         busy = self.journal.busy
