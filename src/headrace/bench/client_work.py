@@ -8,13 +8,14 @@ Other people's clients are used as their own pages say.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 
-from headrace.client import Message, blocking, connect
+from headrace.client import Channel, Message, blocking, connect
 
 BODY = bytes(200)
 PREFETCH = 100
@@ -87,66 +88,64 @@ def blocking_consume(url: str, queue: str, count: int) -> None:
             METER.end()
 
 
-def asyncio_one_by_one(url: str, queue: str, count: int) -> None:
+def on_channel(work: Callable[[Channel, str, int], Awaitable[None]]) -> Work:
+    """Make a program of what is done on a channel of the asyncio client."""
+
+    @functools.wraps(work)
+    def program(url: str, queue: str, count: int) -> None:
+        async def run() -> None:
+            async with connect(url) as connection, connection.channel() as channel:
+                await work(channel, queue, count)
+
+        asyncio.run(run())
+
+    return program
+
+
+@on_channel
+async def asyncio_one_by_one(channel: Channel, queue: str, count: int) -> None:
     """Publish and wait for the confirm."""
-
-    async def work() -> None:
-        async with connect(url) as connection, connection.channel() as channel:
-            for _ in range(WARM):
-                await channel.publish(BODY, queue)
-            METER.begin()
-            for _ in range(count):
-                await channel.publish(BODY, queue)
-            METER.end()
-
-    asyncio.run(work())
+    for _ in range(WARM):
+        await channel.publish(BODY, queue)
+    METER.begin()
+    for _ in range(count):
+        await channel.publish(BODY, queue)
+    METER.end()
 
 
-def asyncio_in_flight(url: str, queue: str, count: int) -> None:
+@on_channel
+async def asyncio_in_flight(channel: Channel, queue: str, count: int) -> None:
     """`publish_soon`, and then the outcome of each."""
-
-    async def work() -> None:
-        async with connect(url) as connection, connection.channel() as channel:
-            await channel.publish_many([BODY] * WARM, queue)
-            METER.begin()
-            for confirmed in [await channel.publish_soon(BODY, queue) for _ in range(count)]:
-                await confirmed
-            METER.end()
-
-    asyncio.run(work())
+    await channel.publish_many([BODY] * WARM, queue)
+    METER.begin()
+    for confirmed in [await channel.publish_soon(BODY, queue) for _ in range(count)]:
+        await confirmed
+    METER.end()
 
 
-def asyncio_many(url: str, queue: str, count: int) -> None:
+@on_channel
+async def asyncio_many(channel: Channel, queue: str, count: int) -> None:
     """`publish_many`."""
-
-    async def work() -> None:
-        async with connect(url) as connection, connection.channel() as channel:
-            await channel.publish_many([BODY] * WARM, queue)
-            METER.begin()
-            await channel.publish_many((BODY for _ in range(count)), queue)
-            METER.end()
-
-    asyncio.run(work())
+    await channel.publish_many([BODY] * WARM, queue)
+    METER.begin()
+    await channel.publish_many((BODY for _ in range(count)), queue)
+    METER.end()
 
 
-def asyncio_consume(url: str, queue: str, count: int) -> None:
+@on_channel
+async def asyncio_consume(channel: Channel, queue: str, count: int) -> None:
     """Iterate over a consumer and ack each message."""
-
-    async def work() -> None:
-        async with connect(url) as connection, connection.channel() as channel:
-            await channel.publish_many([BODY] * (WARM + count), queue)
-            number = 0
-            async with channel.consume(queue, prefetch=PREFETCH) as consumer:
-                async for delivery in consumer:
-                    await delivery.ack()
-                    number += 1
-                    if number == WARM:
-                        METER.begin()
-                    elif number == WARM + count:
-                        break
-                METER.end()
-
-    asyncio.run(work())
+    await channel.publish_many([BODY] * (WARM + count), queue)
+    number = 0
+    async with channel.consume(queue, prefetch=PREFETCH) as consumer:
+        async for delivery in consumer:
+            await delivery.ack()
+            number += 1
+            if number == WARM:
+                METER.begin()
+            elif number == WARM + count:
+                break
+        METER.end()
 
 
 def pika_one_by_one(url: str, queue: str, count: int) -> None:

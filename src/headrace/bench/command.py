@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.output import give_json, json_file_option
+
 if TYPE_CHECKING:
     from headrace.bench.report import Result
     from headrace.bench.workload import Bench, Workload
     from headrace.spec.tables import Version
 
-STDOUT = Path("-")
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 
 
@@ -45,15 +45,7 @@ DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 @click.option("--restart", metavar="COMMAND", help="W8: how to start the broker at URL again.")
 @click.option("--publish-version", metavar="VERSION", help="Publish by this version of AMQP.")
 @click.option("--consume-version", metavar="VERSION", help="Consume by this version of AMQP.")
-@click.option(
-    "--json",
-    "json_path",
-    is_flag=False,
-    flag_value="-",
-    metavar="[FILE]",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="Results as JSON, one object a line, instead of the table; with FILE, written there.",
-)
+@json_file_option("Results as JSON, one object a line, instead of the table")
 def bench(
     url: str,
     compare: str | None,
@@ -123,13 +115,8 @@ def bench(
     except (BenchError, InvalidUrl) as error:
         raise click.ClickException(str(error)) from None
     everything = [result.as_json() for of_broker in results for result in of_broker]
-    if json_path == STDOUT:
-        for figures in everything:
-            click.echo(json.dumps(figures))
-    else:
+    if not give_json(json_path, everything):
         click.echo(table(*results))
-        if json_path is not None:
-            json_path.write_text(json.dumps(everything, indent=1) + "\n")
     if any(result.problems() for of_broker in results for result in of_broker):
         sys.exit(1)
 
@@ -157,9 +144,8 @@ def _measure_clients(
             )
     except BenchError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(clients.table(costs))
-    if json_path is not None:
-        json_path.write_text(json.dumps([cost.as_json() for cost in costs], indent=1) + "\n")
+    if not give_json(json_path, [cost.as_json() for cost in costs]):
+        click.echo(clients.table(costs))
 
 
 def _bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:

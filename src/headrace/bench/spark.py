@@ -6,7 +6,6 @@ Broker, JVM and Python workers run here together, as they would on a laptop.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -21,6 +20,7 @@ import click
 
 import headrace
 from headrace import extras
+from headrace.cli.output import give_json, json_file_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from headrace.bench.served import Served
     from headrace.bench.spark_parts import Figure, Stage
 
-STDOUT = Path("-")
 PARTS = ("stream", "queue", "sink", "latency", "memory")
 
 
@@ -44,15 +43,7 @@ PARTS = ("stream", "queue", "sink", "latency", "memory")
 )
 @click.option("--cores", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--driver-memory", default="2g", show_default=True)
-@click.option(
-    "--json",
-    "json_path",
-    is_flag=False,
-    flag_value="-",
-    metavar="[FILE]",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="Figures as JSON, instead of the table; with FILE, written there.",
-)
+@json_file_option("Figures as JSON, instead of the table")
 def bench_spark(
     parts: str, scale: float, minutes: float, cores: int, driver_memory: str, json_path: Path | None
 ) -> None:
@@ -85,15 +76,10 @@ def bench_spark(
         session = _session(scratch, cores, driver_memory)
         stack.callback(session.stop)
         figures, failures = _measure(session, served, scratch, names, scale, minutes, say)
-    as_json = None if json_path is None else _as_json(figures, failures, cores)
-    if json_path == STDOUT:
-        click.echo(json.dumps(as_json))
-    else:
+    if not give_json(json_path, json_path and _as_json(figures, failures, cores)):
         click.echo(_table(figures))
     for name, reason in failures.items():
         click.echo(f"{name}: {reason}", err=True)
-    if json_path not in (None, STDOUT):
-        json_path.write_text(json.dumps(as_json, indent=1) + "\n")
     if failures or not all(figure.holds for figure in figures):
         sys.exit(1)
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from headrace.cli.output import give_json, json_file_option
 
 if TYPE_CHECKING:
     from headrace.conformance.check import Check
@@ -38,22 +40,14 @@ LABELS = ("0-10", "0-9-1", "0-9", "0-8")  # Of the versions, as headrace.conform
     help="How long an answer may take.",
 )
 @click.option("--broken", is_flag=True, help="List only the rules that do not hold.")
-@click.option(
-    "--json",
-    "path",
-    is_flag=False,
-    flag_value="-",
-    metavar="[FILE]",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    help="Verdicts as JSON, an object a version, instead of the lists; with FILE, written there.",
-)
+@json_file_option("Verdicts as JSON, an object a version, instead of the lists")
 def conformance(
     url: str,
     versions: tuple[str, ...],
     names: tuple[str, ...],
     timeout_s: float,
     broken: bool,
-    path: str | None,
+    json_path: Path | None,
 ) -> None:
     """Put a broker to the rules of AMQP 0-10, 0-9-1, 0-9 and 0-8 that can be told from outside.
 
@@ -77,18 +71,11 @@ def conformance(
             found.append(report(settings, VERSIONS[label], names, _tell(label)))
         except OSError as error:
             raise click.ClickException(f"{settings.address}: {error}") from None
-    if path == "-":
-        for one in found:
-            click.echo(json.dumps(_as_data(one), ensure_ascii=False))
-    else:
+    if not give_json(json_path, [_as_data(one) for one in found]):
         for one in found:
             if one.is_served:
                 _print_rules(one, broken)
         _print_sums(found)
-    if path not in (None, "-"):
-        with click.open_file(path, "w", encoding="utf-8") as file:
-            json.dump([_as_data(one) for one in found], file, indent=1, ensure_ascii=False)
-            file.write("\n")
     sys.exit(1 if any(one.is_must for each in found for one in each.broken) else 0)
 
 

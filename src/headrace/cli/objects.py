@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 if TYPE_CHECKING:
+    from headrace.client.blocking import Channel
+
     _Type = click.ParamType[Any]
 else:
     _Type = click.ParamType  # Before click 8.4 it has no parameter.
@@ -245,8 +248,22 @@ def declare_exchange(
         )
 
 
-def binding_arguments(function: Function) -> Function:
-    """What names a binding."""
+def binding_command(method: Callable[[Channel, bool], Callable[..., None]]) -> Callable[..., None]:
+    """Make a command of the method of a channel that does something with a binding."""
+
+    @functools.wraps(method)
+    def command(
+        url: str,
+        given: tuple[tuple[str, Any], ...],
+        to_exchange: bool,
+        source: str,
+        destination: str,
+        routing_key: str,
+    ) -> None:
+        arguments = arguments_of({}, {}, given)
+        with open_channel(url) as channel:
+            method(channel, to_exchange)(destination, source, routing_key, arguments)
+
     for decorate in (
         click.argument("routing_key", default=""),
         click.argument("destination", type=QUEUE),
@@ -255,25 +272,15 @@ def binding_arguments(function: Function) -> Function:
         arg_option,
         broker_option,
     ):
-        function = decorate(function)
-    return function
+        command = decorate(command)
+    return command
 
 
 @declare.command("binding")
-@binding_arguments
-def declare_binding(
-    url: str,
-    given: tuple[tuple[str, Any], ...],
-    to_exchange: bool,
-    source: str,
-    destination: str,
-    routing_key: str,
-) -> None:
+@binding_command
+def declare_binding(channel: Channel, to_exchange: bool) -> Callable[..., None]:
     """Have the exchange SOURCE route ROUTING_KEY to the queue DESTINATION."""
-    arguments = arguments_of({}, {}, given)
-    with open_channel(url) as channel:
-        bind = channel.bind_exchange if to_exchange else channel.bind_queue
-        bind(destination, source, routing_key, arguments)
+    return channel.bind_exchange if to_exchange else channel.bind_queue
 
 
 @click.group(cls=Group)
@@ -320,20 +327,10 @@ def delete_exchange(url: str, if_unused: bool, name: str) -> None:
 
 
 @delete.command("binding")
-@binding_arguments
-def delete_binding(
-    url: str,
-    given: tuple[tuple[str, Any], ...],
-    to_exchange: bool,
-    source: str,
-    destination: str,
-    routing_key: str,
-) -> None:
+@binding_command
+def delete_binding(channel: Channel, to_exchange: bool) -> Callable[..., None]:
     """Take back the binding of DESTINATION to SOURCE with ROUTING_KEY."""
-    arguments = arguments_of({}, {}, given)
-    with open_channel(url) as channel:
-        unbind = channel.unbind_exchange if to_exchange else channel.unbind_queue
-        unbind(destination, source, routing_key, arguments)
+    return channel.unbind_exchange if to_exchange else channel.unbind_queue
 
 
 @click.command()

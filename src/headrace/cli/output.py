@@ -14,6 +14,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +25,7 @@ ROWS_OF_A_TABLE = 500  # Columns are as wide as these need; then another table b
 TEXT_WIDTH_MIN = 16  # A terminal that is narrower than the table costs no text less than this.
 GAP = "  "  # Between columns.
 
+STDOUT = Path("-")  # As a file that is written.
 BARE = "bare"  # As tsv, without the line of names.
 
 
@@ -75,6 +77,33 @@ def json_flag(function: Function) -> Function:
     return click.option(
         "--json", "as_json", is_flag=True, help="One JSON object a line; as --format json."
     )(function)
+
+
+def json_file_option(words: str) -> Callable[[Function], Function]:
+    """The option of commands that measure or check: JSON, printed or written, as ``json_path``."""
+    return click.option(
+        "--json",
+        "json_path",
+        is_flag=False,
+        flag_value=str(STDOUT),
+        metavar="[FILE]",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        help=f"{words}; with FILE, written there.",
+    )
+
+
+def give_json(path: Path | None, found: Any) -> bool:
+    """Write to the file of ``--json`` what was found, or print it, of a list an object a line.
+
+    Return whether it was printed, for then nothing else is.
+    """
+    if path == STDOUT:
+        for one in found if isinstance(found, list) else [found]:
+            click.echo(json.dumps(one, ensure_ascii=False))
+        return True
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return False
 
 
 def chosen_form(form: str | None, as_json: bool) -> str | None:
