@@ -58,7 +58,7 @@ def exclusive(url: str, queues: int, messages: int, octets: int) -> object:
 
 def durable(url: str, queues: int, messages: int) -> object:
     """Durable queues in a virtual host, with persistent messages."""
-    connection = connect(url + f"/{VHOST}")
+    connection = connect(url.rpartition("/")[0] + f"/{VHOST}")
     channel = connection.channel()
     for n in range(queues):
         channel.declare_queue(f"q{n}", durable=True)
@@ -76,7 +76,7 @@ def connections(url: str, count: int, bindings: int) -> object:
         channel.declare_queue(f"c{n}", exclusive=True)
         for key in range(bindings):
             channel.bind_queue(f"c{n}", "amq.topic", f"{n}.{key}")
-        many.append((connection, channel.consume(f"c{n}")))
+        many.append((connection, channel.consume(f"c{n}").__enter__()))
     return many
 
 

@@ -221,8 +221,8 @@ def test_long_lists_are_made_in_slices(
 def test_who_was_deleted_is_closed_however_many_they_are(
     broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections are looked at in slices when rights change; each comes to its turn."""
-    monkeypatch.setattr(account_changes, "STRANGERS_SLICE", 2)
+    """Connections are looked at a little at a time when rights change; each comes to its turn."""
+    monkeypatch.setattr(account_changes, "STRANGERS_NS", 0)  # One, and then the others' turns.
     works("user", "add", "ada", "--password", "x", "--data", data)
     works("permission", "set", "ada", ".*", ".*", ".*", "--data", data)
     with contextlib.ExitStack() as stack:

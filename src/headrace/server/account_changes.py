@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.users import AccountError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
-STRANGERS_SLICE = 256  # Connections that are looked at in a row when rights have changed.
+STRANGERS_NS = 5_000_000  # For which connections are looked at in a row when rights have changed.
 
 
 class AccountChanges:
@@ -77,25 +76,29 @@ class AccountChanges:
                 broker.hosts.add(name, number)
 
     def _drop_strangers(self, left: Iterator[Transport]) -> None:
-        """End the connections of users who may not be here any more, a slice at a time; go on
-        with those that are left when others had their turn.
+        """End the connections of users who may not be here any more, those that a turn has time
+        for; go on with those that are left when others had theirs.
         """
         reactor = self._broker.reactor
         assert reactor is not None
-        some = list(islice(left, STRANGERS_SLICE))
-        for transport in some:
-            connection: Any = transport.connection
-            user, vhost = connection.user, connection.vhost
-            if user is None or vhost is None or transport.closing or transport.closed:
-                continue
-            if not user.is_known():
-                reason = f"user '{user.name}' was deleted"
-            elif not user.may_open(vhost.name):
-                reason = f"access to vhost '{vhost.name}' refused for user '{user.name}'"
-            else:
-                connection.recheck()
-                continue
-            connection.force_close(reason)
+        until = reactor.stopwatch() + STRANGERS_NS
+        for transport in left:
+            self._admit_again(transport)
+            if reactor.stopwatch() >= until:
+                reactor.loop.call_soon(self._drop_strangers, left)
+                break
         reactor.turn()
-        if len(some) == STRANGERS_SLICE:
-            reactor.loop.call_soon(self._drop_strangers, left)
+
+    def _admit_again(self, transport: Transport) -> None:
+        """End a connection, or what it does, where its user has no right to it any more."""
+        connection: Any = transport.connection
+        user, vhost = connection.user, connection.vhost
+        if user is None or vhost is None or transport.closing or transport.closed:
+            return
+        if not user.is_known():
+            connection.force_close(f"user '{user.name}' was deleted")
+        elif not user.may_open(vhost.name):
+            reason = f"access to vhost '{vhost.name}' refused for user '{user.name}'"
+            connection.force_close(reason)
+        else:
+            connection.recheck()
