@@ -131,6 +131,27 @@ def test_a_foreign_address_is_named() -> None:
     assert said.startswith("Error: cannot listen on 192.0.2.1 port 0: ")
 
 
+def test_directories_of_streams_that_no_definition_names_are_told_and_left(
+    tmp_path: Path,
+) -> None:
+    served = Served(tmp_path).start()
+    try:
+        with connect(served.url) as connection, connection.channel() as channel:
+            channel.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+        served.restart()
+        assert "no definition names" not in served.log()
+        served.stop()
+        (home,) = (tmp_path / "data" / "vhosts").glob("*/streams")
+        for nameless in ("700", "1000"):
+            (home / nameless).mkdir()
+        served.start()
+        (told,) = [line for line in served.log().splitlines() if "no definition names" in line]
+        assert told.endswith(f"which stay as they are: 700, 1000 in {home}")
+        assert {place.name for place in home.iterdir()} >= {"700", "1000"}
+    finally:
+        served.stop()
+
+
 def test_hosts_may_be_given_one_by_one(tmp_path: Path) -> None:
     served = Served(tmp_path, "--host", "127.0.0.2", memory=True).start()
     try:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -219,6 +219,7 @@ class Storage:
         store = vhost.store
         recovered = store.recover()
         self.take_over(vhost.name)
+        self.tell_nameless(vhost.name, queues.keys())
         vhost.facts.restore()
         vhost.restored()
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
@@ -250,6 +251,21 @@ class Storage:
         vhost.orphans.restored()
         if isinstance(store, Journal):
             self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
+
+    def tell_nameless(self, vhost: str, named: Container[int]) -> None:
+        """Say which directories of streams no definition names; nothing becomes of them."""
+        if self.data is None:
+            return
+        home = self.data.vhost(self.vhost_ids[vhost]) / "streams"
+        numbers = (place.name for place in home.iterdir()) if home.is_dir() else ()
+        left = sorted(int(number) for number in numbers if number.isdigit())
+        left = [number for number in left if number not in named]
+        if left:
+            log.warning(
+                "vhost '%s': no definition names these directories of streams, which stay as they "
+                "are: %s in %s",
+                *(vhost, ", ".join(map(str, left)), home),
+            )
 
     def take_over(self, vhost: str) -> None:
         """Let a journal have what an earlier version kept elsewhere of its virtual host.
