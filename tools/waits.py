@@ -92,7 +92,7 @@ def restrict(users: UserDirectory) -> None:
     users.set_permission(USER, "/", Permission("^c", "^c", "^nothing"))
 
 
-PAGED = ("--memory-max", "128MiB")  # Of which the places of 500,000 messages take half.
+PAGED = ("--memory-max", "256MiB")  # Of which the places of 500,000 messages take 50 MB.
 SCENES = {
     "100 exclusive queues of 1,000 messages of 10 KB on disk": Scene(
         lambda url: exclusive(url, 100, 1000, 10_000), options=PAGED

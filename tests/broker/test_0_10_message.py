@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from commands import works
 from talk_0_10 import UNLIMITED, Talk, TalkSession
 
 from headrace.protocol.codec_0_10 import (
@@ -693,6 +696,25 @@ def test_an_interrupted_message_is_resumed_by_its_name(
     session.subscribe(queue)
     assert session.bodies(1) == [b"one two"]
     assert session.call(MessageResume(destination="", resume_id=name)).offset == 0
+
+
+@pytest.mark.parametrize("how", ["complete", "abandoned"])
+def test_fragments_count_as_memory_in_use(tmp_path: Path, how: str) -> None:
+    with LocalBroker(tmp_path) as broker:
+
+        def used() -> int:
+            told = works("status", "--data", tmp_path, "--format", "json")
+            return int(json.loads(told)["memory_used"])
+
+        talk = Talk(broker.port)
+        session = talk.attach(str(uuid4()))
+        before = used()
+        fragment(session, bytes(300_000), first=True, last=False, routing_key="nowhere")
+        assert used() - before >= 300_000
+        if how == "complete":
+            fragment(session, bytes(10), first=False, last=True)
+        talk.close()
+        until(lambda: used() <= before, "nothing of it is held")
 
 
 @rule("0-10/s087")

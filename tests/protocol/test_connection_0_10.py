@@ -47,6 +47,7 @@ from headrace.protocol.codec_0_10 import (
     SessionAttach,
     SessionCommandPoint,
     SessionCompleted,
+    SessionDetach,
     SessionDetached,
     SessionFlush,
     SessionGap,
@@ -625,6 +626,27 @@ def test_unfinished_bodies_of_all_sessions_are_bounded() -> None:
         assert (506 in told) is (channel == 9)
     assert pair.server.state is State.OPEN
     assert pair.server.attached[8].assembly.body_size > 9 << 20
+
+
+@pytest.mark.parametrize("how", ["complete", "too large", "detached", "lost"])
+def test_bodies_that_are_not_complete_are_counted(how: str) -> None:
+    pair = Pair(body_max=100_000).opened()
+    pair.attached()
+    server = pair.server
+    server.data_to_send()
+    frames = transfer(bytes(100_000), piece=30_000)
+    server.receive(frames[:-10_012])
+    assert server.pool.used == 90_000
+    if how == "complete":
+        server.receive(frames[-10_012:])
+    elif how == "too large":
+        server.receive(frame(4, 3, bytes(30_000)))
+    elif how == "detached":
+        server.receive(control(SessionDetach(name=server.attached[1].name)))
+    else:
+        server.lost()
+    server.data_to_send()
+    assert server.pool.used == 0
 
 
 def test_output_that_nobody_reads_stops_the_handling_of_input() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut
 
 cdef enum:
@@ -38,9 +39,11 @@ cdef class Assembly:
     cdef public list parts
     cdef bytearray gathered
     cdef public object sink
+    cdef BufferPool pool
+    cdef public Py_ssize_t counted
 
     cpdef clear(self)
-    cpdef begin(self, bint discarding)
+    cpdef begin(self, bint discarding, BufferPool pool)
     cpdef follow(self)
     cdef bint add(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1
     cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)

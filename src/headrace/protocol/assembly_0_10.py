@@ -11,6 +11,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.protocol.output import BufferPool
     from headrace.wire.memory import cut
 
 from headrace.protocol.errors_0_10 import CloseError
@@ -37,6 +38,8 @@ class Assembly:
         self.active = False
         self.discarding = False  # It is followed to its end, but not kept.
         self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
+        self.pool: Any = None  # Counts what is held of the body.
+        self.counted = 0  # Octets of it that the pool counts.
         self.clear()
 
     def clear(self) -> None:
@@ -44,6 +47,9 @@ class Assembly:
         if self.sink is not None:
             self.sink.abandon()
             self.sink = None
+        if self.counted:
+            self.pool.count(-self.counted)
+            self.counted = 0
         self.active = False
         self.discarding = False
         self.kind = 0  # Of the segment that came last; 0 when not known.
@@ -57,9 +63,10 @@ class Assembly:
         self.parts: list[bytes] = []
         self.gathered: bytearray | None = None
 
-    def begin(self, discarding: bool) -> None:
-        """A command's first frame follows."""
+    def begin(self, discarding: bool, pool: BufferPool) -> None:
+        """A command's first frame follows; ``pool`` counts what is held of its body."""
         self.clear()
+        self.pool = pool
         self.active = True
         self.discarding = discarding
 
@@ -118,6 +125,8 @@ class Assembly:
         if self.sink is not None:
             self.sink.add(cut(d, lo, hi))
             return
+        self.counted += hi - lo
+        self.pool.count(hi - lo)
         if self.gathered is None and hi - lo >= PART_MIN:
             self.parts.append(cut(d, lo, hi))
             return

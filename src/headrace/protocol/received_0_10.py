@@ -164,7 +164,7 @@ class ReceivedCommands(SentCommands):
         if not assembly.active:
             if flags & 10 != 10:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
-            assembly.begin(self.cursor != self.next_in)
+            assembly.begin(self.cursor != self.next_in, self.connection.pool)
             self.quick = False
         if kind == 2 and len(assembly.header) + hi - lo > HEADER_OCTETS_MAX:
             self.refuse("a header segment is too large")

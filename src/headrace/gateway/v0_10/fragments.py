@@ -93,7 +93,7 @@ class Fragments:
             )
         piece.parts.extend((body,) if parts is None else parts)
         piece.octets += size
-        self.octets += size
+        self._count(size)
         if not fragment.last:
             return None
         self._drop(session, piece)
@@ -105,7 +105,7 @@ class Fragments:
             key = (session.user.name, session.vhost.name, fragment.resume_id)
             before = self._kept.pop(key, None)
             if before is not None:
-                self.octets -= before.octets
+                self._count(-before.octets)
         piece = self._open[session] = Piece(fragment, key)
         if key is not None:
             ttl_ms = fragment.resume_ttl_ms or KEPT_MS_MAX
@@ -115,7 +115,12 @@ class Fragments:
 
     def _drop(self, session: Any, piece: Piece) -> None:
         self._open.pop(session, None)
-        self.octets -= piece.octets
+        self._count(-piece.octets)
+
+    def _count(self, octets: int) -> None:
+        """So many octets more are held; they are memory in use as messages are."""
+        self.octets += octets
+        self.tally.memory_used += octets
 
     def interrupted(self, session: Any) -> None:
         """A session is over; its unfinished message is kept if it has a name."""
@@ -124,10 +129,10 @@ class Fragments:
         if piece is None:
             return
         if piece.key is None:
-            self.octets -= piece.octets
+            self._count(-piece.octets)
             return
         while len(self._kept) >= KEPT_MAX:
-            self.octets -= self._kept.pop(next(iter(self._kept))).octets
+            self._count(-self._kept.pop(next(iter(self._kept))).octets)
         self._kept[piece.key] = piece
 
     def resume(self, session: Any, resume_id: bytes) -> int:
@@ -150,4 +155,4 @@ class Fragments:
         """Forget what was kept for long enough."""
         now_ms = self.tally.now_ms
         for key in [k for k, piece in self._kept.items() if piece.until_ms <= now_ms]:
-            self.octets -= self._kept.pop(key).octets
+            self._count(-self._kept.pop(key).octets)
