@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# make venv | build | test | interop | lint | bench | demo | fuzz | wheel | conformance. All but `clean` and `wheel` make .venv first.
+# make venv | build | test | interop | lint | bench | demo | fuzz | wheel | deb | conformance.
+# All but `clean`, `wheel` and `deb` make .venv first.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -8,7 +9,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
-	demo fuzz soak-spark wheel docs conformance clean
+	demo fuzz soak-spark wheel deb docs conformance clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -100,6 +101,10 @@ conformance: $(STAMP)
 # Wheels for every Python here, tried in empty environments, into dist.
 wheel:
 	@$(PYTHON) tools/wheels.py
+
+# A package for the Debian or Ubuntu that this machine runs.
+deb:
+	@bash tools/deb.sh dist $(WHEEL)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

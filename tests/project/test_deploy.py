@@ -51,6 +51,14 @@ def test_variables_of_the_container_are_settings() -> None:
     assert given <= {row.variable for row in SETTINGS}
 
 
+def test_what_the_package_takes_from_the_tree_is_there() -> None:
+    script = (ROOT / "tools" / "deb.sh").read_text()
+    taken = re.findall(r'"\$root/(\S+)"', script)
+    assert "deploy/headrace.service" in taken
+    assert [name for name in taken if not (ROOT / name).is_file()] == []
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
 def test_what_the_image_copies_is_there() -> None:
     copied = re.findall(r"^COPY ([^-].*) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     names = [name for line in copied for name in line.split()]
