@@ -223,6 +223,81 @@ def test_a_segment_goes_when_the_one_behind_it_is_on_the_disk() -> None:
     assert file_name(1) not in disk.names(DIRECTORY)
 
 
+def several_segments(disk: FaultyDisk) -> int:
+    """A journal of some segments, whose process died; the number of the last one."""
+    journal = started(disk)
+    for seq in range(1, 201):
+        publish(journal, seq, b"z" * 1000)
+        sync(journal)
+    assert journal.segment.number >= 3
+    disk.kill()
+    return journal.segment.number
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_a_log_without_its_last_segment_is_refused(
+    all_of_them: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    last = several_segments(disk)
+    paths = [f"{DIRECTORY}/{file_name(number)}" for number in range(1, last + 1)]
+    files = {path: disk.names_now[path] for path in paths[0 if all_of_them else -1 :]}
+    for path in files:
+        disk.remove(path)
+    for _ in range(2):  # It is not forgotten by asking.
+        with pytest.raises(StoreError, match=f"{paths[-1]} is missing, the last segment"):
+            recovered(disk)
+    disk.names_now.update(files)  # It was put back.
+    journal, found = recovered(disk)
+    assert seqs(found) == list(range(1, 201))
+    journal.abandon()
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("size", [0, 64])
+def test_a_last_segment_that_was_emptied_is_said_once(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is how to go on without what it held."""
+    disk = FaultyDisk()
+    last = several_segments(disk)
+    file = disk.names_now[f"{DIRECTORY}/{file_name(last)}"]
+    del file.cache[size:], file.platter[size:]
+    journal, found = recovered(disk)
+    assert seqs(found) == list(range(1, len(found) + 1))
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert f"{file_name(last)} holds nothing any more" in line
+    caplog.clear()
+    publish(journal, 1000)
+    sync(journal)
+    disk.kill()
+    _, again = recovered(disk)
+    assert seqs(again) == [*seqs(found), 1000]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("size", [0, 12])
+def test_a_log_is_read_where_nothing_says_how_far_it_went(size: int) -> None:
+    disk = FaultyDisk()
+    several_segments(disk)
+    file = disk.names_now[f"{DIRECTORY}/reached"]
+    del file.cache[size:], file.platter[size:]
+    _, found = recovered(disk)
+    assert seqs(found) == list(range(1, 201))
+
+
+def test_how_far_a_log_went_is_written_once_for_each_segment() -> None:
+    disk = FaultyDisk()
+    journal = started(disk)
+    publish(journal, 1)
+    sync(journal)
+    syncs = disk.syncs
+    for seq in range(2, 12):
+        publish(journal, seq)
+        sync(journal)
+    assert disk.syncs - syncs == 10
+
+
 def test_one_old_message_does_not_hold_all_files() -> None:
     disk = FaultyDisk()
     journal = started(disk)

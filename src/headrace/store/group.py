@@ -56,6 +56,8 @@ class Group:
             else:
                 self.write(disk, segment, self.done, stop)
             self.done = stop  # Only now anything of the next segment may be there.
+        if self.pieces:
+            self.files.reach(self.pieces[len(self.pieces) - 1].segment.number)
 
     def write(self, disk: Disk, segment: "Segment", first: int, stop: int) -> None:
         """Write pieces of one segment, and sync it."""

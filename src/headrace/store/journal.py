@@ -520,6 +520,7 @@ class Journal(SegmentLog):
         self.last_seq = recovery.rows.last_seq
         self.clean = recovery.clean
         self.files.spares = recovery.spares
+        self.files.reached = recovery.reached
         number = 1
         for segment in recovery.segments:
             self.segments[segment.number] = segment

@@ -34,6 +34,7 @@ cdef class Recovery:
     cdef public object facts
     cdef public object definitions
     cdef public u64 oldest
+    cdef public u64 reached
     cdef public object counts
 
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, following=Py_ssize_t)

@@ -34,6 +34,7 @@ from headrace.store.facts import FactHomes
 from headrace.store.facts import decode as decode_fact
 from headrace.store.headers import Headers, read_headers
 from headrace.store.prepared import Prepared, read_decided
+from headrace.store.reached import read_reached, write_reached
 from headrace.store.record import next_group, segment_seed
 from headrace.store.segment import HEADER, file_name, numbered
 
@@ -92,6 +93,7 @@ class Recovery:
         self.facts = FactHomes({})
         self.definitions = Defined()
         self.oldest = 0  # Segments before this one were let go of.
+        self.reached = 0  # The last one that was there.
         self.counts = FoundCounts()
         self.held: set[int] = set()  # Rows that prepared branches published.
         self.shared: set[int] = set()  # Committed transactions that streams' logs have, too.
@@ -111,6 +113,9 @@ class Recovery:
             if name.endswith(NEW):
                 self.disk.remove(os.path.join(self.directory, name))  # It was not completed.
         numbers = numbered(names)
+        self.reached = read_reached(self.disk, self.directory)
+        if self.reached > max(numbers, default=0):
+            raise self.missing(self.reached, "the last segment of the log")
         found, oldest = read_headers(self.disk, self.directory, numbers)
         for number in [number for number in numbers if number < oldest]:
             self.disk.remove(self.path(number))  # It was let go of.
@@ -132,12 +137,14 @@ class Recovery:
                     buffer.extend(bytes(size - len(buffer)))
                 size = self.disk.read_into(handle, buffer, size)
                 if head is None and number > last and not self.any_intact(buffer, size, segment):
-                    self.disk.remove(path)  # Made, and never written.
+                    self.leave_out(number)
                     continue
                 if head is None:
                     log.error("journal %s: damaged header in %s", self.name, file_name(number))
                 self.segments.append(segment)
                 segment.end = self.scan(segment, buffer, size, number >= last)
+                if number == self.reached and segment.end <= HEADER:
+                    self.tell_lost(number)
                 if number >= last:
                     self.prove(path, handle, buffer, segment.end, size)
             finally:
@@ -170,12 +177,36 @@ class Recovery:
                 continue
             previous = head.previous
             if previous >= oldest and previous not in found:
-                path = self.path(previous)
-                raise StoreError(
-                    f"journal {self.name}: {path} is missing, and perhaps segments before it: the "
-                    f"log goes on in {file_name(number)}. Put it back, as from a backup, or make "
-                    "an empty file of that name to go on without what it held"
+                raise self.missing(
+                    previous,
+                    f"and perhaps segments before it: the log goes on in {file_name(number)}",
                 )
+
+    def missing(self, number: int, more: str) -> StoreError:
+        """Return the error that says that a segment is needed."""
+        return StoreError(
+            f"journal {self.name}: {self.path(number)} is missing, {more}. Put it back, as from a "
+            "backup, or make an empty file of that name to go on without what it held"
+        )
+
+    def leave_out(self, number: int) -> None:
+        """Remove a segment without contents at the end of the log."""
+        if number <= self.reached:
+            self.tell_lost(number)
+            last = len(self.segments) - 1
+            self.go_back_to(self.segments[last].number if last >= 0 else 0)
+        self.disk.remove(self.path(number))  # Otherwise it was made, and never written.
+
+    def tell_lost(self, number: int) -> None:
+        """Say that the last segment holds nothing, though it did."""
+        name = file_name(number)
+        log.error("journal %s: %s holds nothing any more: what it held is lost", self.name, name)
+
+    def go_back_to(self, number: int) -> None:
+        """A segment is the last one from now on, since those behind it will be removed."""
+        if number < self.reached:
+            write_reached(self.disk, self.directory, number)
+            self.reached = number
 
     def path(self, number: int) -> str:
         """Return where a segment is."""
@@ -365,6 +396,7 @@ class Recovery:
             return
         segment, at, count = self.begun
         self.rows.cut_back(count)
+        self.go_back_to(segment.number)
         while self.segments[len(self.segments) - 1] is not segment:
             later = self.segments.pop()
             self.disk.remove(self.path(later.number))

@@ -8,12 +8,14 @@ room is then on the disk already. What it held says nothing there: each segment 
 own (:mod:`headrace.store.record`).
 """
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Sequence
 
 from headrace.store.anew import NO_ROOM, Octets, write_anew
 from headrace.store.disk import Disk
+from headrace.store.reached import write_reached
 from headrace.store.segment import Segment, file_name
 
 SPARES_MAX = 2  # Recycled files kept for the next segments.
@@ -32,6 +34,7 @@ class SegmentFiles:
         self.spares: list[str] = []
         self.open: deque[Segment] = deque()  # Old segments whose files may be open.
         self.given_up: deque[int] = deque()  # Open files in whose place a new one is.
+        self.reached = 0  # The last segment that was written, as a file says beside them.
 
     def path(self, segment: Segment) -> str:
         """Return where a segment's file is."""
@@ -74,6 +77,13 @@ class SegmentFiles:
             size = (end + GROW_STEP - 1) // GROW_STEP * GROW_STEP
             self.disk.allocate(segment.handle, size)
             segment.allocated = size
+
+    def reach(self, number: int) -> None:
+        """What is in a segment is durable: have it known, once; on the writer's thread."""
+        if number > self.reached:
+            self.reached = number
+            with contextlib.suppress(OSError):
+                write_reached(self.disk, self.directory, number)
 
     def begin_anew(self, segment: Segment, kept: int, octets: Sequence[Octets]) -> None:
         """Go on in a new file with what was durable and with ``octets``; on the writer's thread."""

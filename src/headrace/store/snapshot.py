@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.store.anew import NEW
+from headrace.store.reached import NAME as REACHED
 from headrace.store.reserve import NAME as RESERVE
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ SKIPPED = (
     ".spare",
     NEW,
     RESERVE,
+    REACHED,  # It is written in place, and may be ahead of what is copied.
 )  # Without contents, not complete, or recycled files; scratch files have no names.
 
 
