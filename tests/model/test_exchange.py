@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.binding import Binding, canonical
+from headrace.model.binding import Binding
+from headrace.model.canonical import canonical
 from headrace.model.errors import CommandInvalid, InvalidArgument
 from headrace.model.exchange import FanoutExchange, HeadersExchange
 from headrace.model.exchange_types import new_exchange

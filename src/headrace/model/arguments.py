@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from headrace.model.binding import canonical
+from headrace.model.canonical import canonical
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.expiration import EXPIRY_MS_MAX
 from headrace.model.number import number_of

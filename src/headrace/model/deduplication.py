@@ -14,8 +14,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments import CACHE_SIZE_MAX
-from headrace.model.binding import DIGEST_SIZE, canonical
-from headrace.model.binding import digest as digest_of
+from headrace.model.canonical import DIGEST_SIZE, canonical
+from headrace.model.canonical import digest as digest_of
 from headrace.model.exchange_arguments import one_of, string, switch, whole
 from headrace.model.number import number_of
 

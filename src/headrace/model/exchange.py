@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.model import deduplication
 from headrace.model.aliases import ALTERNATES
 from headrace.model.arguments import Check, shown, type_name, wrong_argument
-from headrace.model.binding import (
-    Binding,
-    Destination,
-    Held,
-    canonical,
-    destinations,
-    drop,
-    hold,
-)
+from headrace.model.binding import Binding, Destination, Held, destinations, drop, hold
+from headrace.model.canonical import canonical
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange_arguments import anything, string, switch
 from headrace.model.headers_index import Asked, HeadersIndex

@@ -15,7 +15,7 @@ import hashlib
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.binding import Binding, Destination, canonical
+from headrace.model.canonical import canonical
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange import COMMON_ARGUMENTS, Exchange, Headers
 from headrace.model.exchange_arguments import one_of, string
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.model.arguments import Check
+    from headrace.model.binding import Binding, Destination
 
 HASH_HEADER = "hash-header"
 HASH_ON = "x-hash-on"  # The same, as others call it.

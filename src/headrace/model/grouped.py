@@ -33,7 +33,7 @@ if not cython.compiled:
     from headrace.model.places import SHELLS_MIN
     from headrace.model.served import Consumer
 
-from headrace.model.binding import short
+from headrace.model.canonical import short
 
 NO_GROUP = "qpid.no-group"  # The group of messages without one, where groups are shared.
 IDLE_MAX = 16384  # Empty groups that remember whose they are.

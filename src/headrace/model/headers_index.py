@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.binding import canonical, destinations, drop, hold
+from headrace.model.binding import destinations, drop, hold
+from headrace.model.canonical import canonical
 from headrace.model.holdings import CONDITION, INDEXED, ITEM, value_octets
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.places import SHELLS_MIN
 
-from headrace.model.binding import short
+from headrace.model.canonical import short
 
 
 class LastValueQueue(AttentiveQueue):

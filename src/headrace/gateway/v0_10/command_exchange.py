@@ -11,7 +11,8 @@ from headrace.gateway.v0_10.fault import fault, translate
 from headrace.gateway.v0_10.queues import queue_of
 from headrace.model import super_stream
 from headrace.model.aliases import ALTERNATES
-from headrace.model.binding import QUEUE, Binding, canonical
+from headrace.model.binding import QUEUE, Binding
+from headrace.model.canonical import canonical
 from headrace.model.errors import ModelError
 from headrace.model.exchange_types import TYPES, known_arguments
 from headrace.protocol.codec_0_10 import (

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of tables in one form, so that what is equal on the wire is equal in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+SHORT_MAX = 255  # Octets of a value that are kept as they are, instead of
+DIGEST_SIZE = 16  # a digest of so many.
+
+
+def canonical(value: Any) -> Any:
+    """Return a hashable form of a table value in which equal values of the wire are equal.
+
+    Numbers of all widths are one class, and so are strings and octets; ``True`` is not 1.
+    """
+    if isinstance(value, bool):
+        return ("b", value)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, datetime):
+        return ("n", int(value.timestamp()))
+    if isinstance(value, bytes) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return ("t", frozenset((key, canonical(item)) for key, item in value.items()))
+    if isinstance(value, (list, tuple)):
+        return ("a", tuple(canonical(item) for item in value))
+    return ("n", value)
+
+
+def short(value: Any) -> Any:
+    """Return what stands for a value in memory: its canonical form, or a digest of a long one.
+
+    Whatever a client writes, no more than ``SHORT_MAX`` octets of it are kept.
+    """
+    plain = canonical(value)
+    if isinstance(plain, tuple):
+        return plain if plain[0] in "bn" else ("d", digest(plain))
+    return plain if plain is None or len(plain) <= SHORT_MAX else ("d", digest(plain))
+
+
+def digest(plain: Any) -> bytes:
+    """Return 16 octets that stand for a canonical value."""
+    octets = b"s" + plain if isinstance(plain, bytes) else b"v" + written(plain).encode()
+    return hashlib.blake2b(octets, digest_size=DIGEST_SIZE).digest()
+
+
+def written(plain: Any) -> str:
+    """Return the one text of a canonical value; the fields of a table have no order."""
+    if isinstance(plain, tuple):
+        if plain[0] == "t":
+            return "{" + ",".join(sorted([f"{key!r}:{written(v)}" for key, v in plain[1]])) + "}"
+        if plain[0] == "n":
+            return ratio(plain[1])
+        if plain[0] == "a":
+            return "[" + ",".join([written(v) for v in plain[1]]) + "]"
+    return repr(plain)
+
+
+def ratio(number: Any) -> str:
+    """Return the one text of a number, whichever type it has."""
+    try:
+        upper, lower = number.as_integer_ratio()
+    except (ArithmeticError, ValueError):  # Infinite, or no number at all.
+        return f"n{number!r}"
+    return f"n{upper}/{lower}"
