@@ -22,7 +22,7 @@ from headrace.server.definitions.elements import (
     FOREIGN_HASHES,
     SCRAM_FIELD,
 )
-from headrace.server.management.socket import described
+from headrace.server.json_values import described
 
 if TYPE_CHECKING:
     from headrace.model.queue import Queue

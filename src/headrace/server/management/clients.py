@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.service.requests import Service
 from headrace.gateway.telling import addresses
-from headrace.server.management.socket import described
+from headrace.server.json_values import described
 from headrace.server.tls_transport import TlsTransport
 
 if TYPE_CHECKING:

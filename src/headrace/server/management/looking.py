@@ -18,7 +18,7 @@ from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERE
 from headrace.model.selector import compile_selector
 from headrace.model.selector.build import LENGTH_MAX
 from headrace.model.stream import Stream
-from headrace.server.management.socket import described
+from headrace.server.json_values import described
 
 if TYPE_CHECKING:
     from headrace.model.looking import Shown

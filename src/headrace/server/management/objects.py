@@ -13,8 +13,8 @@ from headrace.model.arguments import queue_type
 from headrace.model.queue import Queue
 from headrace.model.stream import Stream
 from headrace.server.identity import node_name
+from headrace.server.json_values import described
 from headrace.server.management.clients import consumers_of, describe_consumer
-from headrace.server.management.socket import described
 
 if TYPE_CHECKING:
     from headrace.model.binding import Binding

@@ -30,7 +30,6 @@ import contextlib
 import inspect
 import json
 import logging
-import math
 import os
 import socket
 import stat
@@ -38,7 +37,7 @@ import struct
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.confirm import NOT_KEPT
 from headrace.gateway.service.requests import code_of
@@ -371,18 +370,3 @@ def socket_path(setting: str, data: Path | None) -> Path | None:
     if setting:
         return Path(setting)
     return None if data is None else data / FILE_NAME
-
-
-def described(value: Any) -> Any:
-    """Return a value of a table in a form that JSON has."""
-    if isinstance(value, Mapping):
-        return {str(key): described(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [described(item) for item in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return str(value)

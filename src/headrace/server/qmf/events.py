@@ -15,7 +15,7 @@ from headrace.gateway.service.requests import made
 from headrace.model.exchange import TopicExchange
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.server.event_exchange import EventTeller
-from headrace.server.management.socket import described
+from headrace.server.json_values import described
 from headrace.server.qmf.objects import NS_PER_MS, PACKAGE
 from headrace.server.qmf.reply import LIST, TOPIC
 from headrace.wire.errors import MalformedError

@@ -18,6 +18,7 @@ from headrace import __version__
 from headrace.gateway.service.requests import Service
 from headrace.model.binding import QUEUE
 from headrace.model.holdings import table_octets
+from headrace.server.json_values import described
 from headrace.server.management.call import Call
 from headrace.server.management.clients import (
     consumers_of,
@@ -27,7 +28,6 @@ from headrace.server.management.clients import (
     describe_session,
 )
 from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
-from headrace.server.management.socket import described
 
 if TYPE_CHECKING:
     from headrace.model.binding import Binding
