@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking_pipeline import Requests
-from headrace.spark.planner import GroupInUseError
+from headrace.spark.errors import GroupInUseError
 from microbatch import Checkpoint, Query
 
 if TYPE_CHECKING:

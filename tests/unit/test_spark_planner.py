@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.spark.errors import DataLossError
 from headrace.spark.kinds import OptionError
 from headrace.spark.limits import Measured
 from headrace.spark.offsets import Offset, OffsetError, first_of
 from headrace.spark.options import read_options
-from headrace.spark.planner import DataLossError, Place, Planner
+from headrace.spark.planner import Place, Planner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,9 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import RequestRefused
+from headrace.spark.errors import DataLossError, GroupInUseError
 from headrace.spark.kinds import OptionError
 from headrace.spark.offsets import OffsetError
-from headrace.spark.planner import DataLossError, GroupInUseError
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
 

@@ -21,8 +21,8 @@ from headrace.client.blocking import connect
 from headrace.spark import decode_avro
 from headrace.spark.infer import InferenceError, grow, infer
 from headrace.spark.options import OptionError, read_options
+from headrace.spark.read_schema import read_schema
 from headrace.spark.sample import json_schema
-from headrace.spark.schema import read_schema
 from headrace.spark.schema_log import SchemaLog, SchemaLogError
 from headrace.spark.values import loads
 

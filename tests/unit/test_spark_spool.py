@@ -9,9 +9,9 @@ import pytest
 
 from headrace.client import blocking
 from headrace.spark import links
+from headrace.spark.errors import GroupInUseError
 from headrace.spark.kinds import OptionError
 from headrace.spark.options import ReadOptions, read_options
-from headrace.spark.planner import GroupInUseError
 from headrace.spark.queue_planner import QueuePlanner
 from headrace.spark.spool import SEGMENT_OCTETS, Spool, SpoolError, read, segments
 from headrace.spark.spooled import Spooled

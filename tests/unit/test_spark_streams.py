@@ -11,9 +11,9 @@ import pytest
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
+from headrace.spark.errors import DataLossError
 from headrace.spark.kinds import OptionError
 from headrace.spark.offsets import OffsetError
-from headrace.spark.planner import DataLossError
 from headrace.spark.stream import StreamReader
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query

@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headrace.pipeline.columns import Columns, columns_of, names_in
 from headrace.pipeline.errors import Problem
 from headrace.pipeline.lines import Lines, shown
 from headrace.pipeline.lines import Path as Place
-from headrace.pipeline.load import with_reads
 from headrace.pipeline.references import (
     SqlError,
     check_condition,
@@ -148,7 +148,7 @@ class _Checking:
         for at, step in enumerate(self.pipeline.steps):
             reads[step.name] = tuple(self._views_of_step(step, at, known))
             known.append(step.name)
-        self.pipeline = with_reads(self.pipeline, reads)
+        self.pipeline = replace(self.pipeline, reads=reads)
         return self.pipeline
 
     def _views_of_step(self, step: Step, at: int, known: list[str]) -> Iterable[str]:

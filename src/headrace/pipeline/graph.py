@@ -189,7 +189,8 @@ def _columns(names: list[str]) -> StructType:
     """The columns of a message that a source is to have, in the order of their names."""
     from pyspark.sql.types import BinaryType, StructField, StructType
 
-    from headrace.spark.schema import CONTENT_HEADER, read_schema
+    from headrace.spark.read_schema import read_schema
+    from headrace.spark.schema import CONTENT_HEADER
 
     fields = {field.name: field for field in read_schema({}).fields}
     fields[CONTENT_HEADER] = StructField(CONTENT_HEADER, BinaryType())

@@ -13,13 +13,13 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from headrace.pipeline import settings
+from headrace.pipeline.check import problems_of
 from headrace.pipeline.errors import ConfigError, PipelineError, Problem
 from headrace.pipeline.lines import Lines, shown
 from headrace.pipeline.lines import Path as Place
@@ -95,8 +95,6 @@ def parse(
     reading = _Reading(Lines(text), {**os.environ, **(parameters or {})})
     pipeline = reading.pipeline(document, file, home)
     if pipeline is not None:
-        from headrace.pipeline.check import problems_of
-
         pipeline, found = problems_of(pipeline, reading.lines)
         reading.problems += found
     if reading.problems or pipeline is None:
@@ -263,8 +261,3 @@ def _tables_in(annotation: Any) -> Iterator[type[Table]]:
         yield annotation
     for part in getattr(annotation, "__args__", ()):
         yield from _tables_in(part)
-
-
-def with_reads(pipeline: Pipeline, reads: dict[str, tuple[str, ...]]) -> Pipeline:
-    """The pipeline with what each of its steps reads."""
-    return replace(pipeline, reads=reads)

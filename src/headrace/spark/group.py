@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.requests import RequestRefused
+from headrace.spark.errors import GroupInUseError
 from headrace.spark.kinds import OptionError
 from headrace.spark.offsets import OffsetError
-from headrace.spark.planner import GroupInUseError
 
 if TYPE_CHECKING:
     from headrace.spark.options import ReadOptions

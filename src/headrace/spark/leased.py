@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from headrace.client.requests import RequestRefused
+from headrace.spark.errors import DataLossError, GroupInUseError
 from headrace.spark.kinds import OptionError
 from headrace.spark.links import Purpose, patiently, requests
 from headrace.spark.offsets import OffsetError
-from headrace.spark.planner import DataLossError, GroupInUseError
 from headrace.spark.queue_planner import LeaseState
 
 if TYPE_CHECKING:

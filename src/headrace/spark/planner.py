@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from headrace.spark.errors import DataLossError
 from headrace.spark.kinds import Edge, OptionError
 from headrace.spark.limits import Measured, limited, limited_octets
 from headrace.spark.offsets import Offset, OffsetError, first_of, ranges
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from headrace.spark.options import Bound, ReadOptions
 
 log = logging.getLogger(__name__)
-
-
-class DataLossError(RuntimeError):
-    """Records that the query should read next are no longer in the stream."""
-
-
-class GroupInUseError(RuntimeError):
-    """Another live query has the group."""
 
 
 class Place(NamedTuple):

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from headrace.spark.errors import DataLossError
 from headrace.spark.offsets import Offset, OffsetError
-from headrace.spark.planner import DataLossError
 
 if TYPE_CHECKING:
     from headrace.spark.options import ReadOptions

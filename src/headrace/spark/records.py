@@ -17,8 +17,8 @@ from headrace.client.errors import (
 from headrace.client.requests import RequestRefused
 from headrace.spark import spool
 from headrace.spark.arrow import batches
+from headrace.spark.errors import DataLossError, missing
 from headrace.spark.links import Purpose, patiently, requests
-from headrace.spark.planner import DataLossError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,10 +32,6 @@ log = logging.getLogger(__name__)
 
 
 BREAKS_MAX: Final = 5  # Times that a connection may break before another record came.
-
-
-class StreamMissingError(RuntimeError):
-    """There is no such stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +152,3 @@ def _note(reading: Reading, stream: str, first: int, last: int) -> None:
         patiently(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
     except RequestRefused as refused:
         log.warning("stream %r: what is lost is not counted: %s", stream, refused)
-
-
-def missing(stream: str) -> StreamMissingError:
-    """The error for a stream that is not there."""
-    return StreamMissingError(
-        f"option 'stream': the broker has no stream {stream!r} in this virtual host; a stream is a "
-        "queue declared with x-queue-type=stream"
-    )

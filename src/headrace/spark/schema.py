@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     DataType,
     MapType,
-    StringType,
-    StructField,
     StructType,
 )
 
 if TYPE_CHECKING:
     from headrace.spark.decode_options import DecodeOptions
-    from headrace.spark.options import ReadOptions
 
 STRINGS: Final = (
     "content_type",
@@ -169,45 +164,8 @@ def _value_type(kind: DataType, decoding: DecodeOptions | None) -> DataType:
     return kind
 
 
-def read_schema(options: Mapping[str, str]) -> StructType:
-    """The columns of a read with these options, when the user gives no schema.
-
-    What is wrong with the options is said by the reader, which knows whether it streams.
-    """
-    read = _understood(options)
-    if read is None:
-        return _all_columns()
-    fields = [field for field in _all_columns().fields if field.name not in read.left_out]
-    if read.decoding is not None:
-        fields = [*_decoded_fields(read, read.decoding), *fields]
-    return StructType(fields)
-
-
-def _understood(options: Mapping[str, str]) -> ReadOptions | None:
-    from headrace.spark.options import OptionError, read_options
-
-    for streaming in (False, True):
-        try:
-            return read_options(options, streaming=streaming)
-        except OptionError:
-            continue
-    return None
-
-
-def _decoded_fields(read: ReadOptions, decoding: DecodeOptions) -> list[StructField]:
-    from headrace.spark.decode_options import Evolution
-    from headrace.spark.sample import value_type
-
-    fields = [StructField("value", value_type(read, decoding))]
-    if decoding.evolution is not Evolution.NONE:
-        fields.append(StructField(decoding.rescued, StringType()))
-    if decoding.mode == "PERMISSIVE" and decoding.format != "binary":
-        fields.append(StructField("_corrupt_record", BinaryType()))
-        fields.append(StructField("_corrupt_reason", StringType()))
-    return fields
-
-
-def _all_columns() -> StructType:
+def all_columns() -> StructType:
+    """Every column of a read, in order."""
     from headrace.spark.ddl import parse_schema
 
     found = parse_schema(DDL)
@@ -217,4 +175,4 @@ def _all_columns() -> StructType:
 
 def _columns() -> list[tuple[str, str]]:
     """Name and type of each column, as Spark's simpleString() spells the types."""
-    return [(field.name, field.dataType.simpleString()) for field in _all_columns().fields]
+    return [(field.name, field.dataType.simpleString()) for field in all_columns().fields]

@@ -24,7 +24,7 @@ class AmqpSource(DataSource):
         return "amqp"
 
     def schema(self) -> StructType:
-        from headrace.spark.schema import read_schema
+        from headrace.spark.read_schema import read_schema
 
         return read_schema(self.options)
 

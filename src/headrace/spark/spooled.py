@@ -21,9 +21,9 @@ from headrace.client.errors import (
     ConsumerCancelled,
     NotFound,
 )
+from headrace.spark.errors import GroupInUseError
 from headrace.spark.kinds import OptionError
 from headrace.spark.links import Purpose, patiently
-from headrace.spark.planner import GroupInUseError
 from headrace.spark.queue_planner import LeaseState
 from headrace.spark.spool import Entry, Spool, SpoolError, digest
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.client.errors import NotFound
 from headrace.client.requests import RequestRefused
+from headrace.spark.errors import missing
 from headrace.spark.kinds import NAMES_MAX, OptionError
 from headrace.spark.limits import Measured
 from headrace.spark.links import Purpose, patiently, requests
 from headrace.spark.planner import Place
-from headrace.spark.records import missing
 
 if TYPE_CHECKING:
     from headrace.client import blocking
