@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.rights import Rights
 from headrace.gateway.v0_x.connection import GatewayConnection
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
 from headrace.model.stream import Stream
@@ -95,7 +95,7 @@ class Rig:
 
     def admit(self, **options: Any) -> None:
         """Let clients in."""
-        self.context = Context(
+        self.context = V0xContext(
             access=Everybody(),
             vhosts={"/": self.vhost},
             stores={"/": self.store},

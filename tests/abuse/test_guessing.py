@@ -15,7 +15,7 @@ from raw_client import Raw, start_ok
 from headrace.gateway import throttle
 from headrace.gateway.access import Access
 from headrace.gateway.passwords import make_account
-from headrace.gateway.sasl.port import LoginRefused, Peer
+from headrace.gateway.remote_peer import LoginRefused, Peer
 from headrace.gateway.throttle import Throttle
 from headrace.model.users import Permission, TopicPermission
 from headrace.protocol.codec_0_x import ConnectionClose

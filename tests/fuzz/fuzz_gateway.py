@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from fuzz_journal import run_journal
 from fuzz_target import Finding, holds, run_stream
 
-from headrace.gateway.context import Context
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.rights import Rights
 from headrace.gateway.v0_x.connection import GatewayConnection
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.model.agenda import Agenda
 from headrace.model.ports import Store
 from headrace.model.stream import Stream
@@ -119,7 +119,7 @@ def listening() -> Iterator[list[str]]:
         logger.propagate = True
 
 
-class Watched(Context):
+class Watched(V0xContext):
     """Remembers what connections were told when they failed."""
 
     errors: list[AmqpError]

@@ -24,9 +24,10 @@ from headrace.gateway.passwords import (
     make_account,
     verify_password,
 )
+from headrace.gateway.remote_peer import LoginRefused, Peer
 from headrace.gateway.sasl.mechanisms import DEFAULT, load
 from headrace.gateway.sasl.password import read_amqplain, read_plain
-from headrace.gateway.sasl.port import Desk, LoginRefused, Peer
+from headrace.gateway.sasl.port import Desk
 from headrace.model.users import Account, AccountError, Permission, ScramKeys, TopicPermission
 from headrace.store.users import UserDirectory
 from headrace.wire.table import encode_table

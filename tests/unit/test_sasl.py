@@ -13,10 +13,11 @@ import pytest
 from headrace.gateway.access import Access, User
 from headrace.gateway.logins import Logins
 from headrace.gateway.passwords import make_account
+from headrace.gateway.remote_peer import LoginRefused, Peer
 from headrace.gateway.sasl import scram as mechanism
 from headrace.gateway.sasl.external import name_of
 from headrace.gateway.sasl.mechanisms import DEFAULT, MechanismError, load
-from headrace.gateway.sasl.port import Desk, LoginRefused, Peer, Steps
+from headrace.gateway.sasl.port import Desk, Steps
 from headrace.gateway.throttle import Throttle
 from headrace.model.users import Account
 from headrace.protocol import scram

@@ -29,7 +29,7 @@ from headrace.gateway.oauth.scopes import (
     read_scopes,
 )
 from headrace.gateway.oauth.tokens import TokenRules, Tokens, Trust
-from headrace.gateway.sasl.port import LoginRefused, Peer
+from headrace.gateway.remote_peer import LoginRefused, Peer
 from headrace.gateway.throttle import Throttle
 from headrace.server.jwks import SIZE_MAX, discoverer, loader
 from headrace.server.settings import Settings

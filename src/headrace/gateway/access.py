@@ -23,8 +23,8 @@ from typing import Protocol
 from headrace.gateway.audit import SILENT, Audit
 from headrace.gateway.passwords import NOBODY, improved, is_foreign, verify_password
 from headrace.gateway.patterns import PatternError, Search, compile_search, quoted
+from headrace.gateway.remote_peer import LoginRefused, Peer
 from headrace.gateway.rights import PERMISSIONS, Rights
-from headrace.gateway.sasl.port import LoginRefused, Peer
 from headrace.gateway.throttle import Throttle
 from headrace.model.users import (
     Account,

@@ -7,7 +7,8 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.gateway.audit import SILENT, Audit
-from headrace.gateway.sasl.port import RESPONSE_BYTES_MAX, STEPS_MAX, LoginRefused, Peer
+from headrace.gateway.remote_peer import LoginRefused, Peer
+from headrace.gateway.sasl.port import RESPONSE_BYTES_MAX, STEPS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.gateway.context import Context
 from headrace.gateway.telling import addresses
 from headrace.gateway.v0_10.context import Context010
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.model.agenda import Agenda
 from headrace.model.events import Events
 from headrace.model.rules import Limits, limits_of_user
@@ -107,7 +107,7 @@ class Broker:
         self.ports = Ports(self.make_listener)
         self.reactor: Reactor | None = None
         self.alarms: Alarms | None = None
-        self.context: Context | None = None
+        self.context: V0xContext | None = None
         self.shared_0_10: Context010 | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
@@ -218,7 +218,7 @@ class Broker:
         assert self.storage is not None
         assert self.access is not None
         assert self.entrance is not None
-        self.context = Context(
+        self.context = V0xContext(
             access=self.access,
             vhosts=self.vhosts,
             stores=self.storage.stores,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.gateway.access import Access
 from headrace.gateway.logins import WITHDRAWN, Logins
+from headrace.gateway.remote_peer import LoginRefused
 from headrace.gateway.sasl.mechanisms import MechanismError, load
-from headrace.gateway.sasl.port import Desk, LoginRefused
+from headrace.gateway.sasl.port import Desk
 from headrace.gateway.throttle import Throttle
 from headrace.server.gate import Gate
 from headrace.server.trust import KeyRing, Trusted, TrustError

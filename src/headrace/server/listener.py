@@ -10,10 +10,10 @@ import ssl
 from typing import Any
 
 from headrace.gateway.audit import SILENT, Audit
-from headrace.gateway.context import Context
-from headrace.gateway.sasl.port import Peer
+from headrace.gateway.remote_peer import Peer
 from headrace.gateway.telling import plain_address
 from headrace.gateway.v0_x.connection import GatewayConnection
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.server.gate import Gate
 from headrace.server.tls_transport import TlsTransport
 from headrace.server.transport import Reactor, Transport
@@ -40,7 +40,7 @@ class Listener:
     def __init__(
         self,
         *,
-        context: Context,
+        context: V0xContext,
         reactor: Reactor,
         transports: set[Transport],
         connections_max: int,

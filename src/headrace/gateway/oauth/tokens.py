@@ -13,7 +13,7 @@ import jwt
 from headrace.gateway.access import User
 from headrace.gateway.oauth.keys import Keys, NoKey
 from headrace.gateway.oauth.scopes import Aliases, ScopeError, Scopes, at_path, read_scopes
-from headrace.gateway.sasl.port import LoginRefused, Peer
+from headrace.gateway.remote_peer import LoginRefused, Peer
 
 if TYPE_CHECKING:
     from headrace.gateway.access import Access

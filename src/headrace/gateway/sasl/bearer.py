@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.port import Desk, LoginRefused, Peer
+from headrace.gateway.remote_peer import LoginRefused, Peer
 
 if TYPE_CHECKING:
     from headrace.gateway.access import User
+    from headrace.gateway.sasl.port import Desk
 
 SEPARATOR = b"\x01"
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.sasl.port import Desk, LoginRefused, Peer, text_of
+from headrace.gateway.remote_peer import LoginRefused, Peer
+from headrace.gateway.sasl.port import Desk, text_of
 
 if TYPE_CHECKING:
     from headrace.gateway.access import User

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.passwords import PASSWORD_BYTES_MAX
-from headrace.gateway.sasl.port import Desk, LoginRefused, Peer, text_of
+from headrace.gateway.remote_peer import LoginRefused, Peer
+from headrace.gateway.sasl.port import Desk, text_of
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table
 

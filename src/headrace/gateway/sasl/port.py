@@ -12,34 +12,18 @@ it loads a callable that takes a `Desk` and returns a `Mechanism`, and it is use
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.gateway.remote_peer import LoginRefused
 
 if TYPE_CHECKING:
     from headrace.gateway.access import Access, User
     from headrace.gateway.oauth.tokens import Tokens
+    from headrace.gateway.remote_peer import Peer
 
 RESPONSE_BYTES_MAX = 12288  # A token is long; before the login a client may send 16 KiB in all.
 STEPS_MAX = 8  # Of one login.
-
-
-class LoginRefused(Exception):
-    """The login is not accepted. The reason is for the log, not for the client."""
-
-
-@dataclass(slots=True)
-class Peer:
-    """The other end of a connection, as far as logins and the audit log care."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    loopback: bool = True
-    encrypted: bool = False
-    certificate: Mapping[str, Any] | None = None  # Verified; as `ssl.SSLSocket.getpeercert` has it.
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

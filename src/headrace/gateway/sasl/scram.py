@@ -12,7 +12,8 @@ import hmac
 import os
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.port import Desk, LoginRefused, Peer, text_of
+from headrace.gateway.remote_peer import LoginRefused, Peer
+from headrace.gateway.sasl.port import Desk, text_of
 from headrace.protocol import scram
 
 if TYPE_CHECKING:

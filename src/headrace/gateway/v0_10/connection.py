@@ -62,7 +62,7 @@ class GatewayConnection(Connection):
     """One client."""
 
     def __init__(self, shared: Any, number: int, loopback: bool) -> None:
-        """``shared`` is a :class:`headrace.gateway.context_0_10.Context010`."""
+        """``shared`` is a :class:`headrace.gateway.v0_10.context.Context010`."""
         context = shared.context
         Connection.__init__(
             self,

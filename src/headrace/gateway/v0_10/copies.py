@@ -7,7 +7,7 @@ wherever one of its keys leads, once, and BCC is taken out before anybody sees i
 
 from __future__ import annotations
 
-from headrace.gateway.numbered import find_headers, without_entry
+from headrace.gateway.v0_10.numbered import find_headers, without_entry
 from headrace.model.arguments import as_list
 from headrace.model.deadletter import ROUTING_KEYS_MAX
 from headrace.protocol.errors_0_10 import ExecutionError

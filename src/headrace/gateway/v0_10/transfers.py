@@ -19,8 +19,9 @@ if not cython.compiled:
 
 from headrace.gateway.delays import ENTRY as DELAY_ENTRY
 from headrace.gateway.delays import account_of, delayed, signed_0_10
-from headrace.gateway.numbered import ID_ENTRY, take_number_0_10
+from headrace.gateway.numbered import ID_ENTRY
 from headrace.gateway.v0_10.copies import BCC_ENTRY, CC_ENTRY, take_copies
+from headrace.gateway.v0_10.numbered import take_number_0_10
 from headrace.gateway.v0_10.reply_to import ENTRY as REPLY_ENTRY
 from headrace.gateway.v0_10.reply_to import name_answers
 from headrace.gateway.v0_10.transfer_header import TransferHeaders

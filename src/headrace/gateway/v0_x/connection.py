@@ -22,9 +22,10 @@ if not cython.compiled:
     from headrace.wire.memory import put16, put32, put64
 
 from headrace.gateway.confirm import NOT_KEPT
-from headrace.gateway.context import CHANGES, Context, waits
+from headrace.gateway.context import CHANGES, waits
 from headrace.gateway.strangers import stranger
 from headrace.gateway.v0_x import control_connection
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.gateway.v0_x.control_basic import recheck
 from headrace.gateway.v0_x.quirks import NONE
 from headrace.model.errors import ModelError
@@ -52,7 +53,7 @@ BASIC_CONSUME = 0x003C0014  # As a close method names it.
 class GatewayConnection(Publisher):
     """One client."""
 
-    def __init__(self, context: Context, number: int, loopback: bool) -> None:
+    def __init__(self, context: V0xContext, number: int, loopback: bool) -> None:
         Publisher.__init__(self, context, number)
         self.loopback = loopback
         self.mechanism = ""

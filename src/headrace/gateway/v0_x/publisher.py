@@ -21,8 +21,8 @@ if not cython.compiled:
 
 from typing import Any
 
-from headrace.gateway.context import Context
 from headrace.gateway.reply_to import answers_to
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.model.expiration import EXPIRY_MS_MAX, deadline_of, is_moment
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
@@ -35,7 +35,7 @@ DIGITS_MAX = 19  # Of a number of 64 bits with a sign.
 class Publisher(SpecialPublisher):
     """A connection, as far as it publishes."""
 
-    def __init__(self, context: Context, number: int) -> None:
+    def __init__(self, context: V0xContext, number: int) -> None:
         SpecialPublisher.__init__(self, context, number)
         self.scan = BasicScan()
         self.asks = False  # It asks for an answer by direct reply-to.

@@ -20,10 +20,10 @@ if not cython.compiled:
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.wire.memory import cut, get32
 
-from headrace.gateway.context import Context
 from headrace.gateway.delays import account_of, delay_in, delayed, signed
 from headrace.gateway.numbered import take_number
 from headrace.gateway.v0_x.channel import check_branch
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.gateway.v0_x.copies import route_copies, take_copies
 from headrace.model.errors import ModelError
 from headrace.model.passage import Source
@@ -64,7 +64,7 @@ class Publish:
 class SpecialPublisher(Spreader):
     """A connection that looks at publishes; the second of the three classes that publish."""
 
-    def __init__(self, context: Context, number: int) -> None:
+    def __init__(self, context: V0xContext, number: int) -> None:
         Spreader.__init__(self, context, number)
         self.copied = False  # What is being published may have routing keys in CC and BCC,
         self.numbered = False  # a publishing id,

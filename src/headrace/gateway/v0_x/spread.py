@@ -20,7 +20,7 @@ if not cython.compiled:
     from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
     from headrace.wire.memory import cut
 
-from headrace.gateway.context import Context
+from headrace.gateway.v0_x.context import V0xContext
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.frames_0_x import framed
 from headrace.protocol.handshake import Role
@@ -32,7 +32,7 @@ ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when
 class Spreader(Peer):
     """A connection that gives messages to queues; the first of the three classes that publish."""
 
-    def __init__(self, context: Context, number: int) -> None:
+    def __init__(self, context: V0xContext, number: int) -> None:
         Peer.__init__(
             self,
             Role.SERVER,
