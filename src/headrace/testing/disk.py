@@ -220,11 +220,15 @@ class FaultyDisk(Disk):
 
     def _lose_some(self, file: StoredFile, *, for_good: bool = False) -> None:
         """Let each block reach the platter, or not; none of them is dirty any more."""
+        reached: dict[int, bool] = {}  # One sync writes a block once, however it came to be.
         for at, block in file.unsynced:
-            if self.random.random() < 0.5:
+            number = at // BLOCK
+            if not for_good or number not in reached:
+                reached[number] = self.random.random() < 0.5
+            if reached[number]:
                 self._keep(file, at, block)
             elif for_good:
-                file.lost.add(at // BLOCK)
+                file.lost.add(number)
         file.unsynced = []
 
     def drop_cache(self, handle: int) -> None:
