@@ -47,6 +47,16 @@ class Fact:
     published_held: bool = False  # It was published by that branch.
     held: bool = False  # By that branch, still.
     dropped: bool = False
+    earlier: "Fact | None" = None  # What it was before it was given back.
+
+    def said_by(self, synced: int) -> int:
+        """How far the log is there at least, when the message is and ``synced`` was durable.
+
+        Where neither the return nor the settlement before it are there, the first record is.
+        """
+        if self.earlier is None or self.earlier.settled <= synced:
+            return self.published
+        return self.earlier.said_by(synced)
 
 
 @dataclass
@@ -273,6 +283,7 @@ class History:
             fact.deadline_ms,
             message,
             self.journal.appended,
+            earlier=fact,
         )
         self.returned += 1
         self.counts.setdefault((fact.queue, fact.seq), [Count(0, 0, 0)]).append(Count(0, 0, 0))
@@ -544,7 +555,7 @@ class History:
 
     def compare_definitions(self, found: dict[tuple[int, int], Message], synced: int) -> None:
         """Each definition is as it was said last, or when a message that is there was published."""
-        least = max([synced, *(self.facts[key].published for key in found)])
+        least = max([synced, *(self.facts[key].said_by(synced) for key in found)])
         there = dict(self.journal.definitions.items())
         assert there.keys() <= self.definitions.keys(), "an invented definition"
         for key, changes in self.definitions.items():
