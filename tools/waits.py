@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client import Message
 from headrace.client.blocking import Connection, connect
-from headrace.gateway.passwords import make_account
-from headrace.model.users import Permission
+from headrace.gateway.passwords import NO_PASSWORD, make_account
+from headrace.model.users import Account, Permission
+from headrace.store.changes import Changes
 from headrace.store.users import UserDirectory
 from headrace.testing.broker import ChildBroker
 
@@ -44,6 +45,7 @@ class Scene(NamedTuple):
     make: Callable[[str], object]
     end: Callable[[UserDirectory], None] | None = None
     options: tuple[str, ...] = ()
+    others: int = 0  # Users that there are besides.
 
 
 def exclusive(url: str, queues: int, messages: int, octets: int) -> object:
@@ -114,6 +116,9 @@ SCENES = {
     "a user with 1,000 connections may not read any more": Scene(
         lambda url: connections(url, 1000, 10), restrict
     ),
+    "a permission changes, of one of 25,000 users": Scene(
+        lambda url: connections(url, 1, 0), restrict, others=25_000
+    ),
 }
 
 
@@ -168,6 +173,13 @@ def measure(name: str) -> tuple[float, float, float, int]:
         users.add_user(make_account(USER, "secret"))
         for vhost in ("/", VHOST):
             users.set_permission(USER, vhost, EVERYTHING)
+        others = [f"user-{n}" for n in range(scene.others)]
+        users.change(
+            Changes(
+                accounts={name: Account(name, NO_PASSWORD) for name in others},
+                permissions={(name, "/"): EVERYTHING for name in others},
+            )
+        )
         broker = stack.enter_context(ChildBroker(data, *scene.options))
         near, far = multiprocessing.Pipe()
         owner = multiprocessing.Process(target=own, args=(name, broker.url, far), daemon=True)

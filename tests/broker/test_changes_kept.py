@@ -136,7 +136,7 @@ def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
 
 async def look(broker: Any) -> None:
     """Look for changes of users, as the broker does once a second."""
-    broker.accounts.look()
+    await broker.accounts.look()
 
 
 def test_a_lock_on_the_file_of_users_holds_nobody_up(tmp_path: Path) -> None:

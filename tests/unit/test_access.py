@@ -161,7 +161,9 @@ def test_a_login_is_remembered_until_time_or_password_change(
     assert access.recall("ada", b"secret", Peer()) is None
 
 
-def test_what_another_process_changes_counts_after_a_refresh(tmp_path: Path, hashed: str) -> None:
+def test_what_another_process_changes_counts_once_it_is_read_again(
+    tmp_path: Path, hashed: str
+) -> None:
     ours, theirs = UserDirectory(tmp_path), UserDirectory(tmp_path)
     ours.add_user(Account("ada", hashed))
     ours.add_vhost("/")
@@ -170,22 +172,26 @@ def test_what_another_process_changes_counts_after_a_refresh(tmp_path: Path, has
     user = login(access, "ada", "secret")
     assert user.may_open("/")
     assert access.allowed(user, "/", "write", "orders")
-    assert not access.refresh()
+    assert not ours.changed()
+    assert not access.take(ours.snapshot())
     generation = access.generation
 
     theirs.set_permission("ada", "/", Permission("", "^x", ".*"))
-    assert access.refresh()
+    assert ours.changed()
+    assert access.take(ours.snapshot())
     assert access.generation > generation
     assert not access.allowed(user, "/", "write", "orders")
 
     theirs.set_password("ada", hash_password("other"))
-    assert access.refresh()
+    assert ours.changed()
+    assert access.take(ours.snapshot())
     assert access.recall("ada", b"secret", Peer()) is None
     with pytest.raises(LoginRefused):
         login(access, "ada", "secret")
 
     theirs.delete_user("ada")
-    assert access.refresh()
+    assert ours.changed()
+    assert access.take(ours.snapshot())
     assert not user.may_open("/")
     assert not access.allowed(user, "/", "read", "orders")
     assert ours.snapshot().permissions == {}

@@ -123,6 +123,8 @@ def take_stopped(
         raise click.ClickException(f"{one.path}: {one.outcome}: {one.text}; nothing was changed")
     if not dry_run:
         try:
+            if plan.changes:
+                target.change(plan.changes)
             for step in apply(plan):
                 if step is not None:
                     report.correct(step)

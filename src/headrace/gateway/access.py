@@ -17,7 +17,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol
 
 from headrace.gateway.audit import SILENT, Audit
@@ -51,9 +51,6 @@ class Directory(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Read everything."""
-
-    def changed(self) -> bool:
-        """Tell whether somebody else changed something."""
 
     def improve_password(self, before: str, account: Account) -> bool:
         """Keep a password in a better way, unless it is another by now."""
@@ -147,6 +144,7 @@ class Access(Rights):
         self,
         directory: Directory,
         *,
+        writer: Executor | None = None,
         secret: bytes = b"",
         guest_loopback_only: bool = True,
         audit: Audit = SILENT,
@@ -154,7 +152,11 @@ class Access(Rights):
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        """``writer`` has the thread that the directory is written on; without it that is one which
+        checks passwords.
+        """
         self._directory = directory
+        self._writer = writer
         self.guest_loopback_only = guest_loopback_only
         self.audit = audit
         self.throttle = Throttle() if throttle is None else throttle
@@ -177,11 +179,8 @@ class Access(Rights):
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    def refresh(self) -> bool:
-        """Read the accounts again if somebody changed them; tell whether they are different."""
-        if not self._directory.changed():
-            return False
-        snapshot = self._directory.snapshot()
+    def take(self, snapshot: Snapshot) -> bool:
+        """Go by what was read last from now on; tell whether it is different."""
         if snapshot == self.snapshot:
             return False
         self.snapshot = snapshot
@@ -261,9 +260,12 @@ class Access(Rights):
         assert self._threads is not None
         loop = asyncio.get_running_loop()
         better = await loop.run_in_executor(self._threads, improved, account, password)
+        if better is None or self._threads is None:
+            return account
+        writer = self._writer or self._threads
         try:
-            if better is None or not self._directory.improve_password(
-                account.password_hash, better
+            if not await loop.run_in_executor(
+                writer, self._directory.improve_password, account.password_hash, better
             ):
                 return account
         except AccountError as error:

@@ -3,19 +3,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+import sqlite3
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.users import AccountError
 from headrace.server.transport import clock_ms
 from headrace.server.user_events import Operators, tell_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from headrace.model.events import Actor
     from headrace.model.users import Snapshot
     from headrace.server.broker import Broker
     from headrace.server.transport import Transport
+    from headrace.store.acts import Act
+    from headrace.store.changes import Changes
+    from headrace.store.users import UserDirectory
 
 log = logging.getLogger(__name__)
 
@@ -23,42 +30,97 @@ USERS_S = 1.0  # How often changes of users and permissions by another process a
 STRANGERS_NS = 5_000_000  # For which connections are looked at in a row when rights have changed.
 
 
+class Found(NamedTuple):
+    """What was read of the users."""
+
+    snapshot: Snapshot | None = None  # When they may be different.
+    acts: Sequence[Act] = ()  # Which commands changed something, or were refused to.
+    trouble: str = ""  # Why they cannot be read.
+
+
+def read(users: UserDirectory) -> Found:
+    """Read what may be different; on the thread of the users."""
+    try:
+        snapshot = users.snapshot() if users.changed() else None
+    except AccountError as error:
+        return Found(trouble=str(error))
+    try:
+        return Found(snapshot, users.acts.take())
+    except sqlite3.Error as error:
+        log.error("who changed users cannot be read: %s", error)
+        return Found(snapshot)
+
+
+def write(users: UserDirectory, changes: Changes) -> Found:
+    """Change users, and read what there is then; on the thread of the users.
+
+    Raises:
+        AccountError: nothing was changed.
+    """
+    users.change(changes)
+    return read(users)
+
+
 class AccountChanges:
-    """Looks for changes of users, permissions, virtual hosts and rules, and takes them over."""
+    """Looks for changes of users, permissions, virtual hosts and rules, makes those that are asked
+    of the broker, and takes them over.
+
+    The file is read and written on a thread of its own (``Storage.users_thread``), one thing after
+    the other. What came of it counts on the loop, in the same order.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._operators = Operators()
         self._unread = False  # The last look found the file locked, or damaged.
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Take over what was changed since the last look."""
+        self._take_over(await self._on_the_thread(read), None)
+
+    async def change(self, changes: Changes, actor: Actor | None) -> None:
+        """Change these in one transaction, and let them count; new virtual hosts are there then.
+
+        What is changed and looked for meanwhile counts in the order in which it was asked for.
+
+        Raises:
+            AccountError: nothing was changed, or what was changed does not count yet, as it says.
+        """
+        found = await self._on_the_thread(partial(write, changes=changes))
+        self._take_over(found, actor)
+        if found.trouble:
+            raise AccountError(f"users were changed, but cannot be read again: {found.trouble}")
+
+    async def _on_the_thread(self, work: Callable[[UserDirectory], Found]) -> Found:
+        """Do what waits for the disk where nobody waits for it."""
+        storage = self._broker.storage
+        assert storage is not None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(storage.users_thread, work, storage.users)
+
+    def _take_over(self, found: Found, actor: Actor | None) -> None:
+        """Let what was found count; ``actor`` changed it, unless a command says that it did."""
         broker = self._broker
         assert broker.access is not None
-        assert broker.storage is not None
+        if found.trouble and not self._unread:
+            log.warning("users cannot be read again: %s", found.trouble)
+        self._unread = bool(found.trouble)
+        if found.trouble:
+            return
+        self._operators.note(found.acts, broker.audit, clock_ms())
         before = broker.access.snapshot
-        try:
-            changed = broker.access.refresh()
-        except AccountError as error:
-            if not self._unread:
-                log.warning("users cannot be read again: %s", error)
-            self._unread = True
+        if found.snapshot is None or not broker.access.take(found.snapshot):
             return
-        self._unread = False
-        self._operators.note(broker.storage.users.acts, broker.audit, clock_ms())
-        if not changed:
-            return
-        actor = self._operators.changed(broker.events.actor)
         broker.tally.generation += 1
-        if broker.events.heard:
-            previous = broker.events.actor
-            broker.events.actor = actor
-            try:
+        previous, broker.events.actor = broker.events.actor, self._operators.changed(actor)
+        try:
+            if broker.events.heard:
                 tell_changes(broker.events, before, broker.access.snapshot)
-            finally:
-                broker.events.actor = previous
-        self._take_vhosts(broker.access.snapshot)
-        self._drop_strangers(iter(list(broker.transports)))
+            broker.events.actor = actor
+            self._take_vhosts(broker.access.snapshot)
+            self._drop_strangers(iter(list(broker.transports)))
+        finally:
+            broker.events.actor = previous
 
     def _take_vhosts(self, snapshot: Snapshot) -> None:
         """End the virtual hosts that are gone, bring up those that are new."""

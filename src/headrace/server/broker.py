@@ -198,6 +198,7 @@ class Broker:
             self.entrance = Entrance(
                 settings,
                 self.storage.users,
+                writer=self.storage.users_thread,
                 secret=self.storage.secret,
                 events=self.events,
                 audit=self.audit,
@@ -402,7 +403,9 @@ class Broker:
         while True:
             await asyncio.sleep(interval_s)
             try:
-                chore()
+                waited_for = chore()
+                if waited_for is not None:
+                    await waited_for
             except Exception:
                 log.exception("a regular chore failed")
 

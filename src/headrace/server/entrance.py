@@ -21,6 +21,8 @@ from headrace.server.trust import KeyRing, Trusted, TrustError
 from headrace.server.user_events import connection_of
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from headrace.gateway.audit import Audit
     from headrace.gateway.context import Context
     from headrace.gateway.oauth.tokens import Tokens
@@ -55,14 +57,15 @@ class Entrance:
         settings: Settings,
         users: UserDirectory,
         *,
+        writer: Executor,
         secret: bytes,
         events: Events,
         audit: Audit,
         turn: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``secret`` stays from one start to the next; ``turn`` is called when something is to be
-        sent.
+        """``writer`` has the thread that reads and writes the users; ``secret`` stays from one
+        start to the next; ``turn`` is called when something is to be sent.
 
         Raises:
             EntranceError: a setting cannot be used.
@@ -78,7 +81,7 @@ class Entrance:
         self.context: Context | None = None
         self._ring = KeyRing()
         self._terms: Terms | None = None  # That hold now.
-        self.access = Access(users, secret=secret, audit=audit, throttle=Throttle())
+        self.access = Access(users, writer=writer, secret=secret, audit=audit, throttle=Throttle())
         self.gate = Gate()
         self.logins = Logins({}, audit=audit)
         self.use(self.terms(settings))

@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Container, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ class Storage:
         self.settings = settings
         self.tally = tally
         self.first_account: Account | None = None  # Made just now, with the default password.
+        #: Reads and writes the file of users, one thing after the other, while the broker runs.
+        self.users_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-users")
         self.stores: dict[str, Store] = {}
         self.definitions: dict[str, Definitions] = {}  # By virtual host.
         self.stagings: dict[str, Staging] = {}
@@ -307,6 +310,7 @@ class Storage:
         self.definitions.clear()
         if self.earlier is not None:
             self.earlier.close()
+        self.users_thread.shutdown(cancel_futures=True)  # What it is at is kept.
         self.users.close()
         if self.data is not None:
             self.data.close()

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import sqlite3
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,13 +12,13 @@ from headrace.model import policy
 from headrace.model.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.gateway.audit import Audit
     from headrace.model.events import Events
     from headrace.model.parameters import Key
     from headrace.model.users import Snapshot
-    from headrace.store.acts import Acts
-
-log = logging.getLogger(__name__)
+    from headrace.store.acts import Act
 
 AT_WORK_MS_MAX = 60_000  # How long a command may take from its note to its change.
 
@@ -41,17 +39,12 @@ class Operators:
         self._noted: set[Operator] = set()  # At the last look;
         self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
 
-    def note(self, acts: Acts, audit: Audit, now_ms: int) -> None:
+    def note(self, found: Sequence[Act], audit: Audit, now_ms: int) -> None:
         """Have the audit log note what commands change, and keep in mind who does."""
         self._at_work = {
             one: at_ms for one, at_ms in self._at_work.items() if now_ms - at_ms < AT_WORK_MS_MAX
         }
         self._noted = set()
-        try:
-            found = acts.take()
-        except sqlite3.Error as error:
-            log.error("who changed users cannot be read: %s", error)
-            return
         for act in found:
             who = Operator(act.who, act.place)
             self._noted.add(who)

@@ -88,7 +88,8 @@ def open_database(path: str) -> sqlite3.Connection:
     try:
         if path != ":memory:":
             make_private(path)
-        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        # Whoever uses it sees to it that one thread does at a time.
+        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         if path != ":memory:":
             # No write-ahead log: SQLite stops at its first bad frame, and says nothing.
             db.execute("PRAGMA journal_mode = DELETE")
@@ -139,10 +140,11 @@ def transaction(db: sqlite3.Connection, kind: str = "DEFERRED") -> Iterator[None
     db.execute(f"BEGIN {kind}")
     try:
         yield
+        db.execute("COMMIT")  # It is still open when this fails for somebody who reads.
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # After some errors SQLite has ended it by itself.
+            db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")
 
 
 def file_of(data: Path | None) -> str:

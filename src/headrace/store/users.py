@@ -36,7 +36,7 @@ from headrace.store.database import (
 from headrace.store.parameters import ParameterTable
 
 Made = TypeVar("Made")
-SERVING_BUSY_MS = 50  # How long a broker waits for another process that writes.
+SERVING_BUSY_MS = 1000  # How long a broker's thread waits for another process that writes.
 
 
 class _Table(Generic[Made]):
@@ -80,7 +80,11 @@ def _topic_permission(row: tuple[Any, ...]) -> tuple[tuple[str, str, str], Topic
 
 
 class UserDirectory:
-    """The users of one data directory, or of one process when it is given none."""
+    """The users of one data directory, or of one process when it is given none.
+
+    What changes them is durable when it returns, so it takes as long as the disk does. It may be
+    called on any thread, on one at a time.
+    """
 
     def __init__(self, data: Path | None = None, command: str = "") -> None:
         """Open the file in the directory `data`, and make what is missing in it.
@@ -103,8 +107,8 @@ class UserDirectory:
         self._version = self._data_version()
 
     def serve(self) -> None:
-        """Read the file through, and wait for nobody who has it locked from now on: the event loop
-        would.
+        """Read the file through, and wait for another process that has it locked no longer than
+        ``SERVING_BUSY_MS`` from now on: the next change, or look, is after this one.
 
         Raises:
             AccountError: it is damaged.
@@ -120,11 +124,13 @@ class UserDirectory:
         self._db.close()
 
     def changed(self) -> bool:
-        """Tell whether another connection wrote to the file since the last call or snapshot."""
-        try:
+        """Tell whether another connection wrote to the file since the last call or snapshot.
+
+        Raises:
+            AccountError: somebody has it locked, or it cannot be read.
+        """
+        with self._errors():
             version = self._data_version()
-        except sqlite3.OperationalError:  # Somebody has it locked: ask again later.
-            return False
         if version == self._version:
             return False
         self._version = version

@@ -14,20 +14,16 @@ if TYPE_CHECKING:
 
 
 def apply(plan: Plan) -> Iterator[Finding | None]:
-    """Make what is to be made; a step is one exchange, queue or binding.
+    """Make exchanges, queues and bindings, one in each step; users and the like were changed.
 
     What differs by now from what was planned is given as a finding, for somebody else may have
     declared it in the meantime.
 
     Raises:
-        AccountError: users, permissions or parameters cannot be written; nothing was changed.
         ResourceError: the disk takes no more; what was made stays.
         NotRecorded: the audit log cannot be written, and must be; likewise.
     """
     target = plan.target
-    if plan.changes:
-        target.change(plan.changes)
-    yield None
     for exchange in plan.exchanges:
         try:
             target.vhosts[exchange.vhost].declare_exchange(

@@ -46,9 +46,6 @@ class Target(Protocol):
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters."""
 
-    def change(self, changes: Changes) -> None:
-        """Change these in one transaction, and let them count; new virtual hosts are there then."""
-
     def commit(self) -> None:
         """Make what was declared so far durable, and let out what it caused for others."""
 
@@ -72,16 +69,11 @@ class Running:
         return self._broker.vhosts
 
     def snapshot(self) -> Snapshot:
-        """Users, permissions and parameters, with what commands changed just now."""
+        """Users, permissions and parameters; commands may have changed them since the last look
+        (:meth:`AccountChanges.look`).
+        """
         assert self._broker.access is not None
-        self._broker.accounts.look()
         return self._broker.access.snapshot
-
-    def change(self, changes: Changes) -> None:
-        """Change these, as a command of another process would."""
-        assert self._broker.storage is not None
-        self._broker.storage.users.change(changes)
-        self._broker.accounts.look()
 
     def commit(self) -> None:
         """End a turn of the loop."""
@@ -147,7 +139,11 @@ class Stopped:
         return self._users.snapshot()
 
     def change(self, changes: Changes) -> None:
-        """Change these."""
+        """Change these in one transaction, and let them count; new virtual hosts are there then.
+
+        Raises:
+            AccountError: nothing was changed.
+        """
         self._users.change(changes)
         self._take()
 

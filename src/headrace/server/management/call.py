@@ -8,7 +8,8 @@ An operation is a function of a :class:`Call` with one of three shapes:
   a step of work without one, and what it returns is the last line. A step should take a few tens of
   microseconds: the loop is given back to others after every ``STEPS_PER_SLICE`` of them;
 - it is a coroutine function, for what waits: it may :meth:`Call.tell` of its progress, and
-  :meth:`Call.receive` lines that the operator sends after the request.
+  :meth:`Call.receive` lines that the operator sends after the request. What it returns is the
+  answer, or a generator as above.
 
 Each area has a module with its table ``OPERATIONS``; :mod:`.operations` puts them together.
 """
@@ -29,7 +30,7 @@ TEXT_OCTETS_MAX = 4096
 
 Answered = dict[str, Any]
 Steps = Generator["Answered | None", None, Answered]
-Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered]"]
+Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
 
 
 class Refused(Exception):

@@ -26,8 +26,14 @@ SLICE_S = 0.003  # Others have their turn after so long.
 Step = TypeVar("Step")
 
 
-def export_definitions(call: Call) -> Steps:
+async def export_definitions(call: Call) -> Steps:
     """Each element, with its section."""
+    await call.broker.accounts.look()
+    return exported(call)
+
+
+def exported(call: Call) -> Steps:
+    """Give the elements, one in each step."""
     vhost = None if call.request.get("vhost") is None else call.vhost().name
     count = 0
     for found in export(Running(call.broker), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
@@ -47,8 +53,8 @@ async def import_definitions(call: Call) -> Answered:
     began = time.monotonic()
     vhost = None if call.request.get("vhost") is None else call.vhost().name
     dry_run, strict = call.flag("dry_run"), call.flag("strict")
-    target = Running(call.broker)
-    plan, report = Plan(target, vhost), Report()
+    await call.broker.accounts.look()
+    plan, report = Plan(Running(call.broker), vhost), Report()
     try:
         count = 0
         while (line := await call.receive()) is not None:
@@ -69,6 +75,8 @@ async def import_definitions(call: Call) -> Answered:
     refuse_if_strict(call, report, strict)
     if not dry_run:
         call.broker.note_operator(call, f"imports definitions: {report.total(MADE)} to be made")
+        if plan.changes:
+            await call.broker.accounts.change(plan.changes, call.actor)
         made = 0
         try:
             async for step in sliced(call, apply(plan)):

@@ -229,10 +229,10 @@ class Client:
         try:
             with call.acting():
                 outcome = operation(call)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
             if isinstance(outcome, Generator):
                 answer = await self.stream(call, outcome)
-            elif inspect.isawaitable(outcome):
-                answer = await outcome
             else:
                 answer = outcome
         except Refused as error:
