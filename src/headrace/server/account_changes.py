@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.model.users import AccountError
 from headrace.server.transport import clock_ms
 from headrace.server.user_events import Operators, tell_changes
+from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +74,8 @@ class AccountChanges:
         self._broker = broker
         self._operators = Operators()
         self._unread = False  # The last look found the file locked, or damaged.
+        #: Virtual hosts that could not be brought up, and why; each look tries again.
+        self.down: dict[str, str] = {}
 
     async def look(self) -> None:
         """Take over what was changed since the last look."""
@@ -90,6 +93,9 @@ class AccountChanges:
         self._take_over(found, actor)
         if found.trouble:
             raise AccountError(f"users were changed, but cannot be read again: {found.trouble}")
+        for name in changes.vhosts:
+            if name in self.down:
+                raise AccountError(self.down[name])
 
     async def _on_the_thread(self, work: Callable[[UserDirectory], Found]) -> Found:
         """Do what waits for the disk where nobody waits for it."""
@@ -110,6 +116,8 @@ class AccountChanges:
         self._operators.note(found.acts, broker.audit, clock_ms())
         before = broker.access.snapshot
         if found.snapshot is None or not broker.access.take(found.snapshot):
+            if self.down:
+                self._bring_up(broker.access.snapshot)
             return
         broker.tally.generation += 1
         previous, broker.events.actor = broker.events.actor, self._operators.changed(actor)
@@ -133,9 +141,24 @@ class AccountChanges:
         for name, vhost in broker.vhosts.items():
             vhost.take_rules(broker.hosts.rules_of(name))
         broker.context.quotas.changed()
+        self._bring_up(snapshot)
+
+    def _bring_up(self, snapshot: Snapshot) -> None:
+        """Begin the virtual hosts that are not there, as far as the disk allows it."""
+        broker = self._broker
+        assert broker.storage is not None
+        down, self.down = self.down, {}
         for name, number in snapshot.vhosts.items():
-            if name not in broker.vhosts:
+            if name in broker.vhosts:
+                continue
+            try:
                 broker.hosts.add(name, number)
+            except (StoreError, OSError) as error:
+                broker.storage.let_go(name)
+                reason = (isinstance(error, OSError) and error.strerror) or str(error)
+                self.down[name] = f"virtual host '{name}' cannot be brought up: {reason}"
+                if name not in down:
+                    log.error("%s; this is tried again", self.down[name])
 
     def _drop_strangers(self, left: Iterator[Transport]) -> None:
         """End the connections of users who may not be here any more, those that a turn has time

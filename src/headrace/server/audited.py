@@ -78,5 +78,13 @@ LEFT_OUT = {
 # every few seconds.
 QUIET_COMMANDS = frozenset(("health", "status"))
 
+LOOKS = frozenset(("list", "show", "peek", "export", *QUIET_COMMANDS))
+
+
+def only_looks(command: str) -> bool:
+    """Tell whether a command changes nothing."""
+    return command.partition(" ")[0] in LOOKS
+
+
 # Commands that are taken although the audit log cannot be written, and has to be: they mend it.
 MENDING = frozenset(("reload", "rotate logs", "reopen logs"))

@@ -455,9 +455,11 @@ class Broker:
             if store.defined > store.synced:
                 waiting = Waiting()
                 self.context.line(name).join(waiting, 0)
-                while not waiting.done.is_set():
+                while True:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(waiting.done.wait(), TICK_S)
+                    if waiting.done.is_set():
+                        break
                     if self.failing_ticks.get(name, 0) >= FAILING_TICKS or name not in self.vhosts:
                         return False
         return True

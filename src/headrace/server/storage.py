@@ -141,6 +141,17 @@ class Storage:
         self.vhost_ids[vhost] = vhost_id
         return store
 
+    def let_go(self, vhost: str) -> None:
+        """Close what was opened of a virtual host that could not be brought up."""
+        staging = self.stagings.pop(vhost, None)
+        if staging is not None:
+            staging.close()
+        store = self.stores.pop(vhost, None)
+        if isinstance(store, Journal):
+            store.abandon()
+        self.vhost_ids.pop(vhost, None)
+        self.definitions.pop(vhost, None)
+
     def open_staging(self, vhost: str) -> Staging:
         """Return where a virtual host keeps files, staged or queued.
 

@@ -26,7 +26,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
     target = plan.target
     for exchange in plan.exchanges:
         try:
-            target.vhosts[exchange.vhost].declare_exchange(
+            target.vhost(exchange.vhost).declare_exchange(
                 exchange.name,
                 exchange.type,
                 durable=exchange.durable,
@@ -41,7 +41,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
         else:
             yield None
     for queue in plan.queues:
-        vhost = target.vhosts[queue.vhost]
+        vhost = target.vhost(queue.vhost)
         reserved = queue.name.startswith("amq.") and queue.name not in vhost.queues
         try:
             vhost.declare_queue(
@@ -59,7 +59,7 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
             yield None
     for binding in plan.bindings:
         try:
-            target.vhosts[binding.vhost].bind(
+            target.vhost(binding.vhost).bind(
                 binding.source,
                 (binding.kind, binding.destination),
                 binding.routing_key,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.model.errors import ResourceError
 from headrace.model.holdings import DEFAULT_OCTETS_MAX
 from headrace.model.lease import Lease
 from headrace.model.lease_log import LeaseLog
@@ -43,6 +44,13 @@ class Target(Protocol):
     def vhosts(self) -> Mapping[str, VirtualHost]:
         """The virtual hosts by name."""
 
+    def vhost(self, name: str) -> VirtualHost:
+        """Return the virtual host of that name.
+
+        Raises:
+            ResourceError: it is not there; the text says why, where that is known.
+        """
+
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters."""
 
@@ -67,6 +75,18 @@ class Running:
     def vhosts(self) -> Mapping[str, VirtualHost]:
         """The virtual hosts by name."""
         return self._broker.vhosts
+
+    def vhost(self, name: str) -> VirtualHost:
+        """Return the virtual host of that name.
+
+        Raises:
+            ResourceError: it was deleted meanwhile, or the disk did not let it be brought up.
+        """
+        found = self._broker.vhosts.get(name)
+        if found is None:
+            down = self._broker.accounts.down
+            raise ResourceError(down.get(name, f"there is no virtual host '{name}' any more"))
+        return found
 
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters; commands may have changed them since the last look
@@ -133,6 +153,10 @@ class Stopped:
                 journal.begin()
                 definitions.take_over()
                 self.vhosts[name] = vhost
+
+    def vhost(self, name: str) -> VirtualHost:
+        """Return the virtual host of that name."""
+        return self.vhosts[name]
 
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters."""
