@@ -183,17 +183,19 @@ class History:
         for _ in range(self.random.randrange(8)):
             self.settle_one()
         self.journal.kick()
-        self.flushed()
+        if not self.journal.room.low:  # Else it gathers.
+            self.flushed()
         while self.random.random() < 0.7:
             if self.journal.writer.jobs:
                 self.journal.writer.step()
             if self.random.random() < 0.8:
                 self.journal.woken()
-                self.flushed()
+                if not self.journal.room.low:
+                    self.flushed()
         self.full_seen += self.journal.full
 
     def flushed(self) -> None:
-        """What was settled is in the log now, at the latest."""
+        """What was settled is in the log now, at the latest, unless it gathers."""
         for fact in self.unflushed:
             fact.settled = self.journal.appended
         self.unflushed = []

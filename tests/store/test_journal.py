@@ -23,6 +23,7 @@ from headrace.model.message import (
 from headrace.store.errors import StoreError
 from headrace.store.journal import Journal
 from headrace.store.record import residue
+from headrace.store.reserve import RESERVE_MIN
 from headrace.store.segment import file_name, header
 from headrace.testing.disk import FaultyDisk
 
@@ -642,6 +643,66 @@ def test_a_disk_that_is_full_to_the_last_octet_is_emptied_by_consuming() -> None
     disk.power_cut()
     disk.capacity = 1 << 60
     assert seqs(recovered(disk)[1]) == [1000]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_single_acks_do_not_use_up_a_full_disk_before_a_segment_goes(step: int) -> None:
+    """One in each group they take more than the reserve; ``step`` 2 leaves gaps between them."""
+    disk = FaultyDisk()
+    journal = open_journal(disk, segment_size=256 << 10)
+    assert list(journal.recover()) == []
+    kept = [publish(journal, seq, b"x" * 20) for seq in range(1, 8001)]
+    sync(journal)
+    journal.writer.check_free()
+    disk.capacity = disk.used()
+    groups = 0
+    for message in kept[::step] + (kept[1::2] if step == 2 else []):
+        journal.settle(1, message.seq, message.position)
+        journal.kick()
+        while journal.writer.jobs:
+            assert journal.writer.step(), f"the reserve was used up by {groups} acks"
+        journal.woken()
+        groups += 1
+    assert 56 * groups > 2 * RESERVE_MIN  # With a group for each it would have been.
+    for _ in range(5):
+        journal.kick()
+        while journal.writer.jobs:
+            assert journal.writer.step()
+        journal.writer.check_free()
+        journal.woken()
+    assert not journal.full
+    publish(journal, 9000)
+    sync(journal)
+    disk.power_cut()
+    disk.capacity = 1 << 60
+    assert seqs(recovered(disk)[1]) == [9000]
+
+
+def test_acks_that_a_full_disk_had_gather_are_written_when_there_is_room() -> None:
+    disk = FaultyDisk()
+    journal = open_journal(disk, segment_size=256 << 10)
+    assert list(journal.recover()) == []
+    kept = [publish(journal, seq, b"x" * 20) for seq in range(1, 8001)]
+    sync(journal)
+    journal.writer.check_free()
+    disk.capacity = disk.used()
+    taken = [message for message in kept[1:] if message.seq % 2]  # The first holds its segment.
+    for message in taken:
+        journal.settle(1, message.seq, message.position)
+        journal.kick()
+        while journal.writer.jobs:
+            assert journal.writer.step()
+        journal.woken()
+    assert journal.full
+    assert journal.room.low
+    disk.capacity = 1 << 60
+    journal.writer.check_free()
+    journal.woken()
+    sync(journal)
+    assert not journal.full
+    disk.power_cut()
+    left = {message.seq for message in kept} - {message.seq for message in taken}
+    assert set(seqs(recovered(disk)[1])) == left
 
 
 def test_nothing_is_published_while_the_reserve_cannot_be_made_again() -> None:

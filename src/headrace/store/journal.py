@@ -433,7 +433,10 @@ class Journal(SegmentLog):
     def kick(self) -> None:
         """See :class:`Store`."""
         if self.settled.count or self.settled.at or self.counts.at:
-            self.flush_settled()
+            if not self.room.low:
+                self.flush_settled()
+            elif self.counts.at:  # Deliveries wait for these, but nothing does for acks.
+                self.counts.flush()
         if self.full and self.writer.short:
             self.make_room()
         if self.emptied:

@@ -4,7 +4,11 @@
 Settlements, deletes and purges are records of the journal, too. On a disk that is filled to its
 last octet they could not be written, so nothing that was consumed would ever be let go. Each
 journal therefore has a file, ``reserve``, that holds nothing. When a write finds no room the file
-is removed, and what waits is written in its place. Publishers wait until it can be made again.
+is cut in half, and what waits is written in its place. Publishers wait until it is whole again.
+
+When that is used up the rest goes, too, and the reserve is *low*: acks, which alone may be very
+many, gather in memory until a segment can leave. What lets it leave, and what changes definitions,
+has the rest to itself.
 """
 
 import contextlib
@@ -29,7 +33,8 @@ class Reserve:
             handle = disk.open(self.path)
             self.size = disk.size(handle)
             disk.close(handle)
-        self.spent = False  # It was needed, and is not there again.
+        self.spent = False  # It was needed, and is not whole again.
+        self.low = False  # All of it was.
 
     def want(self, held: int) -> None:
         """Want half of what the last segment's file takes; what is there already is kept."""
@@ -37,7 +42,10 @@ class Reserve:
 
     def keep(self, free: int) -> None:
         """Make the file, where so many free octets allow it; it is left as it is otherwise."""
-        if self.size >= self.wanted or free < self.wanted - self.size:
+        if self.size >= self.wanted:
+            self.spent = self.low = False
+            return
+        if free < self.wanted - self.size:
             return
         with contextlib.suppress(OSError):
             handle = self.disk.open(self.path, create=True)
@@ -46,13 +54,23 @@ class Reserve:
             finally:
                 self.disk.close(handle)
             self.size = self.wanted
-            self.spent = False
+            self.spent = self.low = False
 
     def spend(self) -> bool:
-        """Give up the file for what has to be written; false when that was done before."""
+        """Give up half of the file for what has to be written, then the rest; false after that."""
         if not self.size:
             return False
-        self.disk.remove(self.path)
-        self.size = 0
+        half = self.wanted // 2 if not self.spent else 0
+        if 0 < half < self.size:
+            handle = self.disk.open(self.path)
+            try:
+                self.disk.truncate(handle, half)
+            finally:
+                self.disk.close(handle)
+            self.size = half
+        else:
+            self.disk.remove(self.path)
+            self.size = 0
+            self.low = True
         self.spent = True
         return True

@@ -53,8 +53,7 @@ class SegmentFiles:
         handle = self.disk.open(path, create=True)
         try:
             if spare is None:
-                segment.allocated = min(GROW_FROM, segment.size)
-                self.disk.allocate(handle, segment.allocated)
+                segment.allocated = self.begin(handle, min(GROW_FROM, segment.size))
             else:
                 segment.allocated = self.disk.size(handle)
             self.disk.sync_directory(self.directory)
@@ -62,6 +61,17 @@ class SegmentFiles:
             self.disk.close(handle)
             raise
         segment.handle = handle
+
+    def begin(self, handle: int, size: int) -> int:
+        """Reserve room in a new file, as little as will do where there is no more; return it."""
+        try:
+            self.disk.allocate(handle, size)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            size = GROW_STEP
+            self.disk.allocate(handle, size)
+        return size
 
     def grow(self, segment: Segment, end: int) -> None:
         """Reserve room up to ``end``, and more while that is to be had; on the writer's thread."""

@@ -19,5 +19,6 @@ cdef class Settled:
 
     cdef int note(self, u32 queue_id, u64 seq) except -1
     cdef int end_run(self) except -1
+    @cython.locals(n=Py_ssize_t, lo=Py_ssize_t, hi=Py_ssize_t)
     cdef int flush_runs(self) except -1
     cdef int flush(self) except -1

@@ -105,13 +105,15 @@ class Writer:
 
     def _run_job(self, job: Job) -> None:
         """Run a job, out of the reserve where there is no room."""
-        try:
-            job.run(self.disk)
-        except OSError as error:
-            if error.errno not in NO_ROOM or self.reserve is None or not self.reserve.spend():
-                raise
-            self.short = True
-            job.run(self.disk)
+        while True:
+            try:
+                job.run(self.disk)
+            except OSError as error:
+                if error.errno not in NO_ROOM or self.reserve is None or not self.reserve.spend():
+                    raise
+                self.short = True
+            else:
+                return
 
     def check_free(self) -> None:
         """Compare free space with the limit, now and then."""
