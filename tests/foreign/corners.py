@@ -62,7 +62,19 @@ CONVERSATIONS: dict[str, list[Deed]] = {
     "times to live of queues": [
         deed
         for name in ("x-message-ttl", "x-expires")
-        for value in (-1, 0, 1, 2**32, TEN_YEARS_MS, TEN_YEARS_MS + 1, 2**62, "1", 1.5, True, None)
+        for value in (
+            -1,
+            0,
+            1,
+            2**32,
+            TEN_YEARS_MS,
+            TEN_YEARS_MS + 1,
+            2**62,
+            "soon",
+            1.5,
+            True,
+            None,
+        )
         for deed in (declare(**{name: value}), call(QueueDelete(queue="q1")))
     ],
     "expiration without a route": [publish("no", expiration="x"), publish("no", expiration="5")],

@@ -443,12 +443,12 @@ class Maker:
 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "x-message-ttl": (60000, 60001, Byte(5), Long(60000), -1, "60000", 2**32, 1.0, True),
+    "x-message-ttl": (60000, 60001, Byte(5), Long(60000), -1, "soon", 2**32, 1.0, True),
     "x-expires": (60000, 0, -1, "x"),
-    "x-max-length": (5, 0, -1, "5", Long(5)),
+    "x-max-length": (5, 0, -1, "some", Long(5)),
     "x-max-length-bytes": (500, -1, "x"),
     "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx", "odd", 1),
-    "x-max-priority": (5, 0, -1, 255, 256, "5"),
+    "x-max-priority": (5, 0, -1, 255, 256, "some"),
     "x-dead-letter-exchange": ("x1", "", 1),
     "x-dead-letter-routing-key": ("q1", 1),
     "x-single-active-consumer": (True, False, "true"),
