@@ -99,9 +99,9 @@ def start(
     stack: ExitStack, spark: SparkSession, url: str, places: Places
 ) -> dict[str, StreamingQuery]:
     """Start the queries of both pipelines; they run until they are stopped."""
-    from headrace.pipeline.load import load
-    from headrace.pipeline.run import Run
-    from headrace.pipeline.state import State
+    from headrace.pipeline.config.load import load
+    from headrace.pipeline.run.run import Run
+    from headrace.pipeline.run.state import State
 
     queries: dict[str, StreamingQuery] = {}
     for name in ("enrich", "aggregate"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import headrace.model.queue
+import headrace.model.queue.queue
 
 pytest_plugins = ("headrace.testing.plugin", "pytester")
 
@@ -27,7 +27,7 @@ settings.load_profile("headrace")
 # Half of what a short session of Spark takes is its second compiler's.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-COMPILED = not headrace.model.queue.__file__.endswith(".py")
+COMPILED = not headrace.model.queue.queue.__file__.endswith(".py")
 
 
 def pytest_report_header() -> str:

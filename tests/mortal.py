@@ -8,19 +8,19 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.definitions import NoDefinitions, QueueRecord
-from headrace.model.delivery_counts import restore
-from headrace.model.stream import Stream
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.store.journal import Journal
-from headrace.store.stream_log import DiskStreamLog
+from headrace.model.counters import Tally
+from headrace.model.queue.delivery_count import restore
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.definitions import NoDefinitions, QueueRecord
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.store.journal.journal import Journal
+from headrace.store.stream.log import DiskStreamLog
 from headrace.testing.disk import FaultyDisk
 from rig import Rig
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 FOREVER = 1 << 60
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.rights import Rights
-from headrace.gateway.v0_x.connection import GatewayConnection
-from headrace.gateway.v0_x.context import V0xContext
-from headrace.model.agenda import Agenda
+from headrace.gateway.security.permissions import Rights
+from headrace.gateway.v0_x.connection.connection import GatewayConnection
+from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.model.counters import Tally
 from headrace.model.ports import Store
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.scheduler import Agenda
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     ChannelOpen,
     ConnectionOpen,
@@ -24,9 +24,9 @@ from headrace.protocol.codec_0_x import (
     ConnectionTuneOk,
     MethodBase,
 )
-from headrace.protocol.connection_0_x import Connection
-from headrace.protocol.events import ContentReceived, Event, Failed, MethodReceived
-from headrace.protocol.handshake import Role
+from headrace.protocol.v0_x.connection import Connection
+from headrace.protocol.v0_x.events import ContentReceived, Event, Failed, MethodReceived
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.tables import V0_9_1, Version
 
 BODY_MAX = 8 << 20

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from headrace.gateway.passwords import make_account
-from headrace.store.users import UserDirectory
+from headrace.gateway.security.passwords import make_account
+from headrace.store.catalog.users import UserDirectory
 
 if TYPE_CHECKING:
-    from headrace.model.users import Permission
+    from headrace.model.policy.accounts import Permission
 
 RESOURCE = "headrace"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.model.message import Message, new_message
+from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from mortal import JournalLives
 

@@ -8,8 +8,8 @@ python tools/gen_pages.py --check    # exit 1 when one is not what would be writ
 import sys
 from pathlib import Path
 
-from headrace.server import manual as settings
-from headrace.spark import manual as spark_options
+from headrace.server.config import settings_page as settings
+from headrace.spark.options import page as spark_options
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {"settings.md": settings.manual, "spark-options.md": spark_options.manual}

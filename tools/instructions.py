@@ -29,8 +29,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.bench.link import Link
-from headrace.bench.load import Load, declare, make_sheet, queue_name, remove
+from headrace.bench.load.link import Link
+from headrace.bench.load.load import Load, declare, make_sheet, queue_name, remove
 from headrace.bench.run import Run, run
 from headrace.bench.usage import Usage
 from headrace.client.url import Settings, parse_url

@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.headers import BasicContents
-from headrace.model.binding import QUEUE
+from headrace.model.counters import Tally
+from headrace.model.exchange.binding import QUEUE
 from headrace.model.message import new_message
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spec.tables import V0_9_1
 from headrace.store.disk import Disk
-from headrace.store.journal import Journal
+from headrace.store.journal.journal import Journal
 from headrace.wire.frame import encode_frame
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 RUNS = 3
 STALL_S = 0.05  # What the last column is about.

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client import Message
 from headrace.client.blocking import Connection, connect
-from headrace.gateway.passwords import NO_PASSWORD, make_account
-from headrace.model.users import Account, Permission
-from headrace.store.changes import Changes
-from headrace.store.users import UserDirectory
+from headrace.gateway.security.passwords import NO_PASSWORD, make_account
+from headrace.model.policy.accounts import Account, Permission
+from headrace.store.catalog.changes import Changes
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing.broker import ChildBroker
 
 if TYPE_CHECKING:

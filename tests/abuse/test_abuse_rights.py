@@ -17,7 +17,7 @@ from raw_client import Raw, method_frame
 from headrace.client import ClientError, ConnectFailed, ConnectionClosed
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import AccessRefused, Closed, NotFound, ResourceLocked
-from headrace.model.users import Permission, TopicPermission
+from headrace.model.policy.accounts import Permission, TopicPermission
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeDeclare,
@@ -38,7 +38,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.codec_0_x import QueueDeclare as QueueDeclare0X
 from headrace.protocol.codec_0_x import QueueDeclareOk as QueueDeclareOk0X
 from headrace.spec.tables import V0_10
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 from headrace.wire.frame import FRAME_HEADER, encode_frame
 from patience import PATIENCE_S
 from security_desk import Certificates, administer

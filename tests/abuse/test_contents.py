@@ -14,7 +14,7 @@ import pytest
 from headrace.client import ClientError, Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import PreconditionFailed
-from headrace.client.subscription import UNLIMITED
+from headrace.client.session.subscription import UNLIMITED
 from headrace.protocol.codec_0_10 import QueueDeclare
 from headrace.spec.tables import V0_10
 from patience import PATIENCE_S

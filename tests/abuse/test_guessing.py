@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 import pytest
 from raw_client import Raw, start_ok
 
-from headrace.gateway import throttle
-from headrace.gateway.access import Access
-from headrace.gateway.passwords import make_account
-from headrace.gateway.remote_peer import LoginRefused, Peer
-from headrace.gateway.throttle import Throttle
-from headrace.model.users import Permission, TopicPermission
+from headrace.gateway.security import throttle
+from headrace.gateway.security.access import Access
+from headrace.gateway.security.passwords import make_account
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.throttle import Throttle
+from headrace.model.policy.accounts import Permission, TopicPermission
 from headrace.protocol.codec_0_x import ConnectionClose
-from headrace.server import audit_file, gate
-from headrace.server.audit import AuditLog
-from headrace.server.audit_file import AuditFile
-from headrace.server.gate import Gate
-from headrace.store.users import UserDirectory
+from headrace.server.net import connection_gate
+from headrace.server.net.connection_gate import Gate
+from headrace.server.observe import audit_file
+from headrace.server.observe.audit_file import AuditFile
+from headrace.server.observe.audit_log import AuditLog
+from headrace.store.catalog.users import UserDirectory
 from patience import PATIENCE_S
 from serving import Served, until
 
@@ -99,7 +100,7 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
         slow.succeeded(f"10.1.{n // 256}.{n % 256}", f"user-{n}")
     for table in (slow._addresses, slow._users, slow._lines, slow._good):
         assert len(table) <= 100
-    monkeypatch.setattr(gate, "ADDRESSES_MAX", 100)
+    monkeypatch.setattr(connection_gate, "ADDRESSES_MAX", 100)
     door = Gate(rate_per_address=1.0)
     for n in range(1000):
         assert door.refusal(f"host-{n}") == ""
@@ -109,8 +110,8 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(door) == 0
     assert door._by_address == {}
 
-    monkeypatch.setattr("headrace.gateway.access.VERDICTS_MAX", 100)
-    monkeypatch.setattr("headrace.gateway.access.TOPIC_VERDICTS_MAX", 100)
+    monkeypatch.setattr("headrace.gateway.security.access.VERDICTS_MAX", 100)
+    monkeypatch.setattr("headrace.gateway.security.access.TOPIC_VERDICTS_MAX", 100)
     directory = UserDirectory()
     directory.add_user(make_account("ada", "secret"))
     directory.add_vhost("/")

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.client import Message
 from headrace.client.blocking import Connection, connect
-from headrace.client.subscription import UNLIMITED
+from headrace.client.session.subscription import UNLIMITED
 from headrace.spec.tables import V0_10
 from patience import PATIENCE_S
 from serving import Served

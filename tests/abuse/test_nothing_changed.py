@@ -22,7 +22,7 @@ from headrace.client.errors import NotFound
 from headrace.protocol import codec_0_10, codec_0_x
 from headrace.protocol.codec_0_10 import encode_command, encode_control
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
@@ -31,7 +31,7 @@ from serving import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.model.users import Snapshot
+    from headrace.model.policy.accounts import Snapshot
 
 VERSIONS = (V0_8, V0_9, V0_9_1, V0_10)
 versions = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.label)
@@ -57,7 +57,7 @@ def issuer() -> Issuer:
 def broker(home: Path, issuer: Issuer, certificates: Certificates) -> Iterator[LocalBroker]:
     """A broker with tokens and certificates, and somebody's queue; it hangs up at once."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("headrace.server.transport.LINGER_S", 0.02)
+    patch.setattr("headrace.server.net.transport.LINGER_S", 0.02)
     patch.setattr("headrace.server.broker.CHECK_S", 0.05)
     cert, key, _ = certificates.issue("localhost", "localhost")
     with LocalBroker(

@@ -14,8 +14,8 @@ from headrace.client.blocking import Connection, connect
 from headrace.client.blocking_pipeline import Lease, Requests, Sink, Stage
 from headrace.client.errors import AccessRefused, ClientError, Closed, NotFound
 from headrace.client.requests import RequestRefused
-from headrace.model.parameters import Key
-from headrace.model.users import Permission, TopicPermission
+from headrace.model.policy.accounts import Permission, TopicPermission
+from headrace.model.policy.parameters import Key
 from headrace.protocol.codec_0_10 import (
     DtxCommit,
     DtxEnd,
@@ -28,7 +28,7 @@ from headrace.protocol.codec_0_10 import (
     Xid,
 )
 from headrace.spec.tables import V0_10
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 from security_desk import administer
 from serving import Served, until
 

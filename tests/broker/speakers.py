@@ -13,7 +13,7 @@ from uuid import UUID
 
 from talk_0_10 import Talk, TalkSession
 
-from headrace.gateway.v0_10.context import Context010
+from headrace.gateway.v0_10.connection.context import Context010
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     MessageAccept,
@@ -61,10 +61,10 @@ from headrace.protocol.codec_0_x import MessageReject as Rejected
 from headrace.protocol.codec_0_x import TxCommit as TxCommit0X
 from headrace.protocol.codec_0_x import TxRollback as TxRollback0X
 from headrace.protocol.codec_0_x import TxSelect as TxSelect0X
-from headrace.protocol.connection_0_10 import Connection as Connection010
-from headrace.protocol.events import ContentReceived, MethodReceived
-from headrace.protocol.events_0_10 import ControlReceived
-from headrace.protocol.handshake import Role
+from headrace.protocol.v0_10.connection.connection import Connection as Connection010
+from headrace.protocol.v0_10.events import ControlReceived
+from headrace.protocol.v0_x.events import ContentReceived, MethodReceived
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from headrace.wire.ranges import SequenceSet
 

@@ -25,8 +25,8 @@ from headrace.protocol.codec_0_10 import (
     decode_headers,
     encode_headers,
 )
-from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.events_0_10 import (
+from headrace.protocol.v0_10.connection.connection import Connection
+from headrace.protocol.v0_10.events import (
     CommandReceived,
     Completed,
     ControlReceived,
@@ -36,8 +36,8 @@ from headrace.protocol.events_0_10 import (
     SessionFailed,
     TransferReceived,
 )
-from headrace.protocol.handshake import Role
-from headrace.protocol.session_0_10 import Session
+from headrace.protocol.v0_10.session.session import Session
+from headrace.protocol.v0_x.handshake import Role
 from patience import PATIENCE_S
 
 UNLIMITED = 0xFFFFFFFF

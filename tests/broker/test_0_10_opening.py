@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from headrace.cli import main
 from headrace.client import AccessRefused, ConnectFailed, NotFound, connect
 from headrace.client.blocking import connect as open_blocking
-from headrace.client.link_0_10 import Link010
+from headrace.client.link.link_0_10 import Link010
 from headrace.client.url import parse_url
 from headrace.protocol.codec_0_10 import ConnectionOpenOk, ConnectionStart, Control
 from serving import Served

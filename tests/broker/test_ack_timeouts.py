@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from speakers import SPEAKERS, Said
 
-from headrace.gateway.retime import retime
-from headrace.model.policy import Policies
-from headrace.model.rules import Rules
+from headrace.gateway.apply_ack_timeout import retime
+from headrace.model.policy.policy import Policies
+from headrace.model.policy.rules import Rules
 from rig import Rig
 
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))

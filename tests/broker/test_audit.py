@@ -17,13 +17,13 @@ from test_management import refused, run, works
 
 from headrace.client import ClientError
 from headrace.client.blocking import connect
-from headrace.gateway.passwords import make_account
-from headrace.model.users import Permission
+from headrace.gateway.security.passwords import make_account
+from headrace.model.policy.accounts import Permission
 from headrace.protocol.codec_0_10 import QueueDeclare, QueuePurge
-from headrace.server.audit import AuditLog
-from headrace.server.audit_file import AuditFile
-from headrace.store.acts import ACTS_MAX, Acts
-from headrace.store.users import UserDirectory
+from headrace.server.observe.audit_file import AuditFile
+from headrace.server.observe.audit_log import AuditLog
+from headrace.store.catalog.change_notes import ACTS_MAX, Acts
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from serving import files_below, json_lines, until
@@ -56,7 +56,7 @@ class Log:
 @pytest.fixture(autouse=True)
 def all_is_written_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the machine takes."""
-    monkeypatch.setattr("headrace.server.audit_file.CLOSE_S", PATIENCE_S)
+    monkeypatch.setattr("headrace.server.observe.audit_file.CLOSE_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -245,8 +245,8 @@ class FullDisk:
         self.refused = 0
         self._one = threading.Lock()  # Room is given before a write or after it.
         self._write = os.write
-        monkeypatch.setattr("headrace.server.audit_file.os.write", self.write)
-        monkeypatch.setattr("headrace.server.audit_file.RETRY_S", 0.01)
+        monkeypatch.setattr("headrace.server.observe.audit_file.os.write", self.write)
+        monkeypatch.setattr("headrace.server.observe.audit_file.RETRY_S", 0.01)
 
     @property
     def room(self) -> int:
@@ -323,7 +323,7 @@ def test_a_broker_serves_on_when_the_audit_log_cannot_be_written(
 def test_a_strict_log_keeps_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "audit.log"
     disk = FullDisk(monkeypatch)
-    monkeypatch.setattr("headrace.server.audit_file.LINES_MAX", 3)
+    monkeypatch.setattr("headrace.server.observe.audit_file.LINES_MAX", 3)
     file = AuditFile(path, strict=True, sync=True)
     written = AuditLog(file=file)
     written.tell("first")
@@ -364,8 +364,8 @@ def test_a_disk_that_does_not_sync_is_one_that_does_not_write(
         if len(synced) == 2:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("headrace.server.audit_file.os.fdatasync", sync)
-    monkeypatch.setattr("headrace.server.audit_file.RETRY_S", 0.01)
+    monkeypatch.setattr("headrace.server.observe.audit_file.os.fdatasync", sync)
+    monkeypatch.setattr("headrace.server.observe.audit_file.RETRY_S", 0.01)
     file = AuditFile(tmp_path / "audit.log", sync=True)
     file.put("first", True, {})
     until(lambda: synced, "it is synced")

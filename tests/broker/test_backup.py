@@ -12,7 +12,7 @@ import pytest
 from test_management import as_json, refused, run, works
 
 from headrace.client import blocking
-from headrace.server import backup as server_backup
+from headrace.server.data import backup as server_backup
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from serving import Served, until

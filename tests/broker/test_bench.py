@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headrace.bench.client_work import CONSUME, IN_FLIGHT, WORK
+from headrace.bench.clients.client_work import CONSUME, IN_FLIGHT, WORK
 from headrace.bench.command import bench as command
 from headrace.bench.growth import GROWTH
-from headrace.bench.link import BenchError, Link, ready_count
-from headrace.bench.load import Load, declare, queue_name, remove
+from headrace.bench.load.link import BenchError, Link, ready_count
+from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import run
 from headrace.bench.served import Served
 from headrace.bench.usage import Usage, find_listener
@@ -195,7 +195,9 @@ def test_wrong_password_is_said(served: Served) -> None:
 def test_clients_are_measured_beside_each_other(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.bench.clients.WORK", {"headrace.client.blocking": WORK_OF_ONE})
+    monkeypatch.setattr(
+        "headrace.bench.clients.clients.WORK", {"headrace.client.blocking": WORK_OF_ONE}
+    )
     path = tmp_path / "costs.json"
     options = ["--clients", "--runs", "1", "--scale", "0.001", "--json", str(path)]
     result = CliRunner().invoke(command, [served.url, *options])
@@ -207,7 +209,7 @@ def test_clients_are_measured_beside_each_other(
 
 
 def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.bench.clients.WORK", {"no_such_client": {}})
+    monkeypatch.setattr("headrace.bench.clients.clients.WORK", {"no_such_client": {}})
     result = CliRunner().invoke(command, ["--clients", "amqp://127.0.0.1:1/"])
     assert "no_such_client is not installed, and not measured" in result.output
     assert result.exit_code == 0

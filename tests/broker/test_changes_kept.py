@@ -13,7 +13,7 @@ from gate import Gate
 from headrace.client import Message, blocking, connect
 from headrace.client.errors import Closed, NotFound
 from headrace.server import broker as server
-from headrace.store.defined import queue_key
+from headrace.store.journal.definition_records import queue_key
 from headrace.testing.broker import BrokerFailed, ChildBroker, LocalBroker
 from patience import PATIENCE_S
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.conformance import conformance
+from headrace.cli.check.conformance import conformance
 from headrace.client.url import parse_url
 from headrace.conformance import CHECKS, Check, Site, site
 from headrace.protocol.codec_0_10 import ExchangeDeclare, ExchangeQuery

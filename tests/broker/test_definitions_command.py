@@ -17,14 +17,14 @@ from commands import run, works
 
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
-from headrace.model.aliases import QUEUE_ALIASES
-from headrace.model.arguments import QUEUE_ARGUMENTS
-from headrace.model.policy import KEYS
-from headrace.model.understood import DEAD_LETTERS
+from headrace.model.arguments.aliases import QUEUE_ALIASES
+from headrace.model.arguments.values import QUEUE_ARGUMENTS
+from headrace.model.policy.policy import KEYS
+from headrace.model.policy.unknown_arguments import DEAD_LETTERS
 from headrace.server.definitions.document import DOCUMENT_OCTETS_MAX, DocumentError, read_document
 from headrace.server.definitions.rabbitmq import READERS, adapt
 from headrace.server.management import socket as management
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
 from patience import PATIENCE_S
 from serving import files_below, until

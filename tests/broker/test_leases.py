@@ -18,9 +18,9 @@ from headrace.client.errors import ClientError
 from headrace.client.lease import Lease as AsyncLease
 from headrace.client.message import decode_properties
 from headrace.client.requests import RequestRefused
-from headrace.gateway.passwords import hash_password
-from headrace.model.users import Account, Permission
-from headrace.store.users import UserDirectory
+from headrace.gateway.security.passwords import hash_password
+from headrace.model.policy.accounts import Account, Permission
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing.broker import ChildBroker, LocalBroker
 from patience import PATIENCE_S
 

@@ -28,7 +28,7 @@ from headrace.client import (
 )
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import AccessRefused, ClientError, Closed
-from headrace.model.users import Permission
+from headrace.model.policy.accounts import Permission
 from headrace.protocol.codec_0_10 import ExchangeBind, QueueDeclare, QueueDelete
 from headrace.spec.tables import V0_10
 from patience import PATIENCE_S
@@ -368,7 +368,7 @@ def test_without_new_secrets_the_next_connection_has_another_token(
     served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of brokers that take none. In 0-10 the session goes on there, in the others the channel."""
-    monkeypatch.setattr("headrace.client.link.renews_secrets", lambda properties: False)
+    monkeypatch.setattr("headrace.client.link.link_0_x.renews_secrets", lambda properties: False)
     others = ("0-8", "0-9", "0-10")
     told: dict[str, list[Any]] = {version: [] for version in others}
     with contextlib.ExitStack() as stack:
@@ -443,7 +443,9 @@ def test_a_new_secret_goes_to_brokers_that_say_they_take_it(
         said = connection.server_properties["headrace_extensions"]
         assert "connection.update-secret" in str(said).split()
         connection.update_secret("x")
-        monkeypatch.setattr("headrace.client.link.renews_secrets", lambda properties: False)
+        monkeypatch.setattr(
+            "headrace.client.link.link_0_x.renews_secrets", lambda properties: False
+        )
         with pytest.raises(UsageError, match=f"takes no new secrets in AMQP {version}"):
             connection.update_secret("x")
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from commands import run, works
 
-from headrace.cli import lists, output
+from headrace.cli import output
+from headrace.cli.inspect import lists
 from headrace.cli.management import ask, listed
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
-from headrace.server import account_changes
+from headrace.server.login import account_changes
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from speakers import SPEAKERS, Said
 
-from headrace.model.exchange_random import RandomExchange
+from headrace.model.exchange.random import RandomExchange
 from rig import Rig
 
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from speakers import SPEAKERS, Said, Speaker
 
-from headrace.model.binding import QUEUE
-from headrace.model.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
+from headrace.model.counters import Tally
 from headrace.model.errors import InvalidArgument
+from headrace.model.exchange.binding import QUEUE
 from headrace.model.ports import Store
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,
     BasicPublish,

@@ -24,10 +24,10 @@ import headrace
 from headrace.cli.management import ask
 from headrace.client import ClientError, NotFound
 from headrace.client.blocking import connect
-from headrace.server.logs import JsonFormatter
+from headrace.server.config.logs import JsonFormatter
+from headrace.server.config.settings import NEEDS_RESTART, SETTINGS
 from headrace.server.reload import APPLY, CAN_FAIL
-from headrace.server.settings import NEEDS_RESTART, SETTINGS
-from headrace.server.supervision import Supervisor
+from headrace.server.systemd import Supervisor
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from serving import Served, json_lines, until

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from headrace.cli import main
 from headrace.cli.management import ask
 from headrace.client import ClientError, Message, blocking
-from headrace.model.parameters import Key
+from headrace.model.policy.parameters import Key
 from headrace.spec.tables import Version
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing.broker import LocalBroker
 from serving import until
 

@@ -16,10 +16,10 @@ import pytest
 from headrace.client import ClientError
 from headrace.client.blocking import connect
 from headrace.client.message import Message
-from headrace.gateway.passwords import make_account
-from headrace.model.users import Permission
+from headrace.gateway.security.passwords import make_account
+from headrace.model.policy.accounts import Permission
 from headrace.server.qmf.agent import REQUEST_OCTETS_MAX, SERVICE
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.wire.types_0_10 import decode_list, decode_map, encode_list, encode_map
 from patience import PATIENCE_S
@@ -28,7 +28,7 @@ from serving import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.client.blocking_channel import Channel
+    from headrace.client.blocking.channel import Channel
 
 DIRECT, TOPIC = "qmf.default.direct", "qmf.default.topic"
 BROKER = "org.apache.qpid.broker:broker:amqp-broker"

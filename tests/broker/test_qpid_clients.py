@@ -34,7 +34,7 @@ from headrace.protocol.codec_0_x import (
     decode_content_header,
     encode_content_header,
 )
-from headrace.protocol.events import ContentReceived
+from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from rig import Client, Rig
 

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from headrace.cli import main
 from headrace.client import ClientError, blocking
-from headrace.gateway.passwords import make_account
-from headrace.model.meter import Meter
-from headrace.server.storage import EVERYTHING
+from headrace.gateway.security.passwords import make_account
+from headrace.model.policy.rate_limit import Meter
+from headrace.server.data.storage import EVERYTHING
 from headrace.spec.tables import Version
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing.broker import LocalBroker
 from patience import PATIENCE_S
 from serving import until

@@ -22,8 +22,8 @@ from test_management import run, works
 from headrace.client import ClientError, ConnectFailed
 from headrace.client.blocking import Connection, connect
 from headrace.protocol.codec_0_x import ConnectionSecure, ConnectionStartOk
-from headrace.server.settings import NEEDS_RESTART, SETTINGS, Setting, load
-from headrace.server.trust import ISSUERS_MAX
+from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Setting, load
+from headrace.server.login.token_issuers import ISSUERS_MAX
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer

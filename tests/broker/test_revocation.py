@@ -15,12 +15,12 @@ import pytest
 from test_management import as_json
 
 from headrace.client.blocking import Connection, connect
-from headrace.gateway.passwords import make_account
-from headrace.model.users import Permission
-from headrace.server import revocation
-from headrace.server.certificates import DerError, authorities, authority, issued, revoked
-from headrace.server.tls import TlsError
-from headrace.store.users import UserDirectory
+from headrace.gateway.security.passwords import make_account
+from headrace.model.policy.accounts import Permission
+from headrace.server.net import revocation
+from headrace.server.net.der_certificates import DerError, authorities, authority, issued, revoked
+from headrace.server.net.tls import TlsError
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from security_desk import Certificates

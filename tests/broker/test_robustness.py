@@ -25,7 +25,7 @@ from raw_client import Raw, method_frame, start_ok
 from talk import Talk
 
 import headrace
-import headrace.model.queue
+import headrace.model.queue.queue
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicConsume,
@@ -58,7 +58,7 @@ RESPONSIVE_S = 2.0  # A round trip takes no longer, whatever others do; usually 
 SLACK = 48 * MIB  # What an allocator may keep beyond what is in use.
 CONNECTION_OCTETS = 8 * 1024  # What docs/performance.md promises for one that is idle,
 QUEUE_OCTETS = 2 * 1024  # and for a queue that is empty; tests leave room for noise.
-COMPILED = not headrace.model.queue.__file__.endswith(".py")
+COMPILED = not headrace.model.queue.queue.__file__.endswith(".py")
 
 
 @pytest.fixture

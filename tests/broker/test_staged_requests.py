@@ -11,7 +11,7 @@ import pytest
 from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.blocking_pipeline import Requests, Sink, Stage
-from headrace.client.publishes import Octets, properties_of
+from headrace.client.bulk.encode import Octets, properties_of
 from serving import Served
 
 SINK = "sink"

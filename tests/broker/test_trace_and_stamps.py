@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from speakers import SPEAKERS, Said
 
-from headrace.model.binding import QUEUE
-from headrace.model.stamps import KEEP, OVERWRITE, Stamps
-from headrace.model.trace import TRACE
+from headrace.model.exchange.binding import QUEUE
+from headrace.model.interceptor.stamps import KEEP, OVERWRITE, Stamps
+from headrace.model.interceptor.tracer import TRACE
 from headrace.protocol.codec_0_x import BasicGet, BasicGetOk
 from rig import Rig
 

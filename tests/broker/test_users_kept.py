@@ -15,11 +15,11 @@ from gate import UsersGate
 from test_definitions_command import foreign_hash
 
 from headrace.client import Message, connect
-from headrace.model.parameters import Key
-from headrace.model.users import Permission
-from headrace.store import users as users_of
-from headrace.store.changes import Changes
-from headrace.store.users import UserDirectory
+from headrace.model.policy.accounts import Permission
+from headrace.model.policy.parameters import Key
+from headrace.store.catalog import users as users_of
+from headrace.store.catalog.changes import Changes
+from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from patience import PATIENCE_S
 from serving import until

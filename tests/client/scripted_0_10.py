@@ -17,11 +17,11 @@ from headrace.protocol.codec_0_10 import (
     ConnectionTuneOk,
     Control,
 )
-from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.events_0_10 import ControlReceived, Event
-from headrace.protocol.handshake import Role
-from headrace.protocol.session_0_10 import Session
-from headrace.protocol.sessions_0_10 import Sessions
+from headrace.protocol.v0_10.connection.connection import Connection
+from headrace.protocol.v0_10.events import ControlReceived, Event
+from headrace.protocol.v0_10.session.registry import Sessions
+from headrace.protocol.v0_10.session.session import Session
+from headrace.protocol.v0_x.handshake import Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -23,9 +23,9 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
     encode_content_header,
 )
-from headrace.protocol.connection_0_x import Connection
-from headrace.protocol.events import ContentReceived, Event, HeartbeatReceived, MethodReceived
-from headrace.protocol.handshake import Role
+from headrace.protocol.v0_x.connection import Connection
+from headrace.protocol.v0_x.events import ContentReceived, Event, HeartbeatReceived, MethodReceived
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.tables import V0_8, V0_9_1
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.cli import main
-from headrace.cli.broker import broker_option
+from headrace.cli.broker_url import broker_option
 from headrace.client.blocking import connect
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.leases import leases
+from headrace.cli.stream.leases import leases
 from headrace.client.blocking import connect
 from headrace.client.blocking_pipeline import Lease
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import headrace
 from headrace.cli import main
-from headrace.cli.messages import consume, is_unread
+from headrace.cli.messages.messages import consume, is_unread
 from headrace.client import Message
 from headrace.client.blocking import connect
 from patience import PATIENCE_S

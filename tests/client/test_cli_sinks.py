@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.sinks import sinks
+from headrace.cli.stream.sinks import sinks
 from headrace.client.blocking import connect
 from headrace.client.blocking_pipeline import Sink, Stage
 

@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.client import ConnectionLost, Message, ProtocolViolation, connect
-from headrace.client.arrivals import Arrivals, Inbox
-from headrace.client.confirms import Room
-from headrace.client.consumer import Delivery, read_delivery
+from headrace.client.channel.arrivals import Arrivals, Inbox
+from headrace.client.channel.confirms import Room
+from headrace.client.channel.consumer import Delivery, read_delivery
+from headrace.client.channel.outgoing import Publication, header_of
 from headrace.client.message import encode_header
-from headrace.client.outgoing import Publication, header_of
 from headrace.protocol.codec_0_x import BasicDeliver, BasicPublish, encode_method
-from headrace.protocol.connection_0_x import Connection as Machine
-from headrace.protocol.events import ContentReceived
-from headrace.protocol.frames_0_x import framed
-from headrace.protocol.handshake import Role, State
+from headrace.protocol.v0_x.connection import Connection as Machine
+from headrace.protocol.v0_x.events import ContentReceived
+from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
-    from headrace.client.link import Link
+    from headrace.client.link.link_0_x import Link
 
 short = st.none() | st.text(max_size=20)
 messages = st.builds(

@@ -24,23 +24,21 @@ from headrace.client import (
     Returned,
     UsageError,
     blocking,
-    blocking_bulk,
     blocking_pipeline,
     blocking_publisher,
-    bulk,
-    channel,
-    connection,
-    consumer,
     groups,
     lease,
     publisher,
     requests,
-    session,
     staging,
-    stream,
-    subscription,
 )
 from headrace.client.blocking import Confirmation, connect
+from headrace.client.blocking import bulk as blocking_bulk
+from headrace.client.bulk import publisher as bulk
+from headrace.client.channel import channel, consumer
+from headrace.client.connection import connection
+from headrace.client.session import session, subscription
+from headrace.client.stream import stream
 from patience import PATIENCE_S
 
 if TYPE_CHECKING:

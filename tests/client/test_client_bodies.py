@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from headrace.client import Message, blocking, connect
-from headrace.client.blocking_bulk import BulkPublisher
+from headrace.client.blocking.bulk import BulkPublisher
 from headrace.client.blocking_pipeline import Stage
 from headrace.client.blocking_publisher import Publisher
-from headrace.client.files import Files
+from headrace.client.bulk.encode import Octets
+from headrace.client.content_classes.files import Files
+from headrace.client.content_classes.message_class_0_9 import Messages
 from headrace.client.message import octets_of
-from headrace.client.publishes import Octets
-from headrace.client.references import Messages
 from headrace.protocol.codec_0_10 import FileStage
 from headrace.protocol.codec_0_x import BasicPublish
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.client import Reconnect, connect
-from headrace.client.bulk import BulkPublisher
+from headrace.client.bulk.encode import Octets, encode_publishes
+from headrace.client.bulk.publisher import BulkPublisher
 from headrace.client.errors import NotFound
-from headrace.client.publishes import Octets, encode_publishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

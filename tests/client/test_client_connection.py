@@ -31,7 +31,7 @@ from headrace.client import (
     UsageError,
     connect,
 )
-from headrace.client.links import open_link
+from headrace.client.link.open import open_link
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -694,7 +694,7 @@ async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(
         connect(url) as other,
         connect(url, reconnect=SOON, on_event=events) as connection,
     ):
-        monkeypatch.setattr("headrace.client.connection.open_link", open_later)
+        monkeypatch.setattr("headrace.client.connection.connection.open_link", open_later)
         channel = await connection.channel()
         await channel.declare_queue(taken, auto_delete=True, durable=False)
         await channel.declare_queue(kept, exclusive=True, durable=False)

@@ -17,7 +17,7 @@ from headrace.client import (
     connect,
 )
 from headrace.client.blocking import connect as connect_blocking
-from headrace.client.stream_reader import Record, filter_value
+from headrace.client.stream.reader import Record, filter_value
 from headrace.spec.tables import Version
 
 if TYPE_CHECKING:

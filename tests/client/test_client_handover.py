@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from headrace.client import ChannelClosed, Nacked, NotFound, Returned, UsageError
-from headrace.client.background import LOOP
 from headrace.client.blocking import connect
-from headrace.client.confirmation import Backlog, Confirmation
+from headrace.client.blocking.backlog import Backlog, Confirmation
+from headrace.client.blocking.loop_thread import LOOP
 
 
 def test_calls_keep_their_order(url: str, name: Callable[[str], str]) -> None:

@@ -22,8 +22,8 @@ from headrace.client import (
     ConnectionLost,
     ProtocolViolation,
     connect,
-    link,
 )
+from headrace.client.link import link_0_x
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -49,7 +49,7 @@ from headrace.protocol.codec_0_x import (
     QueuePurgeOk,
     encode_method,
 )
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from patience import PATIENCE_S
 
@@ -270,7 +270,7 @@ async def test_a_flood_without_credit_is_bounded() -> None:
 async def test_closing_does_not_wait_behind_what_nobody_takes(
     first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "CLOSE_TIMEOUT_S", 10 * PATIENCE_S)  # No answer comes by waiting.
+    monkeypatch.setattr(link_0_x, "CLOSE_TIMEOUT_S", 10 * PATIENCE_S)  # No answer comes by waiting.
 
     async def script(peer: Peer) -> None:
         await peer.handshake()

@@ -26,7 +26,7 @@ from headrace.client import (
 from headrace.client import blocking as blocking_client
 from headrace.client.errors import channel_closed, fresh
 from headrace.client.message import Received, encode_header, read_message
-from headrace.client.stream_reader import offset_of
+from headrace.client.stream.reader import offset_of
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.errors import AmqpError
 from headrace.spec.tables import V0_9_1

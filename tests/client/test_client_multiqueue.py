@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from headrace.client import Channel, Delivery
-    from headrace.client.consumer import Consumer
+    from headrace.client.channel.consumer import Consumer
 
 VERSIONS = [version.label for version in Version]
 every = pytest.mark.parametrize("version", VERSIONS)

@@ -22,9 +22,9 @@ from headrace.client import (
     blocking,
     connect,
 )
+from headrace.client.content_classes.files import Staged
 from headrace.client.errors import ProtocolViolation
-from headrace.client.files import Staged
-from headrace.client.login import Login
+from headrace.client.link.login import Login
 from headrace.client.url import Settings
 from headrace.protocol import codec_0_x
 from headrace.protocol.codec_0_x import (
@@ -77,8 +77,8 @@ from headrace.protocol.codec_0_x import (
     StreamProperties,
     StreamPublish,
 )
-from headrace.protocol.connection_0_x import Connection
-from headrace.protocol.handshake import Role
+from headrace.protocol.v0_x.connection import Connection
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.tables import V0_9
 from headrace.testing import LocalBroker
 

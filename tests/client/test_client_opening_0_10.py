@@ -10,8 +10,8 @@ import pytest
 from scripted_0_10 import HungUp, Peer, scripted
 
 from headrace.client import AuthenticationFailed, ConnectFailed, ConnectionLost, connect
-from headrace.client.link_0_10 import choose_heartbeat
-from headrace.client.login import Login
+from headrace.client.link.link_0_10 import choose_heartbeat
+from headrace.client.link.login import Login
 from headrace.client.url import Settings
 from headrace.protocol.codec_0_10 import ConnectionClose, ConnectionRedirect, ConnectionTune
 from headrace.spec.tables import V0_9_1, V0_10

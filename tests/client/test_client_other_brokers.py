@@ -10,8 +10,8 @@ import pytest
 from scripted_broker import Peer, scripted
 
 from headrace.client import ChannelClosed, Recovered, UsageError, connect
-from headrace.client.extensions import announces
-from headrace.client.reconnect import Reconnect
+from headrace.client.connection.reconnect import Reconnect
+from headrace.client.link.capabilities import announces
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     BasicConsumeOk,

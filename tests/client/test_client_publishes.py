@@ -8,10 +8,10 @@ from array import array
 import pytest
 
 from headrace.client import Message
+from headrace.client.bulk.encode import Octets, RowError, encode_publishes, properties_of
 from headrace.client.message import encode_header
-from headrace.client.publishes import Octets, RowError, encode_publishes, properties_of
 from headrace.protocol.codec_0_x import BasicPublish, encode_method
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 
 FRAME_MAX = 4096

@@ -17,8 +17,8 @@ from headrace.client.requests import RequestRefused, Requests
 from headrace.client.snapshot import browse, take_snapshot
 
 if TYPE_CHECKING:
-    from headrace.client.channel import Channel
-    from headrace.client.connection import Connection
+    from headrace.client.channel.channel import Channel
+    from headrace.client.connection.connection import Connection
     from headrace.testing.broker import LocalBroker
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")

@@ -10,7 +10,7 @@ import pytest
 from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.blocking_pipeline import Sink, Stage
-from headrace.client.publishes import Octets, properties_of
+from headrace.client.bulk.encode import Octets, properties_of
 from headrace.client.requests import RequestRefused
 from headrace.client.staging import Staged, StageError
 from patience import PATIENCE_S

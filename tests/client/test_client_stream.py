@@ -19,7 +19,7 @@ from headrace.client import (
     Recovered,
     connect,
 )
-from headrace.client.extensions import announces
+from headrace.client.link.capabilities import announces
 from headrace.testing import LocalBroker
 from headrace.testing.broker import ChildBroker
 

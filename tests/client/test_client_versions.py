@@ -23,7 +23,7 @@ from headrace.client import (
     connect,
     parse_url,
 )
-from headrace.client.distinct import Distinct
+from headrace.client.channel.deduplicate import Distinct
 from headrace.client.errors import InvalidUrl
 from headrace.spec.tables import V0_9_1, Version
 from headrace.testing import LocalBroker

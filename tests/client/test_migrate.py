@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.cli import main, migration
+from headrace.cli import main
+from headrace.cli.migrate import migration
 from headrace.client import ClientError, Message
 from headrace.client.blocking import Connection, connect
 from headrace.spec.tables import V0_10

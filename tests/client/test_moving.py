@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from taken import left
 
 from headrace.cli import main
-from headrace.cli.looking import peek
-from headrace.cli.moving import messages
+from headrace.cli.inspect.peek import peek
+from headrace.cli.messages.move import messages
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import RequestRefused

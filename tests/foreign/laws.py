@@ -9,8 +9,8 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.model.parameters import Key
-from headrace.model.rules import rules_of
+from headrace.model.policy.parameters import Key
+from headrace.model.policy.rules import rules_of
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker

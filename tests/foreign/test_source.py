@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import blocking
-from headrace.spark import links
-from headrace.spark.options import read_options
+from headrace.spark.options.options import read_options
+from headrace.spark.runtime import connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def test_a_queue_needs_a_spool(spark: SparkSession, url: str, name: Name, tmp_pa
 
 def test_nothing_unacked_is_lost_with_the_driver(url: str, name: Name, tmp_path: Path) -> None:
     """A batch that was taken and not committed comes again under its numbers, once."""
-    from headrace.spark.spooled import Spooled
+    from headrace.spark.queue.spooled import Spooled
 
     queue = name("q")
     publish(url, queue, 0, 100)
@@ -112,7 +112,7 @@ def test_nothing_unacked_is_lost_with_the_driver(url: str, name: Name, tmp_path:
     lessor = Spooled(options)
     lessor.claim("me")
     assert lessor.take("me", 0, 60, 1 << 30) == 60
-    links.forget(options.uri)
+    connections.forget(options.uri)
     lessor.close()
     publish(url, queue, 100, 120)
     lessor = Spooled(options)
@@ -121,6 +121,6 @@ def test_nothing_unacked_is_lost_with_the_driver(url: str, name: Name, tmp_path:
     assert lessor.take("me", 0, 1000, 1 << 30) == 60
     assert lessor.take("me", 60, 1000, 1 << 30) == 120
     assert lessor.settle("me", 120) == 120
-    links.forget(options.uri)
+    connections.forget(options.uri)
     lessor.close()
     assert ready(url, queue) == 0

@@ -17,14 +17,14 @@ from fuzz_gateway import OUTPUT_MAX, Rig, listening, names_in_order, run_all
 from fuzz_target import Finding, holds, run_machine
 
 import recorded
-from headrace.gateway.v0_10.context import Context010
+from headrace.gateway.v0_10.connection.context import Context010
 from headrace.protocol import codec_0_10 as codec
-from headrace.protocol.connection_0_10 import Connection
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
-from headrace.protocol.events_0_10 import Failed, SessionFailed
-from headrace.protocol.handshake import Role
-from headrace.protocol.session_0_10 import Session
-from headrace.protocol.sessions_0_10 import Sessions
+from headrace.protocol.v0_10.connection.connection import Connection
+from headrace.protocol.v0_10.events import Failed, SessionFailed
+from headrace.protocol.v0_10.session.registry import Sessions
+from headrace.protocol.v0_10.session.session import Session
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.errors import MalformedError
 from headrace.wire.ranges import SequenceSet
@@ -32,7 +32,7 @@ from headrace.wire.ranges import SequenceSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.protocol.events_0_10 import Event
+    from headrace.protocol.v0_10.events import Event
 
 HEADER = b"AMQP\x01\x01\x00\x0a"
 INPUT_MAX = 200_000  # Octets of one input.

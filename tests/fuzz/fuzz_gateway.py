@@ -20,15 +20,15 @@ from fuzz_journal import run_journal
 from fuzz_target import Finding, holds, run_stream
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.rights import Rights
-from headrace.gateway.v0_x.connection import GatewayConnection
-from headrace.gateway.v0_x.context import V0xContext
-from headrace.model.agenda import Agenda
+from headrace.gateway.security.permissions import Rights
+from headrace.gateway.v0_x.connection.connection import GatewayConnection
+from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.model.counters import Tally
 from headrace.model.ports import Store
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.scheduler import Agenda
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     ChannelOpen,
@@ -41,12 +41,12 @@ from headrace.protocol.codec_0_x import (
     QueueDeclareOk,
     decode_content_header,
 )
-from headrace.protocol.connection_0_x import Connection
-from headrace.protocol.events import ContentReceived, Event, Failed, MethodReceived
-from headrace.protocol.handshake import Role
+from headrace.protocol.v0_x.connection import Connection
+from headrace.protocol.v0_x.events import ContentReceived, Event, Failed, MethodReceived
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
-from headrace.store.staging import Staging
+from headrace.store.file_bodies.staging import Staging
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:

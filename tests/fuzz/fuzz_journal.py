@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from fuzz_target import holds
 
 from headrace.model.message import PERSISTENT, Message, new_message
-from headrace.store import record
-from headrace.store.journal import Journal
-from headrace.store.record import segment_seed
-from headrace.store.segment import HEADER, read_header
+from headrace.store.journal.journal import Journal
+from headrace.store.segment import record
+from headrace.store.segment.record import segment_seed
+from headrace.store.segment.segment import HEADER, read_header
 from headrace.testing.disk import FaultyDisk, StoredFile
 
 if TYPE_CHECKING:

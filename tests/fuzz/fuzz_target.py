@@ -31,10 +31,10 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
     encode_method,
 )
-from headrace.protocol.connection_0_x import Connection
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.events import Event, Failed
-from headrace.protocol.handshake import Role
+from headrace.protocol.v0_x.connection import Connection
+from headrace.protocol.v0_x.events import Event, Failed
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1, VERSIONS_0_X
 from headrace.wire import properties
@@ -45,7 +45,7 @@ from headrace.wire.table import check_table, check_utf8, decode_array, decode_ta
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.protocol.content import Channel
+    from headrace.protocol.v0_x.channel import Channel
 
 FRAME_MAX = 8192
 BODY_MAX = 1 << 20

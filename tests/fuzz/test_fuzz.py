@@ -22,10 +22,10 @@ from fuzz_mutate import Mutator, frames_of
 from fuzz_target import Finding, Server, feed, run_machine, run_stream
 
 import recorded
-from headrace.protocol.events import Event, HeaderRejected
-from headrace.protocol.events_0_10 import HeartbeatReceived
-from headrace.store.journal import Journal
-from headrace.store.record import (
+from headrace.protocol.v0_10.events import HeartbeatReceived
+from headrace.protocol.v0_x.events import Event, HeaderRejected
+from headrace.store.journal.journal import Journal
+from headrace.store.segment.record import (
     BEGIN,
     CLEAN,
     COMMIT,

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.message import Message, new_message
-from headrace.model.served import Consumer
+from headrace.model.queue.dispatch import Consumer
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 
 class Taker(Consumer):

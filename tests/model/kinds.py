@@ -6,18 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.agenda import Agenda
+from headrace.model.counters import Tally
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.scheduler import Agenda
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 
 class Host:

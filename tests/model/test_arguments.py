@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.arguments import (
+from headrace.model.arguments.values import (
     QUEUE_ARGUMENTS,
     age_ms,
     assert_same_arguments,

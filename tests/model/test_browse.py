@@ -4,11 +4,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.model.counters import Tally
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Queue
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.queue import Queue
 
 
 class Looker(Consumer):

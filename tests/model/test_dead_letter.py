@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from headrace.gateway.conversion.headers import BasicContents
-from headrace.model.deadletter import UNASKED_MAX, Content, is_cycle, with_death
+from headrace.model.contents import UNASKED_MAX, Content, is_cycle, with_death
+from headrace.model.counters import Tally
 from headrace.model.message import Message, new_message
-from headrace.model.policy import Policies
+from headrace.model.policy.policy import Policies
+from headrace.model.policy.rules import Rules
 from headrace.model.ports import Store
-from headrace.model.queue import Queue
-from headrace.model.rules import Rules
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.queue import Queue
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,
     decode_content_header,

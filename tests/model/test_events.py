@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.model.counters import Tally
 from headrace.model.errors import ResourceError
 from headrace.model.events import INTERNAL_USER, LISTENERS_MAX, Event, Events
 from headrace.model.ports import Store
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.vhost.virtual_host import VirtualHost
 
 
 class Ada:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from headrace.model.binding import Binding
+from headrace.model.counters import Tally
 from headrace.model.errors import InvalidArgument, PreconditionFailed
-from headrace.model.exchange import DirectExchange, Exchange
-from headrace.model.exchange_hash import WEIGHT_MAX, WEIGHTS_MAX, jump
-from headrace.model.exchange_random import RandomExchange
-from headrace.model.exchange_types import exchange_type, known_arguments, new_exchange
+from headrace.model.exchange.binding import Binding
+from headrace.model.exchange.exchange import DirectExchange, Exchange
+from headrace.model.exchange.hash import WEIGHT_MAX, WEIGHTS_MAX, jump
+from headrace.model.exchange.random import RandomExchange
+from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
 from headrace.model.ports import Store
-from headrace.model.queue import Queue
-from headrace.model.tally import Tally
+from headrace.model.queue.queue import Queue
 
 KEYS = [f"order.{number}" for number in range(10_000)]
 

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from kinds import Host, Taker, body_of, left
 
-from headrace.model.grouped import GroupedQueue
-from headrace.model.queue import Queue
-from headrace.model.work import ACCEPT, Work
+from headrace.model.queue.queue import Queue
+from headrace.model.queue_kinds.grouped import GroupedQueue
+from headrace.model.transaction.transaction import ACCEPT, Work
 
 EXCLUSIVE = {"qpid.group_header_key": "g"}
 SHARED = {**EXCLUSIVE, "qpid.shared_msg_group": 1}

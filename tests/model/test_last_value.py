@@ -8,12 +8,12 @@ from kinds import Host, Taker, body_of, left
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.errors import InvalidArgument
-from headrace.model.last_value import LastValueQueue
-from headrace.model.lease import Lease
-from headrace.model.lease_log import LeaseLog
+from headrace.model.lease.lease import Lease
+from headrace.model.lease.log import LeaseLog
 from headrace.model.ports import Store
-from headrace.model.queue import Queue
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.queue import Queue
+from headrace.model.queue_kinds.last_value import LastValueQueue
+from headrace.model.vhost.virtual_host import VirtualHost
 
 KEY = "qpid.last_value_queue_key"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.agenda import Agenda
+from headrace.model.counters import Tally
 from headrace.model.errors import (
     IllegalState,
     InvalidArgument,
@@ -17,28 +17,28 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
-from headrace.model.lease import Lease
-from headrace.model.lease_log import LeaseLog
-from headrace.model.leases import Settled, Taken
+from headrace.model.lease.lease import Lease
+from headrace.model.lease.log import LeaseLog
+from headrace.model.lease.registry import Settled, Taken
+from headrace.model.lease.rejects import BLOCK
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.rejects import BLOCK
-from headrace.model.served import Consumer
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.scheduler import Agenda
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,
     decode_content_header,
     encode_content_header,
 )
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 T = TypeVar("T")
 FINISHED = object()
@@ -247,7 +247,7 @@ def test_nothing_is_rejected_in_advance_that_would_be_lost(monkeypatch: pytest.M
     with pytest.raises(PreconditionFailed, match="queue 'q' has no dead-letter exchange"):
         rejects.judge(lease, 0, 5, [1])
     host.queue.dead_letter_exchange = ""
-    monkeypatch.setattr("headrace.model.rejects.MARKED_MAX", 2)
+    monkeypatch.setattr("headrace.model.lease.rejects.MARKED_MAX", 2)
     rejects.judge(lease, 0, 5, [1, 2])
     rejects.judge(lease, 0, 5, [3, 4])
     with pytest.raises(ResourceError, match="2 numbers of a lease are rejected in advance at most"):

@@ -10,20 +10,20 @@ import pytest
 from kinds import Host, Taker, body_of, content
 from kinds import left as left_in
 
-from headrace.model import stream as streams
-from headrace.model.arrivals import MARKS_MAX, PART_OF_AGE, Arrivals
+from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, Arrivals
 from headrace.model.errors import ModelError
-from headrace.model.looking import Look, arrived, beginning, last_position, position_since
 from headrace.model.message import Message, new_message
-from headrace.model.own_records import OwnRecords
+from headrace.model.operations.peek import Look, arrived, beginning, last_position, position_since
 from headrace.model.ports import Store
 from headrace.model.selector import compile_selector
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.vhost import VirtualHost
+from headrace.model.stream import stream as streams
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.own_records import OwnRecords
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 
 def test_marks_tell_until_when_a_message_came() -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.binding import EXCHANGE as TO_EXCHANGE
-from headrace.model.binding import QUEUE
+from headrace.model.counters import Tally
 from headrace.model.events import Event, Events
+from headrace.model.exchange.binding import EXCHANGE as TO_EXCHANGE
+from headrace.model.exchange.binding import QUEUE
 from headrace.model.ports import Store
-from headrace.model.tally import Tally
-from headrace.model.topology import CLEARED_AT_ONCE
-from headrace.model.vhost import VirtualHost
+from headrace.model.vhost.topology import CLEARED_AT_ONCE
+from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from headrace.model.exchange import Exchange
+    from headrace.model.exchange.exchange import Exchange
 
 MANY = 5 * CLEARED_AT_ONCE
 OWNER = object()

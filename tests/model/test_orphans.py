@@ -9,16 +9,16 @@ import pytest
 from by_hand import Taker
 
 from headrace.gateway.conversion.headers import BasicContents
+from headrace.model.counters import LETTERS_MAX, Tally
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.tally import LETTERS_MAX, Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import encode_frame
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 ALTERNATE = {"alternate-exchange": "amq.fanout"}
 MANY = 5 * LETTERS_MAX + 7

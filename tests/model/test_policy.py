@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.model.agenda import Agenda
-from headrace.model.arguments import QUEUE_ARGUMENTS
-from headrace.model.configure import QUORUM_DELIVERY_LIMIT
+from headrace.model.arguments.values import QUEUE_ARGUMENTS
+from headrace.model.counters import Tally
 from headrace.model.errors import InvalidArgument
-from headrace.model.parameters import Key
-from headrace.model.patterns import Pattern
-from headrace.model.policy import (
+from headrace.model.policy.name_patterns import Pattern
+from headrace.model.policy.parameters import Key
+from headrace.model.policy.policy import (
     EXCHANGE,
     KEYS,
     KEYS_MAX,
@@ -22,14 +21,22 @@ from headrace.model.policy import (
     merged,
     read_policy,
 )
+from headrace.model.policy.rules import (
+    NO_LIMITS,
+    Limits,
+    Rules,
+    limits_of_user,
+    read_limits,
+    rules_of,
+)
 from headrace.model.ports import Store
-from headrace.model.queue import Queue
-from headrace.model.rules import NO_LIMITS, Limits, Rules, limits_of_user, read_limits, rules_of
-from headrace.model.rules_change import SLICE
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.queue import Queue
+from headrace.model.scheduler import Agenda
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.apply_rules import SLICE
+from headrace.model.vhost.effective_arguments import QUORUM_DELIVERY_LIMIT
+from headrace.model.vhost.virtual_host import VirtualHost
 
 
 def made(**rules: Any) -> VirtualHost:

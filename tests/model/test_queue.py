@@ -6,12 +6,12 @@ from heapq import heapify
 import pytest
 from by_hand import Taker
 
+from headrace.model.counters import Tally
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue import Queue
-from headrace.model.ready import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.queue import Queue
+from headrace.model.queue.retention import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT
 
 
 class Letters:
@@ -248,7 +248,7 @@ def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
         sweeps.append(len(listed))
         heapify(listed)
 
-    monkeypatch.setattr("headrace.model.ready.heapify", counting)
+    monkeypatch.setattr("headrace.model.queue.retention.heapify", counting)
     many = 5000
     queue.dead_letter_exchange = None
     for n in range(many):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kinds import Host, Taker, body_of, left
 
-from headrace.model.queue import Queue
+from headrace.model.queue.queue import Queue
 from headrace.model.selector import compile_selector
 
 

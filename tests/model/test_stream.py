@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.model.counters import MESSAGE_OVERHEAD, Tally
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.tally import MESSAGE_OVERHEAD, Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 STREAM = {"x-queue-type": "stream"}
 

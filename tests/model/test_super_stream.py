@@ -7,14 +7,14 @@ from collections import Counter
 
 import pytest
 
+from headrace.model.arguments.murmur3 import murmur3_32
+from headrace.model.counters import Tally
 from headrace.model.errors import InvalidArgument, NotAllowed, PreconditionFailed
-from headrace.model.murmur import murmur3_32
 from headrace.model.ports import Store
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.super_stream import is_super_stream, names, partitions_of
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.super_stream import is_super_stream, names, partitions_of
+from headrace.model.vhost.virtual_host import VirtualHost
 
 KIND = "x-super-stream"
 STREAM = {"x-queue-type": "stream"}

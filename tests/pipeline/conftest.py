@@ -14,16 +14,16 @@ import pytest
 
 import headrace
 from headrace.client import Message, blocking
-from headrace.pipeline.errors import ConfigError
-from headrace.pipeline.load import parse
+from headrace.pipeline.config.errors import ConfigError
+from headrace.pipeline.config.load import parse
 from headrace.testing.broker import ChildBroker
 from one_spark import only_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipeline.settings import Pipeline
-    from headrace.pipeline.state import Status
+    from headrace.pipeline.config.settings import Pipeline
+    from headrace.pipeline.run.state import Status
 
 Make = Callable[..., "Pipeline"]
 Complain = Callable[[str], list[str]]
@@ -93,7 +93,7 @@ def publish(connection: blocking.Connection) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session of two cores, as a pipeline makes it."""
-    from headrace.pipeline.session import session
+    from headrace.pipeline.run.session import session
 
     home = tmp_path_factory.mktemp("spark")
     package = str(Path(headrace.__file__).parent.parent)
@@ -129,8 +129,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def run(spark: SparkSession) -> Callable[[Pipeline], Status]:
     """Runs a pipeline until it has done what there is."""
-    from headrace.pipeline.run import Run
-    from headrace.pipeline.state import State
+    from headrace.pipeline.run.run import Run
+    from headrace.pipeline.run.state import State
 
     def until_done(pipeline: Pipeline) -> Status:
         state = State(pipeline.state)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.pipeline.letters import LetterRule
-from headrace.pipeline.load import keys_of, load, ready_names
-from headrace.pipeline.settings import Sink, Table
+from headrace.pipeline.config.load import keys_of, load, ready_names
+from headrace.pipeline.config.settings import Sink, Table
+from headrace.pipeline.ready.death import LetterRule
 
 if TYPE_CHECKING:
     from conftest import Complain, Make

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline.columns import Columns, columns_of, names_in
-from headrace.pipeline.references import parsed
+from headrace.pipeline.config.columns import Columns, columns_of, names_in
+from headrace.pipeline.config.sql_views import parsed
 
 ORDERS = ("id", "customer", "amount", "properties", "tags", "ts")
 VIEWS: dict[str, Columns] = {

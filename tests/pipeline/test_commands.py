@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.cli import lake, pipelines
-from headrace.pipeline.load import ready_names, ready_path
-from headrace.pipeline.settings import AmqpSource, DeltaSink, FileSink, Pipeline
-from headrace.pipeline.state import State
+from headrace.cli.pipeline import pipelines, ready_made
+from headrace.pipeline.config.load import ready_names, ready_path
+from headrace.pipeline.config.settings import AmqpSource, DeltaSink, FileSink, Pipeline
+from headrace.pipeline.run.state import State
 
 
 def call(*words: str) -> Result:
@@ -24,7 +24,7 @@ def call(*words: str) -> Result:
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Pipeline]:
     """The pipelines that would have been run."""
     would: list[Pipeline] = []
-    monkeypatch.setattr(lake, "run_pipeline", would.append)
+    monkeypatch.setattr(ready_made, "run_pipeline", would.append)
     monkeypatch.chdir(tmp_path)
     return would
 

@@ -12,11 +12,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.pipeline import compact as module
-from headrace.pipeline.compact import compact, exchange
-from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.ledger import Ledger, Move
-from headrace.spark import durable
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.sinks import compact as module
+from headrace.pipeline.sinks.compact import compact, exchange
+from headrace.pipeline.sinks.ledger import Ledger, Move
+from headrace.spark.runtime import atomic_files
 from serving import until
 
 MIB = 1 << 20
@@ -101,7 +101,7 @@ def test_a_crash_leaves_the_old_files_or_the_new(tmp_path: Path, place: str) -> 
 
     with pytest.MonkeyPatch.context() as patched:
         if place == "rmtree":
-            patched.setattr(durable, "sync_folder", crash)
+            patched.setattr(atomic_files, "sync_folder", crash)
         else:
             patched.setattr(
                 module,

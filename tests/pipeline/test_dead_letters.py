@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.pipelines import pipeline
+from headrace.cli.pipeline.pipelines import pipeline
 from headrace.client import Message, blocking
-from headrace.pipeline.deadletters import browse, grouped, rules_of, settle
-from headrace.pipeline.errors import ConfigError, PipelineError
-from headrace.pipeline.letters import LetterRule
+from headrace.pipeline.config.errors import ConfigError, PipelineError
+from headrace.pipeline.ready.dead_letters import browse, grouped, rules_of, settle
+from headrace.pipeline.ready.death import LetterRule
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Channel

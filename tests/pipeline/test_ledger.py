@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline import ledger as module
-from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.ledger import Ledger, Move
-from headrace.spark import durable
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.sinks import ledger as module
+from headrace.pipeline.sinks.ledger import Ledger, Move
+from headrace.spark.runtime import atomic_files
 
 FILES = ("date=1/a.json", "date=1/b.json", "date=2/c.json")
 
@@ -74,7 +74,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
 
     monkeypatch.setattr(Path, "replace", counted(Path.replace))
     monkeypatch.setattr(Path, "mkdir", counted(Path.mkdir))
-    monkeypatch.setattr(durable, "sync_folder", counted(durable.sync_folder))
+    monkeypatch.setattr(atomic_files, "sync_folder", counted(atomic_files.sync_folder))
     monkeypatch.setattr(module.shutil, "rmtree", counted(module.shutil.rmtree))
     return lambda: count
 

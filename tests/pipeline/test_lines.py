@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.pipeline.lines import Lines, shown
-from headrace.pipeline.lines import Path as Place
+from headrace.pipeline.config.lines import Lines, shown
+from headrace.pipeline.config.lines import Path as Place
 
 TEXT = '''# A comment with [brackets] = "and more"
 title = "one"

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.cli.lake import replay as command
+from headrace.cli.pipeline.ready_made import replay as command
 from headrace.client import Message
 from headrace.client.message import encode_header
-from headrace.pipeline import replay as module
-from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.lake import Choice, messages
-from headrace.pipeline.replay import Order, look, replay
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.ready import replay as module
+from headrace.pipeline.ready.archive import Choice, messages
+from headrace.pipeline.ready.replay import Order, look, replay
 
 if TYPE_CHECKING:
     from headrace.client import blocking

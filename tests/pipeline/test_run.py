@@ -20,16 +20,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 import headrace
-from headrace.cli.pipelines import pipeline as commands
+from headrace.cli.pipeline.pipelines import pipeline as commands
 from headrace.client import Message
-from headrace.pipeline import checkpoint
-from headrace.pipeline.display import waiting
-from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.explain import described, plans
-from headrace.pipeline.load import load
-from headrace.pipeline.replay import Order, replay
-from headrace.pipeline.run import Run
-from headrace.pipeline.state import State
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.config.load import load
+from headrace.pipeline.ready.replay import Order, replay
+from headrace.pipeline.run import checkpoint
+from headrace.pipeline.run.display import waiting
+from headrace.pipeline.run.explain import described, plans
+from headrace.pipeline.run.run import Run
+from headrace.pipeline.run.state import State
 from patience import PATIENCE_S
 from serving import until
 from sparklog import forget_last
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from conftest import Make
     from headrace.client import blocking
-    from headrace.pipeline.settings import Pipeline
-    from headrace.pipeline.state import Status
+    from headrace.pipeline.config.settings import Pipeline
+    from headrace.pipeline.run.state import Status
 
 pytestmark = pytest.mark.spark
 RunIt = Callable[["Pipeline"], "Status"]

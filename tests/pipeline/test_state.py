@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from headrace.cli.pipelines import pipeline
-from headrace.pipeline.display import line, showing, table, waiting
-from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.progress import lag, reason, take
-from headrace.pipeline.run import Run
-from headrace.pipeline.state import QueryStatus, State, Status
+from headrace.cli.pipeline.pipelines import pipeline
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.run.display import line, showing, table, waiting
+from headrace.pipeline.run.progress import lag, reason, take
+from headrace.pipeline.run.run import Run
+from headrace.pipeline.run.state import QueryStatus, State, Status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from headrace.server.settings import SETTINGS, load
+from headrace.server.config.settings import SETTINGS, load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

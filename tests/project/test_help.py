@@ -12,10 +12,12 @@ from click.testing import CliRunner
 
 import headrace
 from headrace import extras
-from headrace.cli import COMMANDS, accounts, conformance, exchange_definitions, main, policies
+from headrace.cli import COMMANDS, main
+from headrace.cli.admin import accounts, definitions_command, policies
+from headrace.cli.check import conformance
 from headrace.conformance.run import VERSIONS
-from headrace.model.policy import APPLY_TO, COMPONENT, OPERATOR_COMPONENT
-from headrace.model.rules import LIMIT_NAMES, QUEUE_TYPES, UNKNOWN_ARGUMENTS
+from headrace.model.policy.policy import APPLY_TO, COMPONENT, OPERATOR_COMPONENT
+from headrace.model.policy.rules import LIMIT_NAMES, QUEUE_TYPES, UNKNOWN_ARGUMENTS
 from headrace.server.definitions.rabbitmq import READERS
 
 SOURCE = str(Path(headrace.__file__).parent.parent)
@@ -23,9 +25,15 @@ SOURCE = str(Path(headrace.__file__).parent.parent)
 WALK = """
 import sys
 
-ALLOWED = ("headrace.cli", "headrace.extras", "headrace.server.settings", "headrace.model.holdings")
-PACKAGES = ("headrace", "headrace.server", "headrace.model")  # Whose modules are empty.
-COMMANDS = ("headrace.bench", "headrace.bench.command", "headrace.bench.spark")
+ALLOWED = (
+    "headrace.cli", "headrace.extras", "headrace.server.config.settings",
+    "headrace.model.arguments.memory_estimate",
+)
+PACKAGES = (  # Whose modules are empty.
+    "headrace", "headrace.server", "headrace.server.config", "headrace.model",
+    "headrace.model.arguments", "headrace.bench.spark",
+)
+COMMANDS = ("headrace.bench", "headrace.bench.command", "headrace.bench.spark.command")
 
 class Refuse:
     def find_spec(self, name, path=None, target=None):
@@ -106,7 +114,7 @@ def test_values_that_help_names_are_those_of_the_parts_that_take_them() -> None:
     assert tuple(APPLY_TO) == policies.APPLY_TO
     assert tuple(LIMIT_NAMES) == policies.LIMITS
     assert (COMPONENT, OPERATOR_COMPONENT) == (policies.POLICY, policies.OPERATOR_POLICY)
-    assert tuple(READERS) == exchange_definitions.RABBITMQ
+    assert tuple(READERS) == definitions_command.RABBITMQ
     assert tuple(VERSIONS) == conformance.LABELS
 
 

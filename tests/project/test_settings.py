@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.model.aliases import QUEUE_ALIASES
-from headrace.model.arguments import QUEUE_ARGUMENTS
-from headrace.model.policy import HARMLESS, KEYS
-from headrace.server.manual import manual
-from headrace.server.settings import (
+from headrace.model.arguments.aliases import QUEUE_ALIASES
+from headrace.model.arguments.values import QUEUE_ARGUMENTS
+from headrace.model.policy.policy import HARMLESS, KEYS
+from headrace.server.config.settings import (
     MIB,
     OTHER_VARIABLES,
     SETTINGS,
@@ -20,6 +19,7 @@ from headrace.server.settings import (
     load,
     strange_variables,
 )
+from headrace.server.config.settings_page import manual
 
 ROOT = Path(__file__).parent.parent.parent
 

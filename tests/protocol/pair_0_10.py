@@ -22,13 +22,13 @@ from headrace.protocol.codec_0_10 import (
     encode_control,
     encode_headers,
 )
-from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.handshake import Role, State
-from headrace.protocol.session_0_10 import Session
-from headrace.protocol.sessions_0_10 import Sessions
+from headrace.protocol.v0_10.connection.connection import Connection
+from headrace.protocol.v0_10.session.registry import Sessions
+from headrace.protocol.v0_10.session.session import Session
+from headrace.protocol.v0_x.handshake import Role, State
 
 if TYPE_CHECKING:
-    from headrace.protocol.events_0_10 import Event
+    from headrace.protocol.v0_10.events import Event
 
 HEADER = b"AMQP\x01\x01\x00\x0a"
 ROUTED = encode_headers([DeliveryProperties(routing_key="k")])

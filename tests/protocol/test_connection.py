@@ -34,9 +34,9 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
     encode_method,
 )
-from headrace.protocol.connection_0_x import Connection
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.events import (
+from headrace.protocol.v0_x.connection import Connection
+from headrace.protocol.v0_x.events import (
     ContentReceived,
     Event,
     Failed,
@@ -44,7 +44,7 @@ from headrace.protocol.events import (
     HeartbeatReceived,
     MethodReceived,
 )
-from headrace.protocol.handshake import Role, State
+from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import HEARTBEAT, body_frames, encode_frame

@@ -53,9 +53,10 @@ from headrace.protocol.codec_0_10 import (
     SessionGap,
     encode_control,
 )
-from headrace.protocol.connection_0_10 import Connection
 from headrace.protocol.errors_0_10 import CloseError
-from headrace.protocol.events_0_10 import (
+from headrace.protocol.v0_10.connection.connection import Connection
+from headrace.protocol.v0_10.connection.frames import HANDSHAKE_OCTETS_MAX
+from headrace.protocol.v0_10.events import (
     CommandReceived,
     ControlReceived,
     Failed,
@@ -63,13 +64,12 @@ from headrace.protocol.events_0_10 import (
     HeartbeatReceived,
     TransferReceived,
 )
-from headrace.protocol.frames_0_10 import HANDSHAKE_OCTETS_MAX
-from headrace.protocol.handshake import Role, State
+from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.reply_0_10 import CloseCode, DetachCode
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
-    from headrace.protocol.events_0_10 import Event
+    from headrace.protocol.v0_10.events import Event
 
 START = ConnectionStart(mechanisms=["PLAIN"], locales=["en_US"])
 START_OK = ConnectionStartOk(mechanism="PLAIN", response=b"", locale="en_US")

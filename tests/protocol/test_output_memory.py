@@ -11,9 +11,9 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
     encode_method,
 )
-from headrace.protocol.connection_0_x import Connection
-from headrace.protocol.handshake import Role
 from headrace.protocol.output import OUTPUT_MIN, BufferPool
+from headrace.protocol.v0_x.connection import Connection
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import encode_frame
 from rig import Rig

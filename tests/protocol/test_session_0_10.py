@@ -46,9 +46,9 @@ from headrace.protocol.codec_0_10 import (
     encode_command,
     encode_control,
 )
-from headrace.protocol.connection_0_10 import Connection
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
-from headrace.protocol.events_0_10 import (
+from headrace.protocol.v0_10.connection.connection import Connection
+from headrace.protocol.v0_10.events import (
     Attached,
     CommandReceived,
     Completed,
@@ -59,15 +59,15 @@ from headrace.protocol.events_0_10 import (
     SessionFailed,
     TransferReceived,
 )
-from headrace.protocol.handshake import Role, State
-from headrace.protocol.received_0_10 import SKIPS_MAX
-from headrace.protocol.sent_0_10 import ReplayFull
-from headrace.protocol.session_0_10 import Session
+from headrace.protocol.v0_10.session.received import SKIPS_MAX
+from headrace.protocol.v0_10.session.sent import ReplayFull
+from headrace.protocol.v0_10.session.session import Session
+from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.reply_0_10 import DetachCode, ExecutionCode
 from headrace.wire.ranges import ByteRanges, SequenceSet
 
 if TYPE_CHECKING:
-    from headrace.protocol.events_0_10 import Event
+    from headrace.protocol.v0_10.events import Event
 
 POINT = control(SessionCommandPoint(command_id=0, command_offset=0))
 DECLARE = QueueDeclare(queue="q")

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pair_0_10 import ROUTED, Pair, registry
 
 from headrace.protocol.codec_0_10 import ExecutionSync, MessageTransfer
-from headrace.protocol.connection_0_10 import Connection
-from headrace.protocol.handshake import Role, State
-from headrace.protocol.session_0_10 import Session
+from headrace.protocol.v0_10.connection.connection import Connection
+from headrace.protocol.v0_10.session.session import Session
+from headrace.protocol.v0_x.handshake import Role, State
 
 MASK = 0xFFFFFFFF
 

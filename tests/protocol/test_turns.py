@@ -9,7 +9,7 @@ import pytest
 from pair_0_10 import command, raw, transfer
 
 from headrace.protocol.codec_0_10 import ExchangeBind, MessageAccept, QueueDeclare
-from headrace.protocol.events_0_10 import CommandReceived, TransferReceived
+from headrace.protocol.v0_10.events import CommandReceived, TransferReceived
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.client import Message
-from headrace.spark.schema import COLUMNS, CONTENT_HEADER, wanted
+from headrace.spark.schema.columns import COLUMNS, CONTENT_HEADER, wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Lease
-from headrace.spark import dead_letters
+from headrace.spark.task import dead_letters
 from sparklog import forget_last
 
 if TYPE_CHECKING:

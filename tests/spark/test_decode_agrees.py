@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from headrace.spark.ddl import parse_schema
-from headrace.spark.decode_csv import CsvCodec, Dialect
-from headrace.spark.decode_json import JsonCodec
+from headrace.spark.decode.csv import CsvCodec, Dialect
+from headrace.spark.decode.json import JsonCodec
+from headrace.spark.schema.ddl import parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.codec import Decoded
+    from headrace.spark.decode.codec import Decoded
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from headrace.model.message import LARGE, PAGED, PERSISTENT, REDELIVERED, Message, new_message
-from headrace.store.journal import Journal
+from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
 
 SEGMENT_SIZE = 16 << 10

@@ -14,19 +14,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.model.branch import KEPT_MS, TIMEOUT_DEFAULT_S, Status
+from headrace.model.counters import Tally
 from headrace.model.errors import IllegalState, ModelError, NotAllowed, NotFound
 from headrace.model.message import Message, new_message
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.model.work import ACCEPT, DISCARD, REQUEUE, Work
-from headrace.model.xid import Xid
-from headrace.store.journal import Journal
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.transaction.dtx import KEPT_MS, TIMEOUT_DEFAULT_S, Status
+from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Work
+from headrace.model.transaction.xid import Xid
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 XIDS = [Xid(1, b"g", b"1"), Xid(1, b"g", b"2"), Xid(0, b"plain", b"")]
 SESSIONS = 3

@@ -6,8 +6,8 @@ from __future__ import annotations
 from random import Random
 
 from headrace.model.message import REDELIVERED, Message, new_message
-from headrace.store.counts import ENTRY
-from headrace.store.journal import Journal
+from headrace.store.journal.delivery_counts import ENTRY
+from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
 
 SEGMENT_SIZE = 16 << 10

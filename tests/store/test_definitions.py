@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.model.definitions import BindingRecord, ExchangeRecord, QueueRecord
+from headrace.model.counters import Tally
 from headrace.model.errors import ResourceError
 from headrace.model.message import new_message
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.store.database import FILE_NAME, DatabaseError, open_database
-from headrace.store.definitions import IDS_AT_ONCE, JournalDefinitions
+from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.store.catalog.database import FILE_NAME, DatabaseError, open_database
+from headrace.store.catalog.definitions import IDS_AT_ONCE, JournalDefinitions
 from headrace.store.errors import StoreError
-from headrace.store.journal import Journal
+from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.model.delayed import NAME, NEAR_MS
+from headrace.model.queue_kinds.delayed import NAME, NEAR_MS
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicProperties,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.client import Message, blocking
-from headrace.server.settings import Settings
-from headrace.server.storage import Storage
-from headrace.store.earlier import EarlierDefinitions
-from headrace.store.examine import examine
+from headrace.server.config.settings import Settings
+from headrace.server.data.storage import Storage
+from headrace.store.backup.dry_run import examine
+from headrace.store.catalog.earlier_definitions import EarlierDefinitions
 from headrace.testing.broker import BrokerFailed, LocalBroker
 from headrace.wire.table import encode_table
 

@@ -18,8 +18,8 @@ import pytest
 
 from headrace.model.message import PERSISTENT, Message, new_message
 from headrace.store.disk import Disk
-from headrace.store.journal import Journal
-from headrace.store.stream_log import DiskStreamLog
+from headrace.store.journal.journal import Journal
+from headrace.store.stream.log import DiskStreamLog
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:

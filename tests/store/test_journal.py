@@ -21,10 +21,10 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.store.errors import StoreError
-from headrace.store.journal import Journal
-from headrace.store.record import residue
-from headrace.store.reserve import RESERVE_MIN
-from headrace.store.segment import file_name, header
+from headrace.store.journal.journal import Journal
+from headrace.store.segment.record import residue
+from headrace.store.segment.reserve import RESERVE_MIN
+from headrace.store.segment.segment import file_name, header
 from headrace.testing.disk import FaultyDisk
 
 DIRECTORY = "/journal"

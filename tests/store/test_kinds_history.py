@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.agenda import Agenda
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.counters import Tally
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.scheduler import Agenda
+from headrace.model.vhost.virtual_host import VirtualHost
 from told import Run, number_of, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "2"))
 READY, GONE = "ready", "gone"

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.lanes import lane_of
-from headrace.model.lease import Lease
+from headrace.model.counters import Tally
+from headrace.model.lease.lease import Lease
 from headrace.model.message import KIND_MASK, REDELIVERED
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.store.lease_log import DiskLeaseLog
+from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.store.stream.lease_log import DiskLeaseLog
 from told import Run, number_in, number_of, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 GROUPS = ("one", "two")

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from test_letters_cut import cuts, journal_of, torn
 
 from headrace.gateway.conversion.contents import Contents
+from headrace.model.counters import LETTERS_MAX, Tally
 from headrace.model.message import new_message
-from headrace.model.served import Consumer
-from headrace.model.tally import LETTERS_MAX, Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spec.tables import V0_9_1
-from headrace.store.definitions import JournalDefinitions
-from headrace.store.journal import Journal
+from headrace.store.catalog.definitions import JournalDefinitions
+from headrace.store.journal.journal import Journal
 from headrace.wire.frame import encode_frame
 from mortal import MortalDisk
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 COUNT = 3 * LETTERS_MAX
 CUTS_MAX = 150

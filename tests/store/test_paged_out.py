@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.gateway.conversion.headers import BasicContents
+from headrace.model.counters import Tally
 from headrace.model.message import PAGED, Message, new_message
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.store.journal import Journal
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 QUEUES, MESSAGES, BODY = 12, 40, 10_000  # Octets.
 HELD = MESSAGES * BODY

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model.parameters import EVERYWHERE, Key, of_vhost
-from headrace.model.users import AccountError
-from headrace.store.parameters import VALUE_CHARACTERS_MAX
-from headrace.store.users import UserDirectory
+from headrace.model.policy.accounts import AccountError
+from headrace.model.policy.parameters import EVERYWHERE, Key, of_vhost
+from headrace.store.catalog.parameters import VALUE_CHARACTERS_MAX
+from headrace.store.catalog.users import UserDirectory
 
 
 @pytest.fixture

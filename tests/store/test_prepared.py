@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.model.branch import Kept, Status
+from headrace.model.counters import Tally
 from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
-from headrace.model.served import Consumer
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.model.work import ACCEPT, Work
-from headrace.model.xid import Xid
-from headrace.store.journal import Journal
-from headrace.store.prepared import Prepared, decided, read_decided
-from headrace.store.segment import file_name
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.transaction.dtx import Kept, Status
+from headrace.model.transaction.transaction import ACCEPT, Work
+from headrace.model.transaction.xid import Xid
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.store.journal.journal import Journal
+from headrace.store.journal.prepared import Prepared, decided, read_decided
+from headrace.store.segment.segment import file_name
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 X = Xid(1, b"global", b"branch")
 HEAD = b"\x00\x01q\x00\x00"

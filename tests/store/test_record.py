@@ -5,8 +5,15 @@ from random import Random
 
 import pytest
 
-from headrace.store.record import PRIME, head_word, intact, next_intact, residue, segment_seed
-from headrace.store.segment import VERSION, file_name, header, numbered, read_header
+from headrace.store.segment.record import (
+    PRIME,
+    head_word,
+    intact,
+    next_intact,
+    residue,
+    segment_seed,
+)
+from headrace.store.segment.segment import VERSION, file_name, header, numbered, read_header
 
 
 def expected(start: int, octets: bytes) -> int:

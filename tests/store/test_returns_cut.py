@@ -17,13 +17,13 @@ import pytest
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.message import REDELIVERED, Message
-from headrace.model.served import Consumer
+from headrace.model.queue.dispatch import Consumer
 from headrace.protocol.codec_0_x import BasicProperties, BasicPublish, encode_content_header
 from headrace.spec.tables import V0_9_1
 from mortal import FOREVER, Dead, DurableRig, Lives
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
     from rig import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model import staged
-from headrace.model.branch import State
 from headrace.model.message import new_message
-from headrace.model.served import Consumer
-from headrace.model.staged import Stage, xid_of
-from headrace.model.stream import Stream
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.stream.stream import Stream
+from headrace.model.transaction import staged_batch
+from headrace.model.transaction.dtx import State
+from headrace.model.transaction.staged_batch import Stage, xid_of
 from mortal import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 
 if TYPE_CHECKING:
     from random import Random
 
-    from headrace.model.work import Work
+    from headrace.model.transaction.transaction import Work
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "30"))
 HEAD = b"\x00\x01q\x00\x00"
@@ -189,7 +189,7 @@ class Driver(Lives):
                 whole += sorted(self.committed[batch])
             ordered = [body for batch in self.split(seen) for body in sorted(batch)]
             known = life.vhost.facts.get(b"sink/sink")
-            last = -1 if known is None else staged.Sink.decode(known).last
+            last = -1 if known is None else staged_batch.Sink.decode(known).last
             assert len(set(seen)) == len(seen), (name, seen)
             assert last >= self.witnessed  # What was seen is never taken back.
             for body in seen:
@@ -218,7 +218,7 @@ class Driver(Lives):
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_batch_is_there_once_and_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "SLICE", 3)
+    monkeypatch.setattr(staged_batch, "SLICE", 3)
     driver = Driver(seed)
     for _ in range(12):
         driver.live(6)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.model.ports import Store
-from headrace.store.staging import BACKLOG_MAX, CHUNK, Staging
+from headrace.store.file_bodies.staging import BACKLOG_MAX, CHUNK, Staging
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
-    from headrace.store.bodies import Body, Part
+    from headrace.store.file_bodies.bodies import Body, Part
 
 DIRECTORY = "/staging"
 

@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from headrace.store.errors import StoreError
-from headrace.store.journal import Journal
-from headrace.store.record import residue
-from headrace.store.segment import file_name
-from headrace.store.stream_log import DiskStreamLog
+from headrace.store.journal.journal import Journal
+from headrace.store.segment.record import residue
+from headrace.store.segment.segment import file_name
+from headrace.store.stream.log import DiskStreamLog
 from headrace.testing.disk import FaultyDisk
 
 STREAM = "/streams/7"

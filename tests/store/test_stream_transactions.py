@@ -12,7 +12,7 @@ import os
 import pytest
 
 from headrace.model.message import new_message
-from headrace.store.stream_log import DiskStreamLog
+from headrace.store.stream.log import DiskStreamLog
 from mortal import JournalLives
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "25"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.store.disk import Disk
-from headrace.store.writer import Writer
+from headrace.store.segment.writer import Writer
 
 MANY = 1100  # More than select() can tell apart.
 

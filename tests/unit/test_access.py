@@ -10,26 +10,32 @@ from pathlib import Path
 import argon2
 import pytest
 
-from headrace.gateway.access import (
+from headrace.gateway.sasl.logins import Logins
+from headrace.gateway.sasl.mechanism import Desk
+from headrace.gateway.sasl.mechanisms import DEFAULT, load
+from headrace.gateway.sasl.password import read_amqplain, read_plain
+from headrace.gateway.security.access import (
     Access,
     User,
     check_permission,
     check_topic_permission,
 )
-from headrace.gateway.logins import Logins
-from headrace.gateway.passwords import (
+from headrace.gateway.security.passwords import (
     NO_PASSWORD,
     NOBODY,
     hash_password,
     make_account,
     verify_password,
 )
-from headrace.gateway.remote_peer import LoginRefused, Peer
-from headrace.gateway.sasl.mechanisms import DEFAULT, load
-from headrace.gateway.sasl.password import read_amqplain, read_plain
-from headrace.gateway.sasl.port import Desk
-from headrace.model.users import Account, AccountError, Permission, ScramKeys, TopicPermission
-from headrace.store.users import UserDirectory
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.model.policy.accounts import (
+    Account,
+    AccountError,
+    Permission,
+    ScramKeys,
+    TopicPermission,
+)
+from headrace.store.catalog.users import UserDirectory
 from headrace.wire.table import encode_table
 
 ALL = Permission(".*", ".*", ".*")
@@ -281,7 +287,7 @@ def test_a_hash_of_rabbitmq_takes_as_long_as_none(monkeypatch: pytest.MonkeyPatc
             worked.append(known)
             raise argon2.exceptions.VerifyMismatchError
 
-    monkeypatch.setattr("headrace.gateway.passwords._HASHER", Hasher())
+    monkeypatch.setattr("headrace.gateway.security.passwords._HASHER", Hasher())
     for known in (NOBODY, "rabbit_sha256$c2FsdA==", "rabbit_sha512$!", NO_PASSWORD):
         assert not verify_password(known, b"wrong")
         assert worked == [NOBODY], known

@@ -6,10 +6,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from headrace.model.counters import Tally
 from headrace.model.events import Event, Events
 from headrace.model.ports import Store
-from headrace.model.tally import Tally
-from headrace.server.alarms import BACKLOG_MAX, EVERYWHERE, Alarms
+from headrace.server.observe.alarms import BACKLOG_MAX, EVERYWHERE, Alarms
 
 
 class Waiting:

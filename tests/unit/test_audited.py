@@ -8,18 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import headrace
-from headrace.gateway.service import pipeline, requests, transactions
-from headrace.server import audited
-from headrace.server.user_events import SUBJECTS
+from headrace.gateway.requests import pipeline, requests, transactions
+from headrace.server.observe import audited_events
+from headrace.server.observe.account_events import SUBJECTS
 
 SOURCE = Path(headrace.__file__).parent
 ROOT = Path(__file__).parents[2]
 TELLERS = {"events", "_events", "audit", "_audit"}
 # Kinds that are no literals where they are told: by file, the kinds that they can be.
 COMPUTED = {
-    "server/user_events.py": {kind for pair in SUBJECTS.values() for kind in pair},
-    "server/revocation.py": {"certificate.revoked", "certificate.expired", "authority.withdrawn"},
-    "server/entrance.py": {"credentials.expired", "credentials.withdrawn"},
+    "server/observe/account_events.py": {kind for pair in SUBJECTS.values() for kind in pair},
+    "server/net/revocation.py": {
+        "certificate.revoked",
+        "certificate.expired",
+        "authority.withdrawn",
+    },
+    "server/login/login.py": {"credentials.expired", "credentials.withdrawn"},
 }
 
 
@@ -42,7 +46,9 @@ def told() -> Iterator[tuple[str, str]]:
                 if isinstance(each, ast.Constant) and isinstance(each.value, str)
             }
             if isinstance(node.args[0], ast.Constant | ast.IfExp):
-                yield from ((kind, where) for kind in kinds if "." in kind or kind in audited.OWN)
+                yield from (
+                    (kind, where) for kind in kinds if "." in kind or kind in audited_events.OWN
+                )
                 assert kinds, where
             else:
                 assert where in COMPUTED, f"{where}:{node.lineno} tells a kind that is no literal"
@@ -56,10 +62,10 @@ def name_of(node: ast.expr) -> str:
 
 def test_what_is_told_is_in_one_of_the_tables() -> None:
     """And in one only, and what is in a table is told somewhere."""
-    tables = (audited.EVENTS, audited.OWN, audited.LEFT_OUT)
+    tables = (audited_events.EVENTS, audited_events.OWN, audited_events.LEFT_OUT)
     known = [kind for table in tables for kind in table]
     assert len(known) == len(set(known))
-    found = dict(told()) | {audited.LOST: "the file says it of itself"}
+    found = dict(told()) | {audited_events.LOST: "the file says it of itself"}
     assert len(found) > 40  # We do find them.
     assert {kind: where for kind, where in found.items() if kind not in known} == {}
     assert set(known) - found.keys() == set()
@@ -75,8 +81,8 @@ def test_requests_that_are_audited_are_served() -> None:
 
 def test_the_documents_name_them() -> None:
     security = (ROOT / "docs" / "security.md").read_text()
-    for kind in (*audited.EVENTS, *audited.OWN):
+    for kind in (*audited_events.EVENTS, *audited_events.OWN):
         assert f"`{kind}`" in security, kind
     events = (ROOT / "docs" / "events.md").read_text()
-    for kind in (*audited.EVENTS, *audited.LEFT_OUT):
+    for kind in (*audited_events.EVENTS, *audited_events.LEFT_OUT):
         assert f"`{kind}`" in events, kind

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from headrace.bench.load import (
+from headrace.bench.load.load import (
     TOPIC_WORDS,
     Load,
     make_sheet,
@@ -14,7 +14,7 @@ from headrace.bench.load import (
     topic_pattern,
     topic_queue,
 )
-from headrace.bench.meter import BrokenFrames, Histogram, Receiver, Sender
+from headrace.bench.load.meter import BrokenFrames, Histogram, Receiver, Sender
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicDeliver,

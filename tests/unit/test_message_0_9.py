@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.v0_x.offers import Offers
-from headrace.gateway.v0_x.references import CHECKPOINT_KEEP_MS, REFERENCES_MAX
+from headrace.gateway.connection.offers import Offers
+from headrace.gateway.v0_x.channel.references_0_9 import CHECKPOINT_KEEP_MS, REFERENCES_MAX
 from headrace.protocol.codec_0_x import (
     AccessRequest,
     AccessRequestOk,
@@ -56,12 +56,12 @@ from headrace.protocol.codec_0_x import (
     decode_content_header,
     encode_content_header,
 )
-from headrace.protocol.events import MethodReceived
+from headrace.protocol.v0_x.events import MethodReceived
 from headrace.spec.tables import V0_9, V0_9_1
 from rig import BODY_MAX, Client, Rig
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
 
 
 @pytest.fixture
@@ -740,7 +740,7 @@ def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> No
 def test_the_last_checkpoint_counts_and_takes_what_there_is_room_for(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.gateway.v0_x.references.CHECKPOINT_OCTETS_MAX", 8)
+    monkeypatch.setattr("headrace.gateway.v0_x.channel.references_0_9.CHECKPOINT_OCTETS_MAX", 8)
     opened(client, b"12345")
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
     client.call(MessageAppend(reference=NAME, data=b"67890"), MessageOk)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.server.user_events import AT_WORK_MS_MAX, Operator, Operators
-from headrace.store.acts import Act
-from headrace.store.users import UserDirectory
+from headrace.server.observe.account_events import AT_WORK_MS_MAX, Operator, Operators
+from headrace.store.catalog.change_notes import Act
+from headrace.store.catalog.users import UserDirectory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.content.packets import Pace, PacketDesk, StreamConsumer, packet
-from headrace.model.agenda import Agenda
-from headrace.model.lanes import lane_of
+from headrace.gateway.content_classes.packets import Pace, PacketDesk, StreamConsumer, packet
+from headrace.model.counters import Tally
 from headrace.model.message import KIND_STREAM, Message
 from headrace.model.ports import Store
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
+from headrace.model.queue.content_lanes import lane_of
+from headrace.model.scheduler import Agenda
+from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
-    from headrace.model.served import Consumer
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
 
 START_MS = 1_000_000
 

@@ -2,9 +2,9 @@
 """What operators change is told to who listens to events."""
 
 from headrace.model.events import Event, Events
-from headrace.model.parameters import Key
-from headrace.model.users import Snapshot
-from headrace.server.user_events import tell_changes
+from headrace.model.policy.accounts import Snapshot
+from headrace.model.policy.parameters import Key
+from headrace.server.observe.account_events import tell_changes
 
 
 def test_policies_limits_and_parameters_that_come_change_and_go() -> None:

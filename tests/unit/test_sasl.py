@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from headrace.gateway.access import Access, User
-from headrace.gateway.logins import Logins
-from headrace.gateway.passwords import make_account
-from headrace.gateway.remote_peer import LoginRefused, Peer
 from headrace.gateway.sasl import scram as mechanism
 from headrace.gateway.sasl.external import name_of
+from headrace.gateway.sasl.logins import Logins
+from headrace.gateway.sasl.mechanism import Desk, Steps
 from headrace.gateway.sasl.mechanisms import DEFAULT, MechanismError, load
-from headrace.gateway.sasl.port import Desk, Steps
-from headrace.gateway.throttle import Throttle
-from headrace.model.users import Account
+from headrace.gateway.security.access import Access, User
+from headrace.gateway.security.passwords import make_account
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.throttle import Throttle
+from headrace.model.policy.accounts import Account
 from headrace.protocol import scram
-from headrace.store.users import UserDirectory
+from headrace.store.catalog.users import UserDirectory
 
 SUBJECT = ((("organizationName", "Example, Inc"),), (("commonName", "ada"),))
 CERTIFICATE = {

@@ -8,30 +8,30 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.audit import SILENT
-from headrace.gateway.confirm import ConfirmLine
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.service.pipeline import HANDLERS, Pipeline
-from headrace.gateway.service.requests import REQUESTS_MAX, Call, Service, Steps
-from headrace.gateway.service.transactions import QUEUE, Coordinator
-from headrace.model.lease import Lease
-from headrace.model.lease_log import LeaseLog
-from headrace.model.leases import ARGUMENT as LEASE
+from headrace.gateway.messages.confirm_line import ConfirmLine
+from headrace.gateway.requests.pipeline import HANDLERS, Pipeline
+from headrace.gateway.requests.requests import REQUESTS_MAX, Call, Service, Steps
+from headrace.gateway.requests.transactions import QUEUE, Coordinator
+from headrace.gateway.security.audit import SILENT
+from headrace.model.counters import Tally
+from headrace.model.lease.lease import Lease
+from headrace.model.lease.log import LeaseLog
+from headrace.model.lease.registry import ARGUMENT as LEASE
 from headrace.model.message import KIND_FILE, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.served import Consumer
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.model.xid import Xid
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.transaction.xid import Xid
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
-    from headrace.model.work import Work
+    from headrace.model.queue.queue import Queue
+    from headrace.model.transaction.transaction import Work
 
 
 class Session:

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from headrace.client.gather import BLOCK_OCTETS_MAX, Block
+from headrace.client.stream.blocks import BLOCK_OCTETS_MAX, Block
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.spark.arrow import RecordError
-from headrace.spark.arrow import batches as batches_of
-from headrace.spark.columns import ARRIVAL_HEADER
-from headrace.spark.ddl import parse_schema
-from headrace.spark.schema import COLUMNS, CONTENT_HEADER, SchemaError, wanted
+from headrace.spark.schema.columns import COLUMNS, CONTENT_HEADER, SchemaError, wanted
+from headrace.spark.schema.ddl import parse_schema
+from headrace.spark.task.arrow import RecordError
+from headrace.spark.task.arrow import batches as batches_of
+from headrace.spark.task.header_columns import ARRIVAL_HEADER
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import with_header_entry
 from headrace.wire.table import encode_entry

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from headrace.spark.codec import Codec, Policy, TextCodec
-from headrace.spark.ddl import DEPTH_MAX, SchemaTextError, parse_schema
-from headrace.spark.decode_csv import CsvCodec, Dialect
-from headrace.spark.decode_json import JsonCodec
-from headrace.spark.values import NOTES_MAX
+from headrace.spark.decode.codec import Codec, Policy, TextCodec
+from headrace.spark.decode.csv import CsvCodec, Dialect
+from headrace.spark.decode.json import JsonCodec
+from headrace.spark.decode.values import NOTES_MAX
+from headrace.spark.schema.ddl import DEPTH_MAX, SchemaTextError, parse_schema
 
 RESCUE = Policy(unknown=True, rescue=True)
 SCHEMA = (

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.client.bulk import publishes_in
+from headrace.client.bulk.publisher import publishes_in
 from headrace.client.message import decode_properties, encode_header
 from headrace.client.url import Secret
-from headrace.spark.encode import encode
-from headrace.spark.options import WriteOptions
-from headrace.spark.rows import Row, RowError, rows
-from headrace.spark.schema import HEADERS, PROPERTIES, PROPERTIES_TYPE
+from headrace.spark.options.options import WriteOptions
+from headrace.spark.schema.columns import HEADERS, PROPERTIES, PROPERTIES_TYPE
+from headrace.spark.write.encode import encode
+from headrace.spark.write.rows import Row, RowError, rows
 
 FRAME_MAX = 4096
 SCHEMA = pa.schema(

@@ -17,10 +17,10 @@ from headrace.client import blocking
 from headrace.client.errors import AuthenticationFailed, ConnectFailed
 from headrace.client.requests import RequestRefused
 from headrace.client.url import Secret
-from headrace.spark import links
-from headrace.spark.leased import Leased
-from headrace.spark.options import read_options, write_options
-from headrace.spark.publish import publish
+from headrace.spark.options.options import read_options, write_options
+from headrace.spark.queue.leased import Leased
+from headrace.spark.runtime import connections
+from headrace.spark.write.publish import publish
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
 from patience import PATIENCE_S
@@ -128,7 +128,7 @@ def test_who_may_not_log_in_fails_at_once(broker: LocalBroker) -> None:
 
     bad = Secret(broker.url_of("guest", "wrong"))
     with pytest.raises(AuthenticationFailed):
-        links.patiently(bad, 60.0, work, known=True)
+        connections.patiently(bad, 60.0, work, known=True)
     assert not calls
 
 
@@ -151,7 +151,7 @@ def test_an_alarm_pauses_what_writes_and_not_what_reads() -> None:
             emptying.declare_queue("hog")
             thread = threading.Thread(target=write)
             thread.start()
-            writing = links.link(Secret(broker.url), links.Purpose.WRITE)
+            writing = connections.link(Secret(broker.url), connections.Purpose.WRITE)
             until(lambda: writing.blocked is not None)
             running.run()
             assert bodies(rows) == list(range(50))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.client.url import parse_url
-from headrace.spark.manual import manual
-from headrace.spark.options import Edge, OptionError, Streams, read_options, write_options
-from headrace.spark.table import OPTIONS
-from headrace.spark.uri import urls
+from headrace.spark.options.options import Edge, OptionError, Streams, read_options, write_options
+from headrace.spark.options.page import manual
+from headrace.spark.options.table import OPTIONS
+from headrace.spark.options.uri import urls
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "spark-options.md"
 URI = "amqp://user:s3cret@broker:5672/vhost"

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.spark.driver.batch_limits import Measured
+from headrace.spark.driver.planner import Place, Planner
 from headrace.spark.errors import DataLossError
-from headrace.spark.kinds import OptionError
-from headrace.spark.limits import Measured
-from headrace.spark.offsets import Offset, OffsetError, first_of
-from headrace.spark.options import read_options
-from headrace.spark.planner import Place, Planner
+from headrace.spark.options.kinds import OptionError
+from headrace.spark.options.options import read_options
+from headrace.spark.schema.offsets import Offset, OffsetError, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.spark.offsets import Range
+    from headrace.spark.schema.offsets import Range
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,8 +14,8 @@ from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import RequestRefused
 from headrace.spark.errors import DataLossError, GroupInUseError
-from headrace.spark.kinds import OptionError
-from headrace.spark.offsets import OffsetError
+from headrace.spark.options.kinds import OptionError
+from headrace.spark.schema.offsets import OffsetError
 from headrace.testing.broker import LocalBroker
 from microbatch import Checkpoint, Query
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from headrace.spark.options import OptionError, WriteOptions, write_options
-from headrace.spark.rows import Row, RowError, check_columns, rows
-from headrace.spark.schema import HEADERS, MOMENT, SchemaError
+from headrace.spark.options.options import OptionError, WriteOptions, write_options
+from headrace.spark.schema.columns import HEADERS, MOMENT, SchemaError
+from headrace.spark.write.rows import Row, RowError, check_columns, rows
 
 
 def options(**given: str) -> WriteOptions:

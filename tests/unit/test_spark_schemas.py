@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.client.blocking import connect
-from headrace.spark import decode_avro
-from headrace.spark.infer import InferenceError, grow, infer
-from headrace.spark.options import OptionError, read_options
+from headrace.spark.decode import avro
+from headrace.spark.decode.infer import InferenceError, grow, infer
+from headrace.spark.decode.values import loads
+from headrace.spark.options.options import OptionError, read_options
 from headrace.spark.read_schema import read_schema
+from headrace.spark.runtime.schema_log import SchemaLog, SchemaLogError
 from headrace.spark.sample import json_schema
-from headrace.spark.schema_log import SchemaLog, SchemaLogError
-from headrace.spark.values import loads
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker
@@ -88,7 +88,7 @@ def record(*fields: tuple[str, Any], name: str = "order") -> str:
 
 def encoded(schema: str, value: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, decode_avro.read_schema(schema), value)
+    fastavro.schemaless_writer(stream, avro.read_schema(schema), value)
     return stream.getvalue()
 
 
@@ -129,7 +129,7 @@ ROW = {
 
 
 def test_avro_has_sparks_types() -> None:
-    codec = decode_avro.AvroCodec(decode_avro.read_schema(ALL_OF_AVRO))
+    codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
     assert codec.kind.simpleString() == (
         "struct<i:int,l:bigint,b:binary,day:date,at:timestamp,here:timestamp_ntz,"
         "price:decimal(6,2),e:string,e2:string,u:string,t:int,x:binary,m:map<string,array<float>>,"
@@ -144,14 +144,14 @@ def test_avro_has_sparks_types() -> None:
 def test_bad_avro_is_bad_and_nothing_worse() -> None:
     whole = encoded(ALL_OF_AVRO, ROW)
     cuts = [whole[:at] for at in range(len(whole))]
-    codec = decode_avro.AvroCodec(decode_avro.read_schema(ALL_OF_AVRO))
+    codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
     decoded = codec.decode([*cuts, whole + b"\0", whole])
     assert sorted(decoded.faults) == list(range(len(whole) + 1))
     assert decoded.faults[len(whole)].endswith(f"octets are left over after {len(whole)}")
-    large = decode_avro.read_schema(
+    large = avro.read_schema(
         record(("d", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 0}))
     )
-    decoded = decode_avro.AvroCodec(large).decode([b"\x04\x7f\xff", b"\x02\x05"])
+    decoded = avro.AvroCodec(large).decode([b"\x04\x7f\xff", b"\x02\x05"])
     assert list(decoded.faults) == [0]
     assert decoded.values[1].as_py() == {"d": Decimal(5)}
 
@@ -159,7 +159,7 @@ def test_bad_avro_is_bad_and_nothing_worse() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=64), st.binary(max_size=20), st.integers(0, 200))
 def test_any_octets_are_decoded_or_bad(garbage: bytes, patch: bytes, at: int) -> None:
-    codec = decode_avro.AvroCodec(decode_avro.read_schema(ALL_OF_AVRO))
+    codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
     whole = encoded(ALL_OF_AVRO, ROW)
     decoded = codec.decode([garbage, whole[:at] + patch + whole[at + len(patch) :]])
     decoded.values.validate(full=True)
@@ -171,19 +171,19 @@ def test_any_octets_are_decoded_or_bad(garbage: bytes, patch: bytes, at: int) ->
 def test_a_single_object_names_its_writers_schema() -> None:
     old, new = record(("id", "int")), record(("id", "long"), ("who", ["null", "string"]))
     new = new.replace('["null", "string"]', '["null", "string"], "default": null')
-    schemas = [decode_avro.read_schema(text) for text in (old, new)]
-    codec = decode_avro.AvroCodec(schemas[1], "single-object", schemas[:1])
+    schemas = [avro.read_schema(text) for text in (old, new)]
+    codec = avro.AvroCodec(schemas[1], "single-object", schemas[:1])
     decoded = codec.decode(
         [
-            decode_avro.frame(schemas[0]) + encoded(old, {"id": 1}),
-            decode_avro.frame(schemas[1]) + encoded(new, {"id": 2, "who": "x"}),
+            avro.frame(schemas[0]) + encoded(old, {"id": 1}),
+            avro.frame(schemas[1]) + encoded(new, {"id": 2, "who": "x"}),
             b"\xc3\x01" + bytes(8) + encoded(old, {"id": 1}),
             encoded(old, {"id": 1}),
         ]
     )
     assert decoded.values.to_pylist()[:2] == [{"id": 1, "who": None}, {"id": 2, "who": "x"}]
     assert sorted(decoded.faults) == [2, 3]
-    framed = decode_avro.AvroCodec(schemas[0], "registry")
+    framed = avro.AvroCodec(schemas[0], "registry")
     decoded = framed.decode([b"\0\0\0\0\x07" + encoded(old, {"id": 1}), encoded(old, {"id": 1})])
     assert sorted(decoded.faults) == [1]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.client import blocking
-from headrace.spark import links
 from headrace.spark.errors import GroupInUseError
-from headrace.spark.kinds import OptionError
-from headrace.spark.options import ReadOptions, read_options
-from headrace.spark.queue_planner import QueuePlanner
-from headrace.spark.spool import SEGMENT_OCTETS, Spool, SpoolError, read, segments
-from headrace.spark.spooled import Spooled
+from headrace.spark.options.kinds import OptionError
+from headrace.spark.options.options import ReadOptions, read_options
+from headrace.spark.queue.planner import QueuePlanner
+from headrace.spark.queue.spooled import Spooled
+from headrace.spark.runtime import connections
+from headrace.spark.task.spool import SEGMENT_OCTETS, Spool, SpoolError, read, segments
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +124,7 @@ def test_a_queue_without_leases_is_read_once_over_restarts(
     second = planner.following(first)
     assert second is not None
     planner.commit(first)
-    links.forget(chosen.uri)  # The driver dies: nothing of the second batch is acked.
+    connections.forget(chosen.uri)  # The driver dies: nothing of the second batch is acked.
     lessor.close()
     publish(broker, 50, 60)
     lessor = Spooled(chosen)
@@ -136,7 +136,7 @@ def test_a_queue_without_leases_is_read_once_over_restarts(
     assert bodies(path, 40, third.positions["q"]) == list(range(40, 60))
     planner.commit(third)
     assert planner.following(third) is None
-    links.forget(chosen.uri)
+    connections.forget(chosen.uri)
     assert ready(broker) == 0
     lessor.close()
 
@@ -154,7 +154,7 @@ def test_a_full_spool_takes_nothing_more(headrace_broker: LocalBroker, tmp_path:
     assert state.ready == 3000
     with pytest.raises(GroupInUseError, match="spoolDirectory"):
         Spooled(chosen).claim("other")
-    links.forget(chosen.uri)
+    connections.forget(chosen.uri)
     lessor.close()
 
 
@@ -163,5 +163,5 @@ def test_a_queue_that_is_not_there(headrace_broker: LocalBroker, tmp_path: Path)
     lessor = Spooled(chosen)
     with pytest.raises(OptionError, match="no queue 'q'"):
         lessor.claim("me")
-    links.forget(chosen.uri)
+    connections.forget(chosen.uri)
     lessor.close()

@@ -13,13 +13,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headrace.client import blocking
 from headrace.client.url import Secret
-from headrace.spark.kinds import OptionError
-from headrace.spark.links import forget as disconnect
-from headrace.spark.options import WriteOptions, write_options
-from headrace.spark.publish import PublishError
-from headrace.spark.stage import Part, SinkTakenError, abort, commit, forget, stage
-from headrace.spark.task import Task
-from headrace.spark.writer import BatchWriter, Published
+from headrace.spark.options.kinds import OptionError
+from headrace.spark.options.options import WriteOptions, write_options
+from headrace.spark.runtime.connections import forget as disconnect
+from headrace.spark.runtime.task import Task
+from headrace.spark.write.exactly_once import Part, SinkTakenError, abort, commit, forget, stage
+from headrace.spark.write.publish import PublishError
+from headrace.spark.write.writer import BatchWriter, Published
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker

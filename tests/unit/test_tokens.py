@@ -18,7 +18,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from headrace.gateway.access import Access, User
 from headrace.gateway.oauth.keys import KEYS_MAX, Keys, NoKey, read_set
 from headrace.gateway.oauth.scopes import (
     ALIASES_MAX,
@@ -29,12 +28,13 @@ from headrace.gateway.oauth.scopes import (
     read_scopes,
 )
 from headrace.gateway.oauth.tokens import TokenRules, Tokens, Trust
-from headrace.gateway.remote_peer import LoginRefused, Peer
-from headrace.gateway.throttle import Throttle
-from headrace.server.jwks import SIZE_MAX, discoverer, loader
-from headrace.server.settings import Settings
-from headrace.server.trust import KeyRing, Trusted, TrustError
-from headrace.store.users import UserDirectory
+from headrace.gateway.security.access import Access, User
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.throttle import Throttle
+from headrace.server.config.settings import Settings
+from headrace.server.login.jwks import SIZE_MAX, discoverer, loader
+from headrace.server.login.token_issuers import KeyRing, Trusted, TrustError
+from headrace.store.catalog.users import UserDirectory
 from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
 
 if TYPE_CHECKING:

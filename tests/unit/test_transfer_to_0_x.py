@@ -32,7 +32,7 @@ from headrace.spec.tables import V0_9_1
 from rig import Client, Rig
 
 if TYPE_CHECKING:
-    from headrace.protocol.events import ContentReceived
+    from headrace.protocol.v0_x.events import ContentReceived
 
 
 @pytest.fixture

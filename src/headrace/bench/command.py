@@ -70,9 +70,9 @@ def bench(
 
     With two brokers the ratio says how many times better the second one is.
     """
-    from headrace.bench import meter
     from headrace.bench.growth import GROWTH
-    from headrace.bench.link import BenchError
+    from headrace.bench.load import meter
+    from headrace.bench.load.link import BenchError
     from headrace.bench.report import table
     from headrace.bench.served import Restarted, Served
     from headrace.bench.usage import Usage
@@ -125,8 +125,8 @@ def _measure_clients(
     url: str, serve: bool, runs: int, scale: float, json_path: Path | None
 ) -> None:
     """Measure what clients cost on one broker."""
-    from headrace.bench import clients
-    from headrace.bench.link import BenchError
+    from headrace.bench.clients import clients
+    from headrace.bench.load.link import BenchError
     from headrace.bench.served import Served
 
     if url and serve:
@@ -187,7 +187,7 @@ def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:
 
 def _measure(benches: list[Bench], workloads: list[Workload], runs: int) -> list[list[Result]]:
     """Measure all; both brokers' runs of a workload are next to each other in time."""
-    from headrace.bench.link import BenchError
+    from headrace.bench.load.link import BenchError
     from headrace.bench.report import Result
 
     results: list[list[Result]] = [[] for _ in benches]

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.bench.link import Link
-from headrace.bench.load import Load, declare, queue_name, remove
+from headrace.bench.load.link import Link
+from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, Run, run
 from headrace.bench.workload import Bench, Figure, Sample, Workload, allow_files
 from headrace.protocol.codec_0_x import BasicConsume, BasicConsumeOk, QueuePurge, QueuePurgeOk

@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
-from headrace.bench.generator import Board, Place, Received, Sent, consume, publish
-from headrace.bench.link import BenchError, Link, ready_count
-from headrace.bench.load import Load, declare, queue_name
-from headrace.bench.meter import Histogram
+from headrace.bench.load.generator import Board, Place, Received, Sent, consume, publish
+from headrace.bench.load.link import BenchError, Link, ready_count
+from headrace.bench.load.load import Load, declare, queue_name
+from headrace.bench.load.meter import Histogram
 from headrace.bench.usage import MIB, Usage
 
 if TYPE_CHECKING:

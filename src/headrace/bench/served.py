@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.bench.link import BenchError
+from headrace.bench.load.link import BenchError
 from headrace.bench.usage import find_listener
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from headrace.bench.link import VERSION, BenchError, Link, wait_for_queue
-from headrace.bench.load import Load, declare, queue_name, remove
+from headrace.bench.load.link import VERSION, BenchError, Link, wait_for_queue
+from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, run
 from headrace.bench.usage import MIB, Usage
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicQos, BasicQosOk

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from headrace.cli.environment import FromEnvironment
-from headrace.server.settings import Settings
+from headrace.server.config.settings import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

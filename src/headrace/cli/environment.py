@@ -17,7 +17,7 @@ class FromEnvironment(click.Option):
     def resolve_envvar_value(self, ctx: click.Context) -> Any:
         found = super().resolve_envvar_value(ctx)
         if found is None and not ctx.resilient_parsing and isinstance(self.envvar, str):
-            from headrace.server.settings import misspelt
+            from headrace.server.config.settings import misspelt
 
             for variable in misspelt(self.envvar, os.environ):
                 said = printable(variable)

@@ -22,7 +22,7 @@ import click
 from headrace.cli.data_option import Function, data_option
 from headrace.cli.environment import FromEnvironment
 from headrace.cli.output import printable
-from headrace.server.settings import Settings
+from headrace.server.config.settings import Settings
 
 ANSWER_S = 60.0  # How long the broker may be silent.
 NAMES_S = 1.0  # How long TAB waits for a broker,

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client for AMQP brokers, for asyncio; `headrace.client.blocking` is its blocking twin."""
 
-from headrace.client.batch import Transaction
-from headrace.client.channel import Channel
-from headrace.client.connection import Connection, connect
-from headrace.client.consumer import Consumer, Delivery
-from headrace.client.declare import QueueState
+from headrace.client.channel.batch import Transaction
+from headrace.client.channel.channel import Channel
+from headrace.client.channel.consumer import Consumer, Delivery
+from headrace.client.channel.declarations import QueueState
+from headrace.client.channel.native_methods import Arrived
+from headrace.client.connection.connection import Connection, connect
+from headrace.client.connection.reconnect import Reconnect
+from headrace.client.content_classes.files import FileDelivery, Files
+from headrace.client.content_classes.message_class_0_9 import Messages, Reference, Transferred
+from headrace.client.content_classes.session_files import SessionFile, SessionFiles
 from headrace.client.errors import (
     AccessRefused,
     AuthenticationFailed,
@@ -30,16 +35,11 @@ from headrace.client.errors import (
     UsageError,
 )
 from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
-from headrace.client.files import FileDelivery, Files
 from headrace.client.message import Message, Received
-from headrace.client.native import Arrived
-from headrace.client.reconnect import Reconnect
-from headrace.client.references import Messages, Reference, Transferred
-from headrace.client.session import Session
-from headrace.client.session_files import SessionFile, SessionFiles
-from headrace.client.stream import Stream
-from headrace.client.stream_reader import Record
-from headrace.client.subscription import Subscription, Transfer
+from headrace.client.session.session import Session
+from headrace.client.session.subscription import Subscription, Transfer
+from headrace.client.stream.reader import Record
+from headrace.client.stream.stream import Stream
 from headrace.client.url import Settings, parse_url
 
 __all__ = [

@@ -16,20 +16,20 @@ from headrace.client import requests as _requests
 from headrace.client import snapshot as _snapshot
 from headrace.client import staging as _staging
 from headrace.client import super_streams as _super_streams
-from headrace.client.background import LOOP
-from headrace.client.closing import Closing
+from headrace.client.blocking.loop_thread import LOOP
+from headrace.client.channel.closing import Closing
 from headrace.client.lease import KEEP, TIMEOUT_S, LeaseRange, LeaseSettled, LeaseState
 from headrace.client.requests import ANSWER_S, PIPELINE
-from headrace.client.stream import BATCH_MAX, CREDIT
+from headrace.client.stream.stream import BATCH_MAX, CREDIT
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection
+    from headrace.client.bulk.encode import Octets
     from headrace.client.groups import GroupState, Position
     from headrace.client.message import Content
-    from headrace.client.publishes import Octets
     from headrace.client.snapshot import Snapshot
     from headrace.client.staging import SinkState, Staged
-    from headrace.client.stream_reader import Record
+    from headrace.client.stream.reader import Record
     from headrace.client.super_streams import SuperStream
 
 
@@ -358,7 +358,7 @@ class Stage(Closing):
         exchange: Octets,
         mandatory: bool = True,
     ) -> None:
-        """Publish rows of columns (see `headrace.client.publishes`)."""
+        """Publish rows of columns (see `headrace.client.bulk.encode`)."""
         LOOP.run(
             self._source.publish_columns(
                 count,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 from headrace.client import publisher as _publisher
-from headrace.client.background import LOOP
-from headrace.client.closing import Closing
+from headrace.client.blocking.loop_thread import LOOP
+from headrace.client.channel.closing import Closing
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Connection

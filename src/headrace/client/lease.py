@@ -15,13 +15,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.client.closing import AsyncClosing
+from headrace.client.channel.closing import AsyncClosing
 from headrace.client.requests import RequestRefused, Requests
-from headrace.client.stream import BATCH_MAX, CREDIT
+from headrace.client.stream.stream import BATCH_MAX, CREDIT
 
 if TYPE_CHECKING:
-    from headrace.client.connection import Connection
-    from headrace.client.stream_reader import Record
+    from headrace.client.connection.connection import Connection
+    from headrace.client.stream.reader import Record
 
 TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
 CLAIM_PAUSE_S = 0.25  # Between two attempts to claim a lease that has an owner.

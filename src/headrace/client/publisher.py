@@ -13,15 +13,15 @@ from collections.abc import AsyncIterable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from headrace.client.batch import each
-from headrace.client.closing import AsyncClosing
+from headrace.client.channel.batch import each
+from headrace.client.channel.closing import AsyncClosing
 from headrace.client.errors import ConfirmLost, ConnectionLost, UsageError
 from headrace.client.message import Content, Message
 from headrace.client.requests import Requests
 
 if TYPE_CHECKING:
-    from headrace.client.channel import Channel
-    from headrace.client.connection import Connection
+    from headrace.client.channel.channel import Channel
+    from headrace.client.connection.connection import Connection
 
 NAME_MAX = 255  # Octets of a publisher's name.
 ATTEMPTS_MAX = 100  # Times that one message is sent, when connection after connection breaks.

@@ -12,15 +12,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.closing import AsyncClosing
+from headrace.client.channel.closing import AsyncClosing
 from headrace.client.errors import ClientError, ConnectionLost, UsageError, fresh
-from headrace.client.extensions import is_headrace
+from headrace.client.link.capabilities import is_headrace
 from headrace.client.message import Message, decode_properties
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver
 
 if TYPE_CHECKING:
-    from headrace.client.channel import Channel
-    from headrace.client.connection import Connection
+    from headrace.client.channel.channel import Channel
+    from headrace.client.connection.connection import Connection
 
 PIPELINE = "amq.headrace.pipeline"
 ANSWER_S = 30.0  # How long an answer may take.

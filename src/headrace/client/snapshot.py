@@ -14,12 +14,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.client.stream import BATCH_MAX, CREDIT
+from headrace.client.stream.stream import BATCH_MAX, CREDIT
 
 if TYPE_CHECKING:
-    from headrace.client.connection import Connection
+    from headrace.client.connection.connection import Connection
     from headrace.client.requests import Requests
-    from headrace.client.stream_reader import Record
+    from headrace.client.stream.reader import Record
 
 
 @dataclass(frozen=True, slots=True)

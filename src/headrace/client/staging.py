@@ -19,10 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.client.closing import AsyncClosing
-from headrace.client.errors import ClientError
-from headrace.client.message import Content, Message, several
-from headrace.client.publishes import (
+from headrace.client.bulk.encode import (
     MANDATORY,
     OUTPUT,
     Octets,
@@ -30,13 +27,16 @@ from headrace.client.publishes import (
     encode_publishes,
     properties_of,
 )
+from headrace.client.channel.closing import AsyncClosing
+from headrace.client.errors import ClientError
+from headrace.client.message import Content, Message, several
 from headrace.client.requests import RequestRefused, Requests
 from headrace.protocol.codec_0_x import DtxSelect, DtxStart
 from headrace.spec.tables import V0_9
 
 if TYPE_CHECKING:
-    from headrace.client.channel import Channel
-    from headrace.client.connection import Connection
+    from headrace.client.channel.channel import Channel
+    from headrace.client.connection.connection import Connection
 
 CHUNK_MESSAGES: Final = 16_384  # Of one branch,
 CHUNK_OCTETS: Final = 16 << 20  # or this many octets of bodies.
@@ -219,7 +219,7 @@ class Stage(AsyncClosing):
         exchange: Octets,
         mandatory: bool = True,
     ) -> None:
-        """Publish rows of columns (see `headrace.client.publishes`).
+        """Publish rows of columns (see `headrace.client.bulk.encode`).
 
         StageError names a row that cannot be encoded, or that the broker did not take; the broker
         may say so only at a later call.

@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conformance: the standards' rules, and checks of them that any broker can be put to."""
 
-from headrace.conformance import (
-    basic,
-    connection,
-    exchange,
-    exchange_0_10,
-    message_0_10,
-    opening_0_10,
-    queue,
-    queue_0_10,
-    tx,
-    tx_0_10,
-)
+from headrace.conformance import basic, connection, exchange, queue, tx
 from headrace.conformance.check import CHECKS, Check, Site, site
 from headrace.conformance.peer import BrokenRule, NotServed, Peer
 from headrace.conformance.rules import RULES, Rule
+from headrace.conformance.v0_10 import exchange as exchange_0_10
+from headrace.conformance.v0_10 import message as message_0_10
+from headrace.conformance.v0_10 import opening as opening_0_10
+from headrace.conformance.v0_10 import queue as queue_0_10
+from headrace.conformance.v0_10 import tx as tx_0_10
 
 __all__ = [
     "CHECKS",

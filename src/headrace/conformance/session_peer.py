@@ -8,11 +8,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.background import LOOP
 from headrace.client.blocking import Connection, Session, Subscription
-from headrace.client.connection import Connection as Source
+from headrace.client.blocking.loop_thread import LOOP
+from headrace.client.connection.connection import Connection as Source
 from headrace.client.errors import ChannelClosed, ClientError
-from headrace.client.intake import HELD_MAX, HIGH_WATER, Intake
+from headrace.client.link.backpressure import HELD_MAX, HIGH_WATER, Intake
 from headrace.client.message import Message
 from headrace.conformance.peer import BrokenRule, must
 from headrace.protocol.codec_0_10 import (
@@ -31,7 +31,7 @@ from headrace.wire.ranges import SequenceSet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.client.subscription import Transfer
+    from headrace.client.session.subscription import Transfer
     from headrace.client.url import Settings
 
 

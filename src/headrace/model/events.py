@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from headrace.model.errors import NotRecorded, ResourceError
 
 if TYPE_CHECKING:
-    from headrace.model.binding import Binding
-    from headrace.model.exchange import Exchange
-    from headrace.model.queue import Queue
-    from headrace.model.served import Consumer
-    from headrace.model.tally import Tally
+    from headrace.model.counters import Tally
+    from headrace.model.exchange.binding import Binding
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)
 

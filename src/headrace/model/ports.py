@@ -30,7 +30,7 @@ class Store:
         self.kept: list[Any] = []  # Prepared branches (branch.Kept) that :meth:`recover` found.
         self.facts: dict[
             bytes, bytes
-        ] = {}  # See headrace.model.facts; only :meth:`fact` changes it.
+        ] = {}  # See headrace.model.keyvalue; only :meth:`fact` changes it.
         #: Until when messages wait (milliseconds), by queue id and seq; :meth:`recover` found them.
         self.waits: dict[tuple[int, int], int] = {}
 

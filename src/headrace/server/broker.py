@@ -14,42 +14,42 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.gateway.telling import addresses
-from headrace.gateway.v0_10.context import Context010
-from headrace.gateway.v0_x.context import V0xContext
-from headrace.model.agenda import Agenda
+from headrace.gateway.connection.connection_events import addresses
+from headrace.gateway.v0_10.connection.context import Context010
+from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.model.counters import Tally
 from headrace.model.events import Events
-from headrace.model.rules import Limits, limits_of_user
-from headrace.model.tally import Tally
-from headrace.model.users import AccountError
-from headrace.server.account_changes import USERS_S, AccountChanges
-from headrace.server.alarms import ALARM_S, Alarms
-from headrace.server.audit import AuditLog
-from headrace.server.audit_file import audit_file
-from headrace.server.drain import Drain
-from headrace.server.entrance import Entrance, EntranceError
-from headrace.server.errors import StartError
-from headrace.server.identity import server_properties
-from headrace.server.listener import TICK_S, Listener
-from headrace.server.logs import LogError, Logs
+from headrace.model.policy.accounts import AccountError
+from headrace.model.policy.rules import Limits, limits_of_user
+from headrace.model.scheduler import Agenda
+from headrace.server.config.errors import StartError
+from headrace.server.config.identity import server_properties
+from headrace.server.config.logs import LogError, Logs
+from headrace.server.config.process import MemoryReturn, memory_available
+from headrace.server.config.settings import SettingError, Settings
+from headrace.server.data.storage import Storage
+from headrace.server.login.account_changes import USERS_S, AccountChanges
+from headrace.server.login.login import Entrance, EntranceError
+from headrace.server.login.offers import offers_of
 from headrace.server.management.call import Call
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
-from headrace.server.offers import offers_of
-from headrace.server.ports import CLEAR, ENCRYPTED, PortError, Ports
-from headrace.server.process import MemoryReturn, memory_available
+from headrace.server.net.drain import Drain
+from headrace.server.net.listener import TICK_S, Listener
+from headrace.server.net.ports import CLEAR, ENCRYPTED, PortError, Ports
+from headrace.server.net.revocation import CHECK_S, Revocation
+from headrace.server.net.tls import TlsError, make_context
+from headrace.server.net.transport import Reactor, Transport, clock_ms
+from headrace.server.observe.alarms import ALARM_S, Alarms
+from headrace.server.observe.audit_file import audit_file
+from headrace.server.observe.audit_log import AuditLog
 from headrace.server.reload import reload
-from headrace.server.revocation import CHECK_S, Revocation
-from headrace.server.settings import SettingError, Settings
-from headrace.server.storage import Storage
-from headrace.server.tls import TlsError, make_context
-from headrace.server.transport import Reactor, Transport, clock_ms
 from headrace.server.vhosts import VirtualHosts
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from headrace.gateway.access import Access
-    from headrace.model.vhost import VirtualHost
+    from headrace.gateway.security.access import Access
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 

@@ -16,18 +16,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.retime import retime
-from headrace.server.audit_file import audit_file
-from headrace.server.entrance import EntranceError
-from headrace.server.errors import StartError
-from headrace.server.offers import offers_of
-from headrace.server.ports import ENCRYPTED, Move, PortError
-from headrace.server.settings import NEEDS_RESTART, SETTINGS, Settings
-from headrace.server.tls import make_context
+from headrace.gateway.apply_ack_timeout import retime
+from headrace.server.config.errors import StartError
+from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings
+from headrace.server.login.login import EntranceError
+from headrace.server.login.offers import offers_of
+from headrace.server.net.ports import ENCRYPTED, Move, PortError
+from headrace.server.net.tls import make_context
+from headrace.server.observe.audit_file import audit_file
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
-    from headrace.server.settings import Setting
+    from headrace.server.config.settings import Setting
 
 Apply = Callable[["Broker", Settings], None]
 

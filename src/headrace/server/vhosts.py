@@ -6,15 +6,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.apply_ack_timeout import retime
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.retime import retime
-from headrace.gateway.service.pipeline import Pipeline
-from headrace.gateway.service.transactions import Coordinator
-from headrace.model.rules import Rules, rules_of
-from headrace.model.stamps import Stamps
-from headrace.model.vhost import VirtualHost
-from headrace.server.event_exchange import EventPublisher
-from headrace.server.identity import node_name
+from headrace.gateway.requests.pipeline import Pipeline
+from headrace.gateway.requests.transactions import Coordinator
+from headrace.model.interceptor.stamps import Stamps
+from headrace.model.policy.rules import Rules, rules_of
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.server.config.identity import node_name
+from headrace.server.observe.event_exchange import EventPublisher
 from headrace.server.qmf.agent import Agent
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from headrace.spark.decode_options import Evolution
-from headrace.spark.options import OptionError, read_options
+from headrace.spark.options.decode_options import Evolution
+from headrace.spark.options.options import OptionError, read_options
 from headrace.spark.sample import value_type
-from headrace.spark.schema import all_columns
+from headrace.spark.schema.columns import all_columns
 
 if TYPE_CHECKING:
-    from headrace.spark.decode_options import DecodeOptions
-    from headrace.spark.options import ReadOptions
+    from headrace.spark.options.decode_options import DecodeOptions
+    from headrace.spark.options.options import ReadOptions
 
 
 def read_schema(options: Mapping[str, str]) -> StructType:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
-from headrace.spark import infer
-from headrace.spark.kinds import OptionError
-from headrace.spark.schema_log import SchemaLog
-from headrace.spark.types import nullable
-from headrace.spark.values import loads
+from headrace.spark.decode import infer
+from headrace.spark.decode.values import loads
+from headrace.spark.options.kinds import OptionError
+from headrace.spark.runtime.schema_log import SchemaLog
+from headrace.spark.schema.types import nullable
 
 if TYPE_CHECKING:
-    from headrace.spark.decode_options import DecodeOptions
-    from headrace.spark.options import ReadOptions
+    from headrace.spark.options.decode_options import DecodeOptions
+    from headrace.spark.options.options import ReadOptions
 
 SAMPLE_BYTES_MAX: Final = 16 << 20  # Of bodies.
 STREAMS_MAX: Final = 10  # Of which a sample is taken.
@@ -98,9 +98,9 @@ def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
 
 def sample(options: ReadOptions, count: int) -> Iterable[bytes]:
     """Some bodies: of each stream the oldest and the newest, of a queue the first."""
-    from headrace.spark.offsets import Range
-    from headrace.spark.records import Reading, read
-    from headrace.spark.survey import Survey
+    from headrace.spark.driver.broker_queries import Survey
+    from headrace.spark.schema.offsets import Range
+    from headrace.spark.task.records import Reading, read
 
     if options.streams is None:
         yield from _of_queue(options, count)
@@ -128,8 +128,8 @@ def sample(options: ReadOptions, count: int) -> Iterable[bytes]:
 
 def _of_queue(options: ReadOptions, count: int) -> Iterable[bytes]:
     """The first bodies of a queue, which stay in it."""
-    from headrace.spark.schema import Wanted
-    from headrace.spark.snapshot import SnapshotReader
+    from headrace.spark.queue.snapshot import SnapshotReader
+    from headrace.spark.schema.columns import Wanted
 
     plain = replace(options, decoding=None, partitions_min=1, partition_records_max=None)
     reader = SnapshotReader(plain, Wanted(("body",)))

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from headrace.spark.reader import StreamBatchReader
-    from headrace.spark.snapshot import SnapshotReader
-    from headrace.spark.stream import MicroBatchReader
-    from headrace.spark.writer import BatchWriter, StreamWriter
+    from headrace.spark.driver.batch import StreamBatchReader
+    from headrace.spark.driver.micro_batch import MicroBatchReader
+    from headrace.spark.queue.snapshot import SnapshotReader
+    from headrace.spark.write.writer import BatchWriter, StreamWriter
 
 
 class AmqpSource(DataSource):
@@ -29,37 +29,37 @@ class AmqpSource(DataSource):
         return read_schema(self.options)
 
     def reader(self, schema: StructType) -> StreamBatchReader | SnapshotReader:
-        from headrace.spark.options import read_options
-        from headrace.spark.reader import StreamBatchReader
-        from headrace.spark.schema import wanted
+        from headrace.spark.driver.batch import StreamBatchReader
+        from headrace.spark.options.options import read_options
+        from headrace.spark.schema.columns import wanted
 
         options = read_options(self.options, streaming=False)
         columns = wanted(schema, options.decoding)
         if options.queue:
-            from headrace.spark.snapshot import SnapshotReader
+            from headrace.spark.queue.snapshot import SnapshotReader
 
             return SnapshotReader(options, columns)
         return StreamBatchReader(options, columns)
 
     def streamReader(self, schema: StructType) -> MicroBatchReader:  # noqa: N802  # Spark's name.
-        from headrace.spark.options import read_options
-        from headrace.spark.schema import wanted
-        from headrace.spark.stream import StreamReader
+        from headrace.spark.driver.micro_batch import StreamReader
+        from headrace.spark.options.options import read_options
+        from headrace.spark.schema.columns import wanted
 
         options = read_options(self.options, streaming=True)
         columns = wanted(schema, options.decoding)
         if options.queue:
-            from headrace.spark.queue import QueueReader
+            from headrace.spark.queue.micro_batch import QueueReader
 
             return QueueReader(options, columns)
         return StreamReader(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from headrace.spark.writer import BatchWriter
+        from headrace.spark.write.writer import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        from headrace.spark.writer import StreamWriter
+        from headrace.spark.write.writer import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.store.anew import NEW
-from headrace.store.reached import NAME as REACHED
-from headrace.store.reserve import NAME as RESERVE
+from headrace.store.replacement import NEW
+from headrace.store.segment.reached import NAME as REACHED
+from headrace.store.segment.reserve import NAME as RESERVE
 
 if TYPE_CHECKING:
     from headrace.store.disk import Disk

@@ -123,7 +123,7 @@ class LocalBroker(_Address):
 
     async def _serve(self, started: Future[None]) -> None:
         from headrace.server.broker import Broker
-        from headrace.server.settings import Settings
+        from headrace.server.config.settings import Settings
 
         asked: dict[str, Any] = {"host": self.host, "port": self.port, **read(self._settings)}
         if self._data is None:
@@ -149,7 +149,7 @@ def read(settings: dict[str, Any]) -> dict[str, Any]:
     Raises:
         SettingError: there is none of that name, or the text says no value.
     """
-    from headrace.server.settings import SETTINGS, SettingError, closest
+    from headrace.server.config.settings import SETTINGS, SettingError, closest
 
     rows = {row.name: row for row in SETTINGS}
     found = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.client import Channel as AsyncChannel
     from headrace.client import Connection as AsyncConnection
     from headrace.client.blocking import Channel, Connection
-    from headrace.client.opening import Opening
+    from headrace.client.link.opening import Opening
     from headrace.testing.broker import ChildBroker, LocalBroker
 
 MARKER = "headrace"

@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client import connect
-from headrace.client.channel import Channel
-from headrace.client.connection import Connection
-from headrace.client.consumer import Delivery
+from headrace.client.channel.channel import Channel
+from headrace.client.channel.consumer import Delivery
+from headrace.client.connection.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.message import Message
-from headrace.client.session import Session as BranchSession
-from headrace.client.subscription import Transfer
+from headrace.client.session.session import Session as BranchSession
+from headrace.client.session.subscription import Transfer
 from headrace.protocol.codec_0_10 import Xid
 from headrace.testing.broker import ChildBroker
 from headrace.testing.soak_batches import Batches

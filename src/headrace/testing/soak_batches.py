@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.client.staging import Sink, Stage, Staged
 
 if TYPE_CHECKING:
-    from headrace.client.connection import Connection
+    from headrace.client.connection.connection import Connection
 
 SINK = "soak"
 EXCHANGE = "batches"  # Fans out to both of these.

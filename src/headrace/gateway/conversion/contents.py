@@ -21,9 +21,7 @@ from headrace.gateway.conversion.neutral_values import (
 )
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.conversion.stamping import stamped, traced
-from headrace.model.deadletter import X_DEATH, Content, UnreadableError
-from headrace.model.delivery_counts import COUNT_MAX
-from headrace.model.delivery_counts import HEADER as DELIVERY_COUNT
+from headrace.model.contents import X_DEATH, Content, UnreadableError
 from headrace.model.message import (
     KIND_MASK,
     KIND_TRANSFER,
@@ -32,7 +30,9 @@ from headrace.model.message import (
     Message,
     new_message,
 )
-from headrace.protocol.frames_0_x import framed
+from headrace.model.queue.delivery_count import COUNT_MAX
+from headrace.model.queue.delivery_count import HEADER as DELIVERY_COUNT
+from headrace.protocol.v0_x.frames import framed
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import with_header_entry, with_header_entry_at

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.model.deadletter import Content, UnreadableError
+from headrace.model.contents import Content, UnreadableError
 from headrace.model.message import (
     KIND_FILE,
     KIND_MASK,
@@ -21,7 +21,7 @@ from headrace.model.message import (
 )
 from headrace.protocol.codec_0_x import decode_content_header, encode_content_header
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32

@@ -17,7 +17,7 @@ from __future__ import annotations
 import cython
 
 from headrace.gateway.conversion.neutral_values import Entry, text_of_uuid
-from headrace.model.expiration import is_moment
+from headrace.model.arguments.expiration import is_moment
 
 if not cython.compiled:
     from headrace.wire.table import check_utf8

@@ -31,7 +31,7 @@ from headrace.gateway.conversion.neutral_values import (
     table_of_entries,
     text_of_uuid,
 )
-from headrace.gateway.plain import plain_table
+from headrace.gateway.conversion.plain_headers import plain_table
 from headrace.wire.table import check_table, decode_table, encode_table, encode_timestamp
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from headrace.gateway.conversion.headers import address_of, header_of, shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert, entries_of_table
-from headrace.model.arguments import as_list
-from headrace.model.deadletter import ROUTING_KEYS_MAX, UnreadableError
+from headrace.model.arguments.values import as_list
+from headrace.model.contents import ROUTING_KEYS_MAX, UnreadableError
 from headrace.model.message import (
     KIND_MASK,
     KIND_TRANSFER,
@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.frames_0_x import framed
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from headrace.gateway.patterns import PatternError, Search, compile_search, quoted
-from headrace.gateway.rights import PERMISSIONS
+from headrace.gateway.security.permissions import PERMISSIONS
+from headrace.gateway.security.regex import PatternError, Search, compile_search, quoted
 
 SCOPES_MAX = 256  # Of one token that grant something; a token with more is refused.
 SCOPE_CHARACTERS_MAX = 1024
@@ -45,7 +45,7 @@ class Scope(NamedTuple):
 
 
 class Scopes:
-    """What the bearer of a token may do; see `headrace.gateway.access.Grants`."""
+    """What the bearer of a token may do; see `headrace.gateway.security.access.Grants`."""
 
     def __init__(
         self,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jwt
 
-from headrace.gateway.access import User
 from headrace.gateway.oauth.keys import Keys, NoKey
 from headrace.gateway.oauth.scopes import Aliases, ScopeError, Scopes, at_path, read_scopes
-from headrace.gateway.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.access import User
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
 
 if TYPE_CHECKING:
-    from headrace.gateway.access import Access
+    from headrace.gateway.security.access import Access
 
 ALGORITHMS = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"
 NUMERIC_DATE_MAX = 1 << 40  # Seconds; far beyond any token's time.

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
 
 if TYPE_CHECKING:
-    from headrace.gateway.access import User
-    from headrace.gateway.sasl.port import Desk
+    from headrace.gateway.sasl.mechanism import Desk
+    from headrace.gateway.security.access import User
 
 
 class Anonymous:

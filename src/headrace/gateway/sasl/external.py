@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.remote_peer import LoginRefused, Peer
-from headrace.gateway.sasl.port import Desk, text_of
+from headrace.gateway.sasl.mechanism import Desk, text_of
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
 
 if TYPE_CHECKING:
-    from headrace.gateway.access import User
+    from headrace.gateway.security.access import User
 
 # Keywords of RFC 4514 by the names that OpenSSL gives to types of attributes.
 KEYWORDS = {

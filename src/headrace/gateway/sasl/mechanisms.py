@@ -14,7 +14,7 @@ from headrace.gateway.sasl.password import amqplain, plain
 from headrace.gateway.sasl.scram import Scram
 
 if TYPE_CHECKING:
-    from headrace.gateway.sasl.port import Desk, Mechanism
+    from headrace.gateway.sasl.mechanism import Desk, Mechanism
 
 GROUP = "headrace.sasl"
 DEFAULT = "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS"

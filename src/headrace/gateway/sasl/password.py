@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.passwords import PASSWORD_BYTES_MAX
-from headrace.gateway.remote_peer import LoginRefused, Peer
-from headrace.gateway.sasl.port import Desk, text_of
+from headrace.gateway.sasl.mechanism import Desk, text_of
+from headrace.gateway.security.passwords import PASSWORD_BYTES_MAX
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.access import User
+    from headrace.gateway.security.access import User
 
 
 class Password:

@@ -12,13 +12,13 @@ import hmac
 import os
 from typing import TYPE_CHECKING
 
-from headrace.gateway.remote_peer import LoginRefused, Peer
-from headrace.gateway.sasl.port import Desk, text_of
+from headrace.gateway.sasl.mechanism import Desk, text_of
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
 from headrace.protocol import scram
 
 if TYPE_CHECKING:
-    from headrace.gateway.access import User
-    from headrace.model.users import Account
+    from headrace.gateway.security.access import User
+    from headrace.model.policy.accounts import Account
 
 
 class Scram:

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.access import check_permission, check_topic_permission
+from headrace.gateway.security.access import check_permission, check_topic_permission
 from headrace.model.errors import ModelError
-from headrace.model.parameters import EVERYWHERE, Key
-from headrace.model.policy import COMPONENT as POLICY
-from headrace.model.policy import POLICIES_MAX
-from headrace.model.rules import METADATA, METADATA_NAME, USER_LIMITS
-from headrace.model.users import AccountError, Permission, TopicPermission
+from headrace.model.policy.accounts import AccountError, Permission, TopicPermission
+from headrace.model.policy.parameters import EVERYWHERE, Key
+from headrace.model.policy.policy import COMPONENT as POLICY
+from headrace.model.policy.policy import POLICIES_MAX
+from headrace.model.policy.rules import METADATA, METADATA_NAME, USER_LIMITS
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element, as_object, read_account
 from headrace.server.definitions.outcomes import CHANGED, MADE, THERE, NoEquivalent
@@ -24,7 +24,7 @@ from headrace.server.definitions.rules import (
     check_rule,
     without_effect,
 )
-from headrace.store.changes import Changes
+from headrace.store.catalog.changes import Changes
 
 if TYPE_CHECKING:
     from headrace.server.definitions.target import Target

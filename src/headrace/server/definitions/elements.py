@@ -11,9 +11,9 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from headrace.gateway.passwords import NO_PASSWORD
-from headrace.model.binding import EXCHANGE, QUEUE
-from headrace.model.users import Account, AccountError, ScramKeys, check_name
+from headrace.gateway.security.passwords import NO_PASSWORD
+from headrace.model.exchange.binding import EXCHANGE, QUEUE
+from headrace.model.policy.accounts import Account, AccountError, ScramKeys, check_name
 from headrace.server.definitions.document import DocumentError, check_nested, json_type, member
 
 NAME_OCTETS_MAX = 255

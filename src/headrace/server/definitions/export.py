@@ -8,26 +8,26 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.model.arguments import queue_type
-from headrace.model.binding import EXCHANGE, QUEUE
-from headrace.model.configure import is_own
-from headrace.model.exchange import Exchange
-from headrace.model.parameters import EVERYWHERE, Key
-from headrace.model.policy import COMPONENT as POLICY
-from headrace.model.rules import METADATA, METADATA_NAME, USER_LIMITS
-from headrace.model.topology import RESERVED_PREFIX
+from headrace.model.arguments.values import queue_type
+from headrace.model.exchange.binding import EXCHANGE, QUEUE
+from headrace.model.exchange.exchange import Exchange
+from headrace.model.policy.parameters import EVERYWHERE, Key
+from headrace.model.policy.policy import COMPONENT as POLICY
+from headrace.model.policy.rules import METADATA, METADATA_NAME, USER_LIMITS
+from headrace.model.vhost.effective_arguments import is_own
+from headrace.model.vhost.topology import RESERVED_PREFIX
+from headrace.server.config.json_values import described
 from headrace.server.definitions.elements import (
     ARGON2ID,
     ARGON2ID_PREFIX,
     FOREIGN_HASHES,
     SCRAM_FIELD,
 )
-from headrace.server.json_values import described
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
-    from headrace.model.users import Account, ScramKeys
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.policy.accounts import Account, ScramKeys
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.definitions.target import Target
 
 COMPATIBLE = "3.13.0"  # The version of RabbitMQ whose format this is; its readers look at it.

@@ -14,16 +14,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.arguments import QUEUE_ARGUMENTS, check_queue_arguments
-from headrace.model.binding import EXCHANGE, QUEUE
-from headrace.model.binding import Binding as Bound
+from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
+from headrace.model.arguments.memory_estimate import queue_octets
+from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
+from headrace.model.counters import Tally
 from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood
-from headrace.model.exchange_types import known_arguments, new_exchange
-from headrace.model.holdings import LIMIT as DEFINITIONS
-from headrace.model.holdings import queue_octets
-from headrace.model.parameters import Key
-from headrace.model.ports import Store
-from headrace.model.rules import (
+from headrace.model.exchange.binding import EXCHANGE, QUEUE
+from headrace.model.exchange.binding import Binding as Bound
+from headrace.model.exchange.registry import known_arguments, new_exchange
+from headrace.model.policy.parameters import Key
+from headrace.model.policy.rules import (
     DEFAULT,
     LIMITS_NAME,
     METADATA,
@@ -31,10 +31,10 @@ from headrace.model.rules import (
     VHOST_LIMITS,
     read_limits,
 )
-from headrace.model.tally import Tally
-from headrace.model.topology import RESERVED_PREFIX
-from headrace.model.understood import judge_exchange
-from headrace.model.vhost import VirtualHost
+from headrace.model.policy.unknown_arguments import judge_exchange
+from headrace.model.ports import Store
+from headrace.model.vhost.topology import RESERVED_PREFIX
+from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.server.definitions.account_plan import AccountPlan
 from headrace.server.definitions.document import SECTIONS, DocumentError
 from headrace.server.definitions.elements import (
@@ -57,7 +57,7 @@ from headrace.server.definitions.outcomes import (
 from headrace.server.definitions.rules import translate
 
 if TYPE_CHECKING:
-    from headrace.model.exchange import Exchange as ModelExchange
+    from headrace.model.exchange.exchange import Exchange as ModelExchange
     from headrace.server.definitions.target import Target
 
 NO_LIMIT = 1 << 62

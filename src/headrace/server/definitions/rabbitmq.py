@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from headrace.model.aliases import QUEUE_ALIASES
-from headrace.model.binding import EXCHANGE, QUEUE
-from headrace.model.exchange import EXCLUSIVE
-from headrace.model.policy import OPERATOR_COMPONENT
-from headrace.model.rules import USER_LIMITS, VHOST_LIMITS
-from headrace.model.selecting import SELECTORS
+from headrace.model.arguments.aliases import QUEUE_ALIASES
+from headrace.model.arguments.consumer import SELECTORS
+from headrace.model.exchange.binding import EXCHANGE, QUEUE
+from headrace.model.exchange.exchange import EXCLUSIVE
+from headrace.model.policy.policy import OPERATOR_COMPONENT
+from headrace.model.policy.rules import USER_LIMITS, VHOST_LIMITS
 
 Value = dict[str, Any]
 Sections = dict[str, list[Value]]

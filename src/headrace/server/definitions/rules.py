@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.model import policy
 from headrace.model.errors import InvalidArgument, NotUnderstood
-from headrace.model.policy import DEFINITION_CHARACTERS_MAX, HARMLESS, KEYS
-from headrace.model.rules import (
+from headrace.model.policy import policy
+from headrace.model.policy.policy import DEFINITION_CHARACTERS_MAX, HARMLESS, KEYS
+from headrace.model.policy.rules import (
     LIMITS_NAME,
     METADATA,
     METADATA_NAME,
@@ -18,10 +18,10 @@ from headrace.model.rules import (
     Metadata,
     check_parameter,
 )
-from headrace.model.understood import understand
+from headrace.model.policy.unknown_arguments import understand
 
 if TYPE_CHECKING:
-    from headrace.model.parameters import Key
+    from headrace.model.policy.parameters import Key
 
 POLICIES = (policy.COMPONENT, policy.OPERATOR_COMPONENT)
 COMPONENTS = frozenset({*POLICIES, VHOST_LIMITS, METADATA, USER_LIMITS})

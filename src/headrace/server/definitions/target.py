@@ -7,28 +7,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.model.arguments.memory_estimate import DEFAULT_OCTETS_MAX
+from headrace.model.counters import Tally
 from headrace.model.errors import ResourceError
-from headrace.model.holdings import DEFAULT_OCTETS_MAX
-from headrace.model.lease import Lease
-from headrace.model.lease_log import LeaseLog
-from headrace.model.leases import ARGUMENT
+from headrace.model.lease.lease import Lease
+from headrace.model.lease.log import LeaseLog
+from headrace.model.lease.registry import ARGUMENT
+from headrace.model.policy.rules import rules_of
 from headrace.model.ports import Store
-from headrace.model.rules import rules_of
-from headrace.model.stream import Stream
-from headrace.model.stream_log import StreamLog
-from headrace.model.tally import Tally
-from headrace.model.vhost import VirtualHost
-from headrace.store.definitions import JournalDefinitions
-from headrace.store.earlier import EarlierDefinitions
-from headrace.store.journal import Journal
-from headrace.store.schema import DataDirectory
-from headrace.store.users import UserDirectory
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.store.catalog.definitions import JournalDefinitions
+from headrace.store.catalog.earlier_definitions import EarlierDefinitions
+from headrace.store.catalog.users import UserDirectory
+from headrace.store.data_directory import DataDirectory
+from headrace.store.journal.journal import Journal
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
-    from headrace.model.users import Snapshot
+    from headrace.model.policy.accounts import Snapshot
+    from headrace.model.queue.queue import Queue
     from headrace.server.broker import Broker
-    from headrace.store.changes import Changes
+    from headrace.store.catalog.changes import Changes
 
 
 class Target(Protocol):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations about alarms (:mod:`headrace.server.alarms`)."""
+"""Operations about alarms (:mod:`headrace.server.observe.alarms`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.server.alarms import EVERYWHERE, Alarms
 from headrace.server.management.objects import moment
+from headrace.server.observe.alarms import EVERYWHERE, Alarms
 
 if TYPE_CHECKING:
     from headrace.server.management.call import Answered, Call, Operation, Steps

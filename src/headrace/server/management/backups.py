@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that makes a backup (:mod:`headrace.server.backup`)."""
+"""The operation that makes a backup (:mod:`headrace.server.data.backup`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.server.backup import back_up
+from headrace.server.data.backup import back_up
 
 if TYPE_CHECKING:
     from headrace.server.management.call import Answered, Call, Operation

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from headrace.model.events import Actor
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.broker import Broker
 
 NUMBER_MAX = (1 << 63) - 1
@@ -36,7 +36,7 @@ Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
 class Refused(Exception):
     """A request that is not served; code and text go into the answer.
 
-    The codes are those of :mod:`headrace.gateway.service.requests`.
+    The codes are those of :mod:`headrace.gateway.requests.requests`.
     """
 
     def __init__(self, code: str, text: str) -> None:

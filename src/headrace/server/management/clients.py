@@ -10,18 +10,18 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.service.requests import Service
-from headrace.gateway.telling import addresses
-from headrace.server.json_values import described
-from headrace.server.tls_transport import TlsTransport
+from headrace.gateway.connection.connection_events import addresses
+from headrace.gateway.requests.requests import Service
+from headrace.server.config.json_values import described
+from headrace.server.net.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
-    from headrace.model.queue import Queue
-    from headrace.model.served import Consumer
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
     from headrace.server.management.call import Answered, Call, Operation, Steps
-    from headrace.server.transport import Transport
+    from headrace.server.net.transport import Transport
 
-OPEN = 8  # As headrace.protocol.connection_0_x.State.OPEN.
+OPEN = 8  # As headrace.protocol.v0_x.connection.State.OPEN.
 STATES = (
     *("connected", "greeted", "starting", "authenticating", "authenticating", "tuning", "tuned"),
     *("opening", "open", "closing", "closed"),

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.model.errors import ResourceError
+from headrace.server.config.process import keep_what_lives
 from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, DocumentError
 from headrace.server.definitions.export import export
 from headrace.server.definitions.outcomes import DIFFERENT, MADE, NO_EQUIVALENT
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
-from headrace.server.process import keep_what_lives
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.headers import address_of
 from headrace.gateway.conversion.preview import beginning
-from headrace.model.delayed import NAME as DELAYED
-from headrace.model.delayed import DelayedQueue
-from headrace.model.looking import Look, place
 from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
+from headrace.model.operations.peek import Look, place
+from headrace.model.queue_kinds.delayed import NAME as DELAYED
+from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.selector import compile_selector
 from headrace.model.selector.build import LENGTH_MAX
-from headrace.model.stream import Stream
-from headrace.server.json_values import described
+from headrace.model.stream.stream import Stream
+from headrace.server.config.json_values import described
 
 if TYPE_CHECKING:
-    from headrace.model.looking import Shown
-    from headrace.model.queue import Queue
+    from headrace.model.operations.peek import Shown
+    from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
 
 COUNT = 10  # Messages, unless the operator says how many.

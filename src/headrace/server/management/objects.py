@@ -7,19 +7,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.service.requests import Service
-from headrace.gateway.service.transactions import describe as describe_branch
-from headrace.model.arguments import queue_type
-from headrace.model.queue import Queue
-from headrace.model.stream import Stream
-from headrace.server.identity import node_name
-from headrace.server.json_values import described
+from headrace.gateway.requests.requests import Service
+from headrace.gateway.requests.transactions import describe as describe_branch
+from headrace.model.arguments.values import queue_type
+from headrace.model.queue.queue import Queue
+from headrace.model.stream.stream import Stream
+from headrace.server.config.identity import node_name
+from headrace.server.config.json_values import described
 from headrace.server.management.clients import consumers_of, describe_consumer
 
 if TYPE_CHECKING:
-    from headrace.model.binding import Binding
-    from headrace.model.exchange import Exchange
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.exchange.binding import Binding
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
 
 BINDINGS_SHOWN_MAX = 1000  # With one exchange or queue.

@@ -7,12 +7,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.server.drain import CLOSE_S
-from headrace.server.errors import StartError
-from headrace.server.logs import KEPT_MAX, LogError
+from headrace.server.config.errors import StartError
+from headrace.server.config.logs import KEPT_MAX, LogError
+from headrace.server.config.settings import SettingError
 from headrace.server.management.objects import moment
-from headrace.server.settings import SettingError
-from headrace.server.tls import TlsError
+from headrace.server.net.drain import CLOSE_S
+from headrace.server.net.tls import TlsError
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker

@@ -39,14 +39,14 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.gateway.confirm import NOT_KEPT
-from headrace.gateway.service.requests import code_of
+from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.requests.requests import code_of
 from headrace.model.errors import ModelError
-from headrace.model.users import AccountError
-from headrace.server.audited import MENDING, QUIET_COMMANDS, only_looks
+from headrace.model.policy.accounts import AccountError
 from headrace.server.management.call import Answered, Call, Operation, Refused
-from headrace.server.transport import clock_ms
-from headrace.server.user_events import Operator
+from headrace.server.net.transport import clock_ms
+from headrace.server.observe.account_events import Operator
+from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, only_looks
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:

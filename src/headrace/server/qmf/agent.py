@@ -22,10 +22,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.neutral import reply_to_of_text
-from headrace.gateway.service.requests import Call, Service, Steps, failure
-from headrace.model.binding import QUEUE, Binding
+from headrace.gateway.requests.requests import Call, Service, Steps, failure
 from headrace.model.errors import AccessRefused, ModelError
-from headrace.model.exchange import DirectExchange
+from headrace.model.exchange.binding import QUEUE, Binding
+from headrace.model.exchange.exchange import DirectExchange
 from headrace.server.qmf.asking import BAD_REQUEST, Asking, with_texts
 from headrace.server.qmf.events import EventTopic
 from headrace.server.qmf.methods import CHANGING, METHODS, UNKNOWN_METHOD, UNKNOWN_OBJECT
@@ -37,8 +37,8 @@ from headrace.wire.types_0_10 import decode_map
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.service.requests import Answer, Answered
-    from headrace.model.vhost import VirtualHost
+    from headrace.gateway.requests.requests import Answer, Answered
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.codec_0_x import BasicProperties
     from headrace.server.broker import Broker
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.service.requests import made
-from headrace.model.exchange import TopicExchange
+from headrace.gateway.requests.requests import made
+from headrace.model.exchange.exchange import TopicExchange
 from headrace.protocol.codec_0_x import BasicProperties
-from headrace.server.event_exchange import EventTeller
-from headrace.server.json_values import described
+from headrace.server.config.json_values import described
+from headrace.server.observe.event_exchange import EventTeller
 from headrace.server.qmf.objects import NS_PER_MS, PACKAGE
 from headrace.server.qmf.reply import LIST, TOPIC
 from headrace.wire.errors import MalformedError
@@ -24,9 +24,9 @@ from headrace.wire.types_0_10 import encode_list
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.binding import Binding
     from headrace.model.events import Event, Events
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.exchange.binding import Binding
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 

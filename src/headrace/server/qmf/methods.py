@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.service import messages
-from headrace.gateway.v0_10 import command_exchange, command_queue
-from headrace.model.lifetime import Plan
-from headrace.model.moving import Errand
+from headrace.gateway.requests import messages
+from headrace.gateway.v0_10.commands import exchange as command_exchange
+from headrace.gateway.v0_10.commands import queue as command_queue
+from headrace.model.arguments.queue_lifetime import Plan
+from headrace.model.operations.move import Errand
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     ExchangeDeclare,
@@ -32,9 +33,9 @@ from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.service.requests import Answered, Steps
-    from headrace.model.deadletter import Content
-    from headrace.model.queue import Queue
+    from headrace.gateway.requests.requests import Answered, Steps
+    from headrace.model.contents import Content
+    from headrace.model.queue.queue import Queue
     from headrace.server.qmf.asking import Asking
 
 UNKNOWN_OBJECT, UNKNOWN_METHOD = "unknown-object", "unknown-method"

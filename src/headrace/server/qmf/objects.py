@@ -15,10 +15,10 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import __version__
-from headrace.gateway.service.requests import Service
-from headrace.model.binding import QUEUE
-from headrace.model.holdings import table_octets
-from headrace.server.json_values import described
+from headrace.gateway.requests.requests import Service
+from headrace.model.arguments.memory_estimate import table_octets
+from headrace.model.exchange.binding import QUEUE
+from headrace.server.config.json_values import described
 from headrace.server.management.call import Call
 from headrace.server.management.clients import (
     consumers_of,
@@ -30,9 +30,9 @@ from headrace.server.management.clients import (
 from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
 
 if TYPE_CHECKING:
-    from headrace.model.binding import Binding
-    from headrace.model.queue import Queue
-    from headrace.model.vhost import VirtualHost
+    from headrace.model.exchange.binding import Binding
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.broker import Broker
 
 PACKAGE = "org.apache.qpid.broker"

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.service.requests import Answer, Answered, made
+from headrace.gateway.requests.requests import Answer, Answered, made
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.wire.errors import MalformedError
@@ -15,7 +15,7 @@ from headrace.wire.types_0_10 import encode_list, encode_map
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from headrace.model.queue import Queue
+    from headrace.model.queue.queue import Queue
     from headrace.server.qmf.agent import Agent
 
 log = logging.getLogger(__name__)

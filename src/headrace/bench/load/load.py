@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A load: what is published and consumed, and how its exchange, queues and messages look."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.bench.load.link import BenchError, Link
+from headrace.protocol.codec_0_10 import (
+    DeliveryProperties,
+    MessageTransfer,
+    encode_command,
+    encode_headers,
+)
+from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    BasicPublish,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    ExchangeDelete,
+    ExchangeDeleteOk,
+    MethodBase,
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    encode_content_header,
+    encode_method,
+)
+from headrace.spec.tables import Version
+from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD, encode_frame
+
+if TYPE_CHECKING:
+    from headrace.client.url import Settings
+
+VERSION = Version.V0_9_1
+PREFIX = "hb."  # All queues and the exchange of a load are named so.
+SHEET_OCTETS = 65536
+FRAME_HEAD_0_10 = 12
+STAMP_OCTETS = 16  # What the meter writes at the start of each body.
+TOPIC_WORDS = 50  # Routing keys are a<x>.b<y>.c<z> with x, y and z below this.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One load. It runs for `seconds` after `warm_s`, or until `count` messages are through."""
+
+    size: int = 16  # Octets of each body.
+    persistent: bool = False  # Messages and queues.
+    window: int = 0  # Publishes that may wait for their confirm; 0: no confirms.
+    prefetch: int = 0  # 0: no limit.
+    ack_every: int = 0  # 0: consumers do not acknowledge.
+    exchange: str = ""  # "", "fanout" or "topic".
+    queues: int = 1
+    publishers: int = 1
+    consumers: int = 1
+    own_queue: bool = False  # Each publisher keeps to one queue; else each serves all in turn.
+    bindings: int = 0  # Of the topic exchange.
+    keys: int = 1000  # Routing keys in use with the topic exchange.
+    rate: float = 0.0  # Publishes per second; 0: as many as go.
+    count: int = 0
+    seconds: float = 8.0
+    warm_s: float = 1.0
+    publishes: bool = True
+    keep: bool = False  # Use the queues as an earlier load left them.
+    backlog: int = 0  # Messages that an earlier load left there.
+    first_publisher: int = 0  # Above the numbers of the publishers that left them.
+    idle_s: float = 30.0  # Deliveries that do not come for so long are lost.
+    publish_version: Version = VERSION
+    consume_version: Version = VERSION
+
+    @property
+    def exchange_name(self) -> str:
+        """The exchange to publish to."""
+        return PREFIX + self.exchange if self.exchange else ""
+
+    @property
+    def publisher_numbers(self) -> range:
+        """The numbers that bodies carry."""
+        return range(self.first_publisher, self.first_publisher + self.publishers)
+
+    @property
+    def is_ordered(self) -> bool:
+        """False when consumers share a queue: nobody can tell their deliveries' order then."""
+        return self.consumers <= self.queues
+
+    @property
+    def is_counted(self) -> bool:
+        """True when a number of messages, not the time, ends the load."""
+        return self.count > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Ready-made publishes back to back, and where things are in them."""
+
+    octets: bytearray
+    ends: array[int]
+    bodies: array[int]
+    targets: array[int]
+    fans: array[int]
+    targets_count: int
+
+
+def queue_name(number: int) -> str:
+    """The name of one queue of a load."""
+    return f"{PREFIX}{number}"
+
+
+def declare(load: Load, settings: Settings) -> None:
+    """Make the load's queues, exchange and bindings, all new."""
+    remove(load, settings)
+    link = Link(settings)
+    for number in range(load.queues):
+        queue = QueueDeclare(queue=queue_name(number), durable=load.persistent)
+        link.call(queue, QueueDeclareOk)
+    if load.exchange:
+        link.call(
+            ExchangeDeclare(
+                exchange=load.exchange_name, type=load.exchange, durable=load.persistent
+            ),
+            ExchangeDeclareOk,
+        )
+    if load.exchange == "fanout":
+        keys = [(number, "") for number in range(load.queues)]
+    elif load.exchange == "topic":
+        keys = [(topic_queue(load, i), topic_pattern(i)) for i in range(load.bindings)]
+    else:
+        keys = []
+    for number, key in keys:
+        bind = QueueBind(queue=queue_name(number), exchange=load.exchange_name, routing_key=key)
+        link.call(bind, QueueBindOk)
+    link.close()
+
+
+def remove(load: Load, settings: Settings) -> None:
+    """Delete the load's queues and exchange, should there be any."""
+    deletes: list[tuple[MethodBase, type[MethodBase]]] = [
+        (QueueDelete(queue=queue_name(number)), QueueDeleteOk) for number in range(load.queues)
+    ]
+    if load.exchange:
+        deletes.append((ExchangeDelete(exchange=load.exchange_name), ExchangeDeleteOk))
+    link = Link(settings)
+    for delete, answer in deletes:
+        try:
+            link.call(delete, answer)
+        except BenchError:  # Some brokers answer 404 for what is not there.
+            link.close()
+            link = Link(settings)
+    link.close()
+
+
+def topic_pattern(number: int) -> str:
+    """The pattern of one binding: a quarter each exact, with *, with # at the end or the start."""
+    pair = number // 4 % (TOPIC_WORDS * TOPIC_WORDS)
+    x, y = divmod(pair, TOPIC_WORDS)
+    match number % 4:
+        case 0:
+            return f"a{x}.b{y}.c{(x * 7 + y * 3) % TOPIC_WORDS}"
+        case 1:
+            return f"a{x}.*.c{y}"
+        case 2:
+            return f"a{x}.b{y}.#"
+        case _:
+            return f"#.b{x}.c{y}" if pair & 1 else f"*.b{x}.c{y}"
+
+
+def topic_queue(load: Load, number: int) -> int:
+    """The queue of one binding, spread evenly."""
+    return (number * 2654435761 >> 16) % load.queues
+
+
+def topic_fan(load: Load, x: int, y: int, z: int) -> int:
+    """How many queues a<x>.b<y>.c<z> reaches, computed without matching any pattern."""
+    numbers = [
+        4 * (x * TOPIC_WORDS + z) + 1,
+        4 * (x * TOPIC_WORDS + y) + 2,
+        4 * (y * TOPIC_WORDS + z) + 3,
+    ]
+    if z == (x * 7 + y * 3) % TOPIC_WORDS:
+        numbers.append(4 * (x * TOPIC_WORDS + y))
+    # Beyond 10,000 bindings the patterns start again, in other queues.
+    cycle = 4 * TOPIC_WORDS * TOPIC_WORDS
+    all_numbers = [n for first in numbers for n in range(first, load.bindings, cycle)]
+    return len({topic_queue(load, n) for n in all_numbers})
+
+
+def make_sheet(load: Load, publisher: int, frame_max: int) -> Sheet:
+    """The publishes that one publisher sends over and over."""
+    kinds: list[tuple[bytes, int, int, int]] = []  # Octets, where the body is, target, fan.
+
+    def add(routing_key: str, target: int, fan: int) -> None:
+        octets, body_at = _publish(load, routing_key, frame_max)
+        kinds.append((octets, body_at, target, fan))
+
+    if load.exchange == "fanout":
+        add("", 0, load.queues)
+    elif load.exchange == "topic":
+        state = 12345
+        for _ in range(load.keys):
+            words = []
+            for _ in range(3):
+                state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+                words.append((state >> 16) % TOPIC_WORDS)
+            x, y, z = words
+            add(f"a{x}.b{y}.c{z}", 0, topic_fan(load, x, y, z))
+    elif load.own_queue:
+        add(queue_name(publisher % load.queues), 0, 1)
+    else:
+        for i in range(load.queues):
+            number = (publisher + i) % load.queues
+            add(queue_name(number), number, 1)
+    repeats = max(1, SHEET_OCTETS // sum(len(kind[0]) for kind in kinds))
+    octets = bytearray(b"".join(kind[0] for kind in kinds) * repeats)
+    ends, bodies = array("Q"), array("Q")
+    at = 0
+    for _ in range(repeats):
+        for one, body_at, _, _ in kinds:
+            bodies.append(at + body_at)
+            at += len(one)
+            ends.append(at)
+    targets = array("Q", [kind[2] for kind in kinds] * repeats)
+    fans = array("Q", [kind[3] for kind in kinds] * repeats)
+    return Sheet(octets, ends, bodies, targets, fans, max(targets) + 1)
+
+
+def _publish(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
+    """One whole publish on channel 1, and where its body starts."""
+    version = load.publish_version
+    if version is Version.V0_10:
+        return _transfer(load, routing_key, frame_max)
+    method = BasicPublish(exchange=load.exchange_name, routing_key=routing_key)
+    properties = BasicProperties(delivery_mode=2 if load.persistent else None)
+    head = encode_frame(FRAME_METHOD, 1, encode_method(version, method)) + encode_frame(
+        FRAME_HEADER, 1, encode_content_header(version, 60, load.size, properties)
+    )
+    part_max = frame_max - FRAME_OVERHEAD
+    body = b"x" * load.size
+    parts = [body[at : at + part_max] for at in range(0, load.size, part_max)]
+    assert len(parts[0]) >= STAMP_OCTETS
+    frames = b"".join(encode_frame(FRAME_BODY, 1, part) for part in parts)
+    return head + frames, len(head) + FRAME_OVERHEAD - 1
+
+
+def _transfer(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
+    """The same for 0-10, on channel 0; small messages only."""
+    assert STAMP_OCTETS <= load.size <= frame_max - FRAME_HEAD_0_10
+    command = MessageTransfer(destination=load.exchange_name, accept_mode=1, acquire_mode=0)
+    properties = DeliveryProperties(
+        routing_key=routing_key, delivery_mode=2 if load.persistent else None
+    )
+    frames = b"".join(
+        bytes((flags, kind))
+        + (len(payload) + FRAME_HEAD_0_10).to_bytes(2, "big")
+        + b"\0\1\0\0\0\0\0\0"
+        + payload
+        for flags, kind, payload in (
+            (11, 1, encode_command(command)),
+            (3, 2, encode_headers([properties])),
+            (7, 3, b"x" * load.size),
+        )
+    )
+    return frames, len(frames) - load.size

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `headrace bench-spark`: the data source on this machine, with all that it needs.
+
+Broker, JVM and Python workers run here together, as they would on a laptop.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import headrace
+from headrace import extras
+from headrace.cli.output import give_json, json_file_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.bench.served import Served
+    from headrace.bench.spark.parts import Figure, Stage
+
+PARTS = ("stream", "queue", "sink", "latency", "memory")
+
+
+@click.command("bench-spark")
+@click.option("--parts", default="", metavar="NAMES", help=f"Of {', '.join(PARTS)}.")
+@click.option("--scale", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="How long to watch memory; 0 leaves that part out.",
+)
+@click.option("--cores", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--driver-memory", default="2g", show_default=True)
+@json_file_option("Figures as JSON, instead of the table")
+def bench_spark(
+    parts: str, scale: float, minutes: float, cores: int, driver_memory: str, json_path: Path | None
+) -> None:
+    """Measure reading and writing with Spark, on a broker that is started for it.
+
+    Exits with 1 when a bar is missed or a part failed.
+    """
+    extras.need("psutil", "pyspark", "pyarrow")
+    from headrace.bench.load import meter
+    from headrace.bench.served import Served
+
+    if not meter.is_compiled():
+        click.echo("headrace is not compiled: these are not its figures", err=True)
+    names = [name.strip() for name in parts.split(",")] if parts else list(PARTS)
+    for name in names:
+        if name not in PARTS:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(PARTS)}")
+    if minutes == 0:
+        names = [name for name in names if name != "memory"]
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        click.echo(f"[{time.monotonic() - began:6.1f} s] {text}", err=True)
+
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-spark-")))
+        say("starting the broker and Spark")
+        served = Served(["--log-level", "error"])
+        stack.callback(served.close)
+        session = _session(scratch, cores, driver_memory)
+        stack.callback(session.stop)
+        figures, failures = _measure(session, served, scratch, names, scale, minutes, say)
+    if not give_json(json_path, json_path and _as_json(figures, failures, cores)):
+        click.echo(_table(figures))
+    for name, reason in failures.items():
+        click.echo(f"{name}: {reason}", err=True)
+    if failures or not all(figure.holds for figure in figures):
+        sys.exit(1)
+
+
+def _session(scratch: Path, cores: int, driver_memory: str) -> SparkSession:
+    """A session whose workers run this Python and this package."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYTHONPATH"] = str(Path(headrace.__file__).parent.parent)
+    log = scratch / "log4j2.properties"
+    log.write_text(
+        "rootLogger.level = error\n"
+        "rootLogger.appenderRef.file.ref = file\n"
+        "appender.file.type = File\n"
+        "appender.file.name = file\n"
+        f"appender.file.fileName = {scratch / 'spark.log'}\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
+    )
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("headrace bench-spark")
+    for key, value in {
+        "spark.driver.memory": driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.authenticate.socketTimeout": "120s",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _measure(
+    session: SparkSession,
+    served: Served,
+    scratch: Path,
+    names: list[str],
+    scale: float,
+    minutes: float,
+    say: Callable[[str], None],
+) -> tuple[list[Figure], dict[str, str]]:
+    from headrace.bench.load.link import BenchError
+    from headrace.bench.spark import parts as spark_parts
+    from headrace.bench.spark.usage import Meter
+    from headrace.client.url import parse_url
+
+    url = served.url.replace("amqp://", "amqp://guest:guest@")
+    stage = spark_parts.Stage(
+        spark=session,
+        settings=parse_url(url),
+        url=url,
+        meter=Meter(served.process.pid),
+        scratch=scratch,
+        scale=scale,
+        say=say,
+    )
+    run: dict[str, Callable[[Stage], list[Figure]]] = {
+        "stream": spark_parts.stream_rate,
+        "queue": spark_parts.queue_rate,
+        "sink": spark_parts.sink_rates,
+        "latency": spark_parts.latency,
+        "memory": lambda stage: spark_parts.memory(stage, minutes),
+    }
+    figures: list[Figure] = []
+    failures: dict[str, str] = {}
+    for name in names:
+        try:
+            for figure in run[name](stage):
+                say(_line(figure))
+                figures.append(figure)
+        except BenchError as error:
+            failures[name] = str(error)
+            say(f"{name}: {error}")
+        except Exception as error:  # noqa: BLE001 - Spark raises what it likes; the rest goes on.
+            failures[name] = _gist(str(error))
+            say(f"{name}: {failures[name]}")
+    return figures, failures
+
+
+def _gist(text: str) -> str:
+    """The line of an error of Spark that says what was wrong in Python, else its first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.partition(": ")[0].endswith(("Error", "Refused"))]
+    return (told or lines or ["no reason given"])[-1][:500]
+
+
+def _line(figure: Figure) -> str:
+    value = f"{figure.value:,.0f}" if figure.value >= 1000 else f"{figure.value:g}"
+    text = f"{figure.name:<26} {value:>12} {figure.unit}"
+    if figure.bar is not None:
+        sign = "<=" if figure.at_most else ">="
+        text += f"  ({sign} {figure.bar:,g}: {'yes' if figure.holds else 'NO'})"
+    return text
+
+
+def _table(figures: list[Figure]) -> str:
+    return "\n".join(map(_line, figures))
+
+
+def _as_json(figures: list[Figure], failures: dict[str, str], cores: int) -> dict[str, Any]:
+    import pyspark
+
+    from headrace.bench.load import meter
+
+    return {
+        "headrace": headrace.__version__,
+        "compiled": meter.is_compiled(),
+        "pyspark": pyspark.__version__,
+        "python": platform.python_version(),
+        "cores": cores,
+        "figures": {
+            figure.name: {
+                "value": figure.value,
+                "unit": figure.unit,
+                "bar": figure.bar,
+                "holds": figure.holds,
+                "details": figure.details,
+            }
+            for figure in figures
+        },
+        "failures": failures,
+    }
+
+
+if __name__ == "__main__":
+    bench_spark()

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `headrace bench-spark` measures, one function for each part."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.bench.load.link import BenchError
+from headrace.bench.spark.fill import Filler, declare, declare_stream, fill, fill_stream, remove
+from headrace.bench.spark.usage import MIB, Meter, Spent
+from headrace.client import blocking
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace.client.url import Settings
+
+SIZE: Final = 200  # Octets of each body.
+BATCHES_WARM: Final = 2  # Micro-batches that are run first and not counted.
+SINK_BATCHES: Final = 4
+QUEUE_BATCH: Final = 500_000  # Rows of a micro-batch of a queue.
+LATENCY_ROWS: Final = 100
+LATENCY_BATCHES: Final = 30
+LATENCY_WARM: Final = 10
+QUERY_TIMEOUT_S: Final = 180.0
+MEMORY_RATE: Final = 10_000  # Rows a second that flow through while memory is watched.
+MEMORY_EVERY_S: Final = 5.0
+MEMORY_GROWTH_MAX: Final = 0.10  # Of the middle of the run's second third, in its last.
+MEMORY_SLACK_MIB: Final = 32.0
+
+
+@dataclass(slots=True)
+class Figure:
+    """One thing that was measured, and what it should be."""
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None = None
+    at_most: bool = False  # Whether the bar is the most, not the least.
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is reached."""
+        if self.bar is None:
+            return True
+        return self.value <= self.bar if self.at_most else self.value >= self.bar
+
+
+@dataclass(slots=True)
+class Stage:
+    """What all parts need: a session, a broker, a directory and somebody to tell how it goes."""
+
+    spark: SparkSession
+    settings: Settings
+    url: str
+    meter: Meter
+    scratch: Path
+    scale: float
+    say: Callable[[str], None]
+
+    def rows(self, count: int) -> int:
+        """A number of rows, scaled."""
+        return max(1000, int(count * self.scale))
+
+    def checkpoint(self) -> str:
+        """A new directory."""
+        return str(self.scratch / uuid.uuid4().hex)
+
+
+def stream_rate(stage: Stage) -> list[Figure]:
+    """A stream to noop, with all columns and with the two that most programs use."""
+    count = stage.rows(4_000_000)
+    declare_stream(stage.settings, "bench.stream")
+    stage.say(f"filling a stream with {count:,} messages")
+    fill_stream(stage.settings, stage.url, "bench.stream", count, SIZE)
+    columns = {"stream_rows": None, "stream_rows_body_offset": "offset BIGINT, body BINARY"}
+    figures = []
+    for name, schema in columns.items():
+        stage.say(f"{name}: warming up")
+        _read(stage, {"stream": "bench.stream"}, schema, limit=count // 10, batches=3)
+        stage.say(f"{name}: reading")
+        rate, details = _read(stage, {"stream": "bench.stream"}, schema)
+        bar = 500_000 if schema is None else None
+        figures.append(Figure(name, rate, "rows/s", bar, details=details))
+    remove(stage.settings, "bench.stream")
+    return figures
+
+
+def queue_rate(stage: Stage) -> list[Figure]:
+    """A queue to noop, through leases."""
+    count = stage.rows(1_000_000)
+    for number, rows in enumerate((count // 5, count)):
+        declare(stage.settings, "bench.queue")
+        stage.say(f"queue_rows: filling a queue with {rows:,} messages")
+        fill(stage.settings, "bench.queue", rows, SIZE)
+        stage.say("queue_rows: reading" if number else "queue_rows: warming up")
+        options = {"queue": "bench.queue", "group": f"bench-{number}"}
+        rate, details = _read(stage, options, None, limit=QUEUE_BATCH)
+        remove(stage.settings, "bench.queue")
+    return [Figure("queue_rows", rate, "rows/s", 150_000, details=details)]
+
+
+def sink_rates(stage: Stage) -> list[Figure]:
+    """Both guarantees of the sink; rows come from Spark itself and go to a durable queue."""
+    least, details = _write(stage, "at-least-once")
+    figures = [Figure("sink_at_least_once", least, "rows/s", 100_000, details=details)]
+    exact, details = _write(stage, "exactly-once")
+    figures.append(Figure("sink_exactly_once", exact, "rows/s", 60_000, details=details))
+    share = exact / least if least else 0.0
+    figures.append(Figure("sink_exactly_once_share", round(share, 3), "of at-least-once", 0.6))
+    return figures
+
+
+def latency(stage: Stage) -> list[Figure]:
+    """Micro-batches of 100 rows: ours, and a Python data source that needs no broker."""
+    from headrace.bench.spark.rate import RateSource
+
+    stage.spark.dataSource.register(RateSource)
+    count = LATENCY_ROWS * (LATENCY_WARM + LATENCY_BATCHES) * 2
+    declare_stream(stage.settings, "bench.latency")
+    fill_stream(stage.settings, stage.url, "bench.latency", count, SIZE)
+    rate = stage.spark.readStream.format("headrace_rate").option("rows", LATENCY_ROWS)
+    ours = stage.spark.readStream.format("amqp").options(
+        uri=stage.url,
+        stream="bench.latency",
+        startingOffsets="earliest",
+        maxRecordsPerTrigger=LATENCY_ROWS,
+    )
+    found: dict[str, list[float]] = {"rate": [], "amqp": []}
+    details: dict[str, dict[str, float]] = {}
+    for number in range(2):  # In turns, so that both see the same machine.
+        for name, reader in (("rate", rate), ("amqp", ours)):
+            stage.say(f"latency: {name}, run {number + 1} of 2")
+            batches = _batches(stage, reader.load(), LATENCY_WARM + LATENCY_BATCHES)
+            times = [each["durationMs"] for each in batches[LATENCY_WARM:]]
+            found[name] += [each["triggerExecution"] for each in times]
+            details[name] = {key: median(each.get(key, 0) for each in times) for key in times[0]}
+    remove(stage.settings, "bench.latency")
+    base, own = median(found["rate"]), median(found["amqp"])
+    return [
+        Figure("latency_rate_source", base, "ms", details=details["rate"]),
+        Figure("latency_stream_source", own, "ms", details=details["amqp"]),
+        Figure("latency_ratio", round(own / base, 2), "times", 1.5, at_most=True),
+    ]
+
+
+def memory(stage: Stage, minutes: float) -> list[Figure]:
+    """Rows flow from a stream through the sink into another, while memory is watched."""
+    for name in ("bench.from", "bench.to"):
+        declare_stream(stage.settings, name, 256 * MIB)
+    stop = threading.Event()
+    filling = threading.Thread(target=_trickle, args=(stage.settings, stop), daemon=True)
+    filling.start()
+    rows = stage.spark.readStream.format("amqp").options(
+        uri=stage.url, stream="bench.from", startingOffsets="earliest"
+    )
+    query = (
+        rows.load()
+        .select("body", "properties", "headers")
+        .writeStream.format("amqp")
+        .options(uri=stage.url, exchange="", routingKey="bench.to")
+        .option("checkpointLocation", stage.checkpoint())
+        .start()
+    )
+    samples: list[tuple[float, Spent, int]] = []
+    resident: dict[int, dict[str, int]] = {}  # After so many minutes.
+    began = time.monotonic()
+    try:
+        while (passed := time.monotonic() - began) < minutes * 60:
+            time.sleep(MEMORY_EVERY_S)
+            if query.exception() is not None or not query.isActive:
+                raise RuntimeError(f"the query failed: {query.exception()}")
+            samples.append((passed, stage.meter.spent(), _heap(stage)))
+            minute = int((time.monotonic() - began) // 60)
+            if minute not in resident:
+                resident[minute] = samples[-1][1].resident_mib
+                told = ", ".join(f"{what} {mib} MiB" for what, mib in resident[minute].items())
+                stage.say(f"memory after {minute} of {minutes:g} minutes: {told}")
+    finally:
+        stop.set()
+        query.stop()
+        filling.join()
+    with blocking.connect(stage.url) as connection:
+        rows_through = connection.stream("bench.to").last_offset()
+    for name in ("bench.from", "bench.to"):
+        remove(stage.settings, name)
+    return [
+        _growth("jvm_heap", [heap / MIB for _, _, heap in samples]),
+        _growth("workers", [spent.workers_octets / MIB for _, spent, _ in samples]),
+        _growth("driver", [spent.driver_octets / MIB for _, spent, _ in samples]),
+        _growth("broker", [spent.broker_octets / MIB for _, spent, _ in samples]),
+        Figure("memory_rows", rows_through, "rows", details={"resident_mib": resident}),
+    ]
+
+
+def _growth(name: str, series: list[float]) -> Figure:
+    """How much more the last third has than the second; less than a slack is none."""
+    third = len(series) // 3
+    before, after = median(series[third : 2 * third]), median(series[2 * third :])
+    grown = after - before
+    share = 0.0 if grown < MEMORY_SLACK_MIB else grown / before
+    details = {"second_third_mib": round(before, 1), "last_third_mib": round(after, 1)}
+    return Figure(
+        f"memory_growth_{name}",
+        round(share, 3),
+        "of the second third",
+        MEMORY_GROWTH_MAX,
+        at_most=True,
+        details=details,
+    )
+
+
+def _heap(stage: Stage) -> int:
+    """Octets of Java objects that are in use, after a collection."""
+    jvm = stage.spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def _trickle(settings: Settings, stop: threading.Event) -> None:
+    filler = Filler(settings, "bench.from", SIZE)
+    began = time.monotonic()
+    while not stop.wait(0.1):
+        filler.publish(int((time.monotonic() - began) * MEMORY_RATE) - filler.number)
+    filler.close()
+
+
+def _read(
+    stage: Stage,
+    options: dict[str, str],
+    schema: str | None,
+    *,
+    limit: int | None = None,
+    batches: int | None = None,
+) -> tuple[float, dict[str, Any]]:
+    """Rows a second, from what there is to noop."""
+    reader = stage.spark.readStream.format("amqp").options(uri=stage.url, **options)
+    if "stream" in options:
+        reader = reader.option("startingOffsets", "earliest")
+    if limit is not None:
+        reader = reader.option("maxRecordsPerTrigger", limit)
+    if schema is not None:
+        reader = reader.schema(schema)
+    if batches is not None:
+        _batches(stage, reader.load(), batches)
+        return 0.0, {}
+    before = stage.meter.spent()
+    query = (
+        reader.load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", stage.checkpoint())
+        .trigger(availableNow=True)
+        .start()
+    )
+    if not query.awaitTermination(int(QUERY_TIMEOUT_S)):
+        query.stop()
+        raise BenchError(f"not read within {QUERY_TIMEOUT_S:g} s")
+    after = stage.meter.spent()
+    progress = [each for each in query.recentProgress if each["numInputRows"]]
+    rows = sum(each["numInputRows"] for each in progress)
+    ms = sum(each["durationMs"]["triggerExecution"] for each in progress)
+    details = {
+        "rows": rows,
+        "batches": len(progress),
+        "processor_us": after.per_row_us(before, rows),
+    }
+    return round(rows / ms * 1000), details
+
+
+def _write(stage: Stage, guarantee: str) -> tuple[float, dict[str, Any]]:
+    """Rows a second, from Spark into a durable queue."""
+    count = stage.rows(400_000)
+    queue = "bench.sink"
+    declare(stage.settings, queue)
+    stage.say(f"sink, {guarantee}: {count:,} rows in each of {SINK_BATCHES} micro-batches")
+    rows = (
+        stage.spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=count, numPartitions=2)
+        .load()
+        .selectExpr(f"CAST(lpad(CAST(value AS STRING), {SIZE}, '0') AS BINARY) AS body")
+    )
+    writer = rows.writeStream.format("amqp").options(
+        uri=stage.url, exchange="", routingKey=queue, deliveryGuarantee=guarantee
+    )
+    spent: list[Spent] = []
+    batches = _until(
+        writer.option("checkpointLocation", stage.checkpoint()).start(),
+        BATCHES_WARM + SINK_BATCHES,
+        lambda number: spent.append(stage.meter.spent()) if number >= BATCHES_WARM else None,
+    )
+    remove(stage.settings, queue)
+    measured = batches[BATCHES_WARM:]
+    ms = sum(each["durationMs"]["triggerExecution"] for each in measured)
+    total = count * len(measured)
+    processor = spent[-1].per_row_us(spent[0], count * (len(spent) - 1))
+    return round(total / ms * 1000), {"rows": total, "processor_us": processor}
+
+
+def _batches(stage: Stage, frame: DataFrame, count: int) -> list[dict[str, Any]]:
+    """The progress of so many micro-batches to noop."""
+    query = (
+        frame.writeStream.format("noop")
+        .option("checkpointLocation", stage.checkpoint())
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    return _until(query, count)
+
+
+def _until(
+    query: StreamingQuery,
+    count: int,
+    look: Callable[[int], object] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """Let a query run so many micro-batches, then stop it; `look` is told when each is over."""
+    deadline = time.monotonic() + QUERY_TIMEOUT_S
+    seen = 0
+    try:
+        while True:
+            failure = query.exception()
+            if failure is not None:
+                raise RuntimeError(f"the query failed: {failure}")
+            progress: list[dict[str, Any]] = [
+                dict(each) for each in query.recentProgress if each["numInputRows"]
+            ]
+            for number in range(seen, len(progress)):
+                look(number)
+            seen = len(progress)
+            if seen >= count:
+                return progress[:count]
+            if time.monotonic() > deadline:
+                raise BenchError(f"{seen} of {count} micro-batches within {QUERY_TIMEOUT_S:g} s")
+            time.sleep(0.005)
+    finally:
+        query.stop()

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users, topology, policies and limits in RabbitMQ's JSON format: read, taken, written.
+
+A broker that runs is asked through its management socket; without one, the data directory itself is
+opened, and locked meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from headrace.cli.admin.accounts import check_schema, told
+from headrace.cli.management import ask, exchange, listed
+from headrace.cli.output import shown
+from headrace.model.errors import ModelError
+from headrace.model.policy.accounts import AccountError
+from headrace.server.definitions.apply import Report, apply
+from headrace.server.definitions.document import (
+    DOCUMENT_OCTETS_MAX,
+    ELEMENT_CHARACTERS_MAX,
+    SECTIONS,
+    Document,
+    DocumentError,
+    check_nested,
+    read_document,
+)
+from headrace.server.definitions.export import Exported, about, export
+from headrace.server.definitions.outcomes import DIFFERENT, NO_EQUIVALENT, OUTCOMES, Finding
+from headrace.server.definitions.plan import Plan
+from headrace.server.definitions.rabbitmq import Reader, adapt
+from headrace.server.definitions.target import Stopped
+from headrace.server.management.socket import FILE_NAME
+from headrace.store.catalog.database import FILE_NAME as DATABASE
+from headrace.store.disk import Disk
+from headrace.store.errors import StoreError
+
+LINE_CHARACTERS = 256 << 10  # Elements are sent together up to this much,
+LINE_ELEMENTS = 500  # and so many.
+# Elements are written in the order of these fields, so that two exports can be compared.
+ORDER = ("vhost", "user", "component", "exchange", "source", "name", "destination", "routing_key")
+FAILURES = (AccountError, StoreError)
+
+
+def export_to(
+    file: str, data: Path, socket: Path | None, vhost: str | None, rabbitmq: Reader | None
+) -> None:
+    """Write the definitions of a broker that runs, or of a data directory, to a file."""
+    running = running_socket(data, socket)
+    if running is not None:
+        fields = {"vhost": vhost, "for_rabbitmq": rabbitmq is not None}
+        items = listed(running, "export definitions", timeout_s=None, **fields)
+        found: Iterable[Exported | None] = ((one["section"], one["value"]) for one in items)
+        write_file(file, found, rabbitmq)
+        return
+    if not has_worked(data):
+        raise click.ClickException(f"no broker has worked in {data}: there is nothing to export")
+    with stopped(data) as target:
+        if vhost is not None and vhost not in target.vhosts:
+            raise click.ClickException(f"there is no virtual host '{vhost}'")
+        write_file(file, export(target, vhost, for_rabbitmq=rabbitmq is not None), rabbitmq)
+
+
+def take(
+    document: Document,
+    data: Path,
+    socket: Path | None,
+    vhost: str | None,
+    *,
+    dry_run: bool = False,
+    strict: bool = False,
+) -> dict[str, Any]:
+    """Take a file into a broker that runs, or into a data directory; return what became of it."""
+    if vhost is None and not document.whole and any(lacks_vhost(document)):
+        vhost = "/"
+    running = running_socket(data, socket)
+    if running is not None:
+        return take_running(document, running, vhost, dry_run=dry_run, strict=strict)
+    with contextlib.ExitStack() as stack:
+        if dry_run and not has_worked(data):  # Nor does it exist after this.
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        target = stack.enter_context(stopped(data))
+        return take_stopped(document, target, vhost, dry_run=dry_run, strict=strict)
+
+
+def take_running(
+    document: Document, socket: Path, vhost: str | None, *, dry_run: bool, strict: bool
+) -> dict[str, Any]:
+    """Send a file to a broker."""
+    fields = {"vhost": vhost, "dry_run": dry_run, "strict": strict}
+    lines: list[dict[str, Any]] = []
+    report: dict[str, Any] = {}
+    rows = batches(document)
+    for answer in exchange(socket, "import definitions", rows=rows, timeout_s=None, **fields):
+        if "item" in answer:
+            lines.append(answer["item"])
+        report = answer.get("done", report)
+    return with_strange(document, {**report, "lines": lines})
+
+
+def take_stopped(
+    document: Document, target: Stopped, vhost: str | None, *, dry_run: bool, strict: bool
+) -> dict[str, Any]:
+    """Take a file into a data directory that no broker has."""
+    began = time.monotonic()
+    plan, report = Plan(target, vhost), Report()
+    try:
+        for section, index, value in document.elements():
+            report.add(plan.add(section, index, value))
+    except DocumentError as error:
+        raise click.ClickException(f"{error}; nothing was changed") from None
+    if strict and (report.total(DIFFERENT) or report.total(NO_EQUIVALENT)):
+        one = next(line for line in report.lines if line.outcome in (DIFFERENT, NO_EQUIVALENT))
+        raise click.ClickException(f"{one.path}: {one.outcome}: {one.text}; nothing was changed")
+    if not dry_run:
+        try:
+            if plan.changes:
+                target.change(plan.changes)
+            for step in apply(plan):
+                if step is not None:
+                    report.correct(step)
+            target.finish()
+        except (ModelError, OSError) as error:
+            raise click.ClickException(str(error)) from None
+    found = {
+        "counts": report.counts,
+        "unsaid": report.unsaid,
+        "dry_run": dry_run,
+        "seconds": round(time.monotonic() - began, 3),
+        "lines": [line._asdict() for line in report.lines],
+    }
+    return with_strange(document, found)
+
+
+def with_strange(document: Document, report: dict[str, Any]) -> dict[str, Any]:
+    """Add the sections that nobody here knows."""
+    for name, count in document.strange.items():
+        report["counts"].setdefault(name, {})[NO_EQUIVALENT] = count
+        text = "nothing here is made of this section"
+        line = Finding(name, f"$.{name:.64}", "", NO_EQUIVALENT, text)
+        report["lines"].append(line._asdict())
+    return report
+
+
+def print_report(report: dict[str, Any], form: str) -> None:
+    """Say what became of a file."""
+    if form == "json":
+        click.echo(json.dumps(report))
+        return
+    for line in report["lines"]:
+        name = f" {shown(line['name'])}" if line["name"] else ""
+        click.echo(f"{line['path']}{name}: {line['outcome']}: {shown(line['text'])}")
+    if report["unsaid"]:
+        click.echo(f"… and {report['unsaid']} more")
+    for section, counts in report["counts"].items():
+        words = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts.get(outcome)]
+        click.echo(f"{shown(section)}: {', '.join(words) or 'none'}")
+    changed = "nothing was changed (dry run)" if report["dry_run"] else "done"
+    click.echo(f"{changed}, {report['seconds']:.1f} s")
+
+
+# --- Where ---------------------------------------------------------------------------------------
+
+
+def running_socket(data: Path, socket: Path | None) -> Path | None:
+    """Return the socket of the broker; None when none runs on the directory."""
+    if socket is not None:
+        return socket
+    path = data / FILE_NAME
+    if not os.path.exists(path):  # noqa: PTH110 - false as well where we may not look.
+        return None
+    try:
+        ask(path, "list vhosts")
+    except click.ClickException:
+        with contextlib.suppress(*FAILURES):
+            Stopped(data).close()
+            return None  # A broker that was killed has left it there.
+        raise
+    return path
+
+
+def has_worked(data: Path) -> bool:
+    """Tell whether a directory has definitions, or may not be looked into."""
+    try:
+        return (data / DATABASE).exists()
+    except OSError:
+        return True  # Opening it says what is wrong.
+
+
+@contextlib.contextmanager
+def stopped(data: Path) -> Iterator[Stopped]:
+    """A data directory that no broker has; what goes wrong ends the command with one sentence."""
+    try:
+        Disk().make_directory(str(data.absolute()))
+        check_schema(data)
+        with contextlib.closing(Stopped(data, told())) as target:
+            yield target
+    except FAILURES as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"data directory {data}: {error.strerror or error}") from None
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+def read_file(file: str) -> Document:
+    """Read a file of definitions; what is wrong with it ends the command with one sentence."""
+    try:
+        with contextlib.ExitStack() as stack:
+            source: IO[bytes] = sys.stdin.buffer
+            if file != "-":
+                source = stack.enter_context(Path(file).open("rb"))
+            octets = source.read(DOCUMENT_OCTETS_MAX + 1)
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from None
+    try:
+        document = read_document(octets)
+        for section, index, value in document.elements():
+            check_nested(value, f"$.{section}[{index}]")
+            if len(json.dumps(value)) > ELEMENT_CHARACTERS_MAX:
+                text = f"an element has {ELEMENT_CHARACTERS_MAX} characters at most"
+                raise DocumentError(f"$.{section}[{index}]", text)
+    except DocumentError as error:
+        raise click.ClickException(f"{file}: {error}; nothing was changed") from None
+    return document
+
+
+def lacks_vhost(document: Document) -> Iterator[bool]:
+    """Tell of each element of a virtual host whether it does not say which."""
+    for section, _, value in document.elements():
+        if section in ("policies", "parameters", "exchanges", "queues", "bindings"):
+            yield isinstance(value, dict) and "vhost" not in value
+
+
+def batches(document: Document) -> Iterator[dict[str, Any]]:
+    """The lines in which elements are sent."""
+    for section in SECTIONS:
+        values = document.sections.get(section, [])
+        first = size = 0
+        for index, value in enumerate(values):
+            length = len(json.dumps(value))
+            full = size + length > LINE_CHARACTERS or index - first == LINE_ELEMENTS
+            if full and index > first:
+                yield {"section": section, "first": first, "values": values[first:index]}
+                first, size = index, 0
+            size += length
+        if first < len(values):
+            yield {"section": section, "first": first, "values": values[first:]}
+
+
+def write_file(file: str, found: Iterable[Exported | None], rabbitmq: Reader | None) -> None:
+    """Write definitions, replacing a file that is there as a whole; say what is lost."""
+    sections: dict[str, list[Any]] = {section: [] for section in SECTIONS}
+    for one in found:
+        if one is not None:
+            sections[one[0]].append(one[1])
+    for values in sections.values():
+        values.sort(key=lambda value: [str(value.get(field, "")) for field in ORDER])
+    losses: list[str] = []
+    if rabbitmq is not None:
+        sections, losses = adapt(sections, rabbitmq)
+    text = json.dumps({**about(), **sections}, indent=1) + "\n"
+    if file == "-":
+        click.echo(text, nl=False)
+    else:
+        replace(Path(file), text)
+    for line in (*map(shown, losses), *remarks(sections, rabbitmq is not None)):
+        click.echo(line, err=True)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file of ours alone, for hashes of passwords are in it."""
+    if not path.name:
+        raise click.ClickException("the name of the file is empty")
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise click.ClickException(f"{path}: {error.strerror}") from None
+
+
+def remarks(sections: dict[str, list[Any]], for_rabbitmq: bool) -> Iterator[str]:
+    """What a reader of the file should know."""
+    users = [user["name"] for user in sections["users"]]
+    if for_rabbitmq:
+        empty = [user["name"] for user in sections["users"] if not user["password_hash"]]
+        if empty:
+            yield f"without a password, set one there: {', '.join(map(shown, empty))}"
+        return
+    ours = [
+        user["name"]
+        for user in sections["users"]
+        if user.get("hashing_algorithm", "").startswith("headrace")
+    ]
+    if users and ours:
+        yield (
+            f"{len(ours)} users have hashes that only Headrace can read; "
+            "for RabbitMQ export with --for rabbitmq"
+        )

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace declare``, ``delete`` and ``purge``: queues, streams, exchanges and bindings."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.broker_url import EXCHANGE, OFFSET_MAX, QUEUE, STREAM, broker_option, open_channel
+from headrace.cli.commands import Group
+from headrace.cli.output import format_option, print_facts
+from headrace.server.config.settings import size_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+if TYPE_CHECKING:
+    from headrace.client.blocking import Channel
+
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType  # Before click 8.4 it has no parameter.
+
+
+class Size(_Type):
+    """A number of bytes, such as 1048576 or 1MiB."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = value if isinstance(value, int) else size_of(value)
+        if found is None or not 0 <= found <= OFFSET_MAX:
+            self.fail(f"{value!r} is no number of bytes, such as 1048576 or 1MiB", param, ctx)
+        return found
+
+
+COUNT = click.IntRange(0)
+# The options that stand for an argument of a queue, a stream, an exchange.
+OF_BOTH: dict[str, tuple[str, Any, str]] = {
+    "max_length": ("x-max-length", COUNT, "Messages it holds; then as --overflow says."),
+    "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes of bodies it holds, such as 1GiB."),
+}
+OF_QUEUES = OF_BOTH | {
+    "overflow": (
+        "x-overflow",
+        click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
+        "What happens when it is full. [drop-head]",
+    ),
+    "message_ttl_ms": ("x-message-ttl", COUNT, "Milliseconds that a message may wait."),
+    "expires_ms": ("x-expires", COUNT, "Milliseconds without use after which it is deleted."),
+    "dead_letter_exchange": (
+        "x-dead-letter-exchange",
+        None,
+        "Where rejected, expired and dropped messages go.",
+    ),
+    "dead_letter_routing_key": (
+        "x-dead-letter-routing-key",
+        None,
+        "Their routing key. [their own]",
+    ),
+    "delivery_limit": (
+        "x-delivery-limit",
+        COUNT,
+        "Returns to a quorum queue that a message may make.",
+    ),
+    "max_priority": (
+        "x-max-priority",
+        click.IntRange(1, 255),
+        "Of a classic queue: the highest priority, up to 255.",
+    ),
+}
+OF_STREAMS = {
+    "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes it keeps, such as 1GiB."),
+    "max_age": ("x-max-age", None, "How long it keeps records: 30s, 10m, 12h, 7D, 1M, 1Y."),
+}
+OF_EXCHANGES = {
+    "alternate_exchange": (
+        "alternate-exchange",
+        None,
+        "Where messages go that it cannot route.",
+    ),
+}
+
+
+class Argument(_Type):
+    """NAME=VALUE; a value that is JSON has its type, any other is a text."""
+
+    name = "argument"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        name, separator, text = value.partition("=")
+        if not separator or not name:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        try:
+            return name, json.loads(text)
+        except ValueError:
+            return name, text
+
+
+arg_option = click.option(
+    "--arg",
+    "given",
+    multiple=True,
+    type=Argument(),
+    metavar="NAME=VALUE",
+    help='Any other argument; 5, 0.5, true, and JSON have their type, "5" in quotes is a text.',
+)
+passive_option = click.option(
+    "--passive", is_flag=True, help="Change nothing; fail unless it is there."
+)
+durable_option = click.option(
+    "--durable/--transient", default=True, help="Whether it survives a restart. [durable]"
+)
+auto_delete_option = click.option(
+    "--auto-delete", is_flag=True, help="Delete it when its last user has gone."
+)
+
+
+def argument_options(table: dict[str, tuple[str, Any, str]]) -> Callable[[Function], Function]:
+    """Give a command the options that stand for arguments."""
+
+    def decorate(function: Function) -> Function:
+        for name, (_, kind, words) in reversed(table.items()):
+            flag = f"--{name.replace('_', '-')}"
+            metavar = "N" if isinstance(kind, click.IntRange) else None
+            function = click.option(flag, name, type=kind, metavar=metavar, help=words)(function)
+        return function
+
+    return decorate
+
+
+def arguments_of(
+    table: dict[str, tuple[str, Any, str]],
+    options: dict[str, Any],
+    given: tuple[tuple[str, Any], ...],
+    **fixed: Any,
+) -> dict[str, Any]:
+    """Return the arguments that options and ``--arg`` say; each may be said once."""
+    said = [(table[name][0], value) for name, value in options.items() if value is not None]
+    found: dict[str, Any] = {}
+    for name, value in (*fixed.items(), *said, *given):
+        if name in found:
+            raise click.UsageError(f"the argument {name} is given twice")
+        found[name] = value
+    return found
+
+
+@click.group(cls=Group)
+def declare() -> None:
+    """Make queues, streams, exchanges and bindings, unless they are there as described.
+
+    The broker refuses (406) to declare what is there and is different.
+    """
+
+
+@declare.command("queue")
+@broker_option
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["classic", "quorum", "stream"]),
+    help="[classic, unless the virtual host says otherwise]",
+)
+@durable_option
+@auto_delete_option
+@argument_options(OF_QUEUES)
+@arg_option
+@passive_option
+@format_option
+@click.argument("name", metavar="QUEUE", type=QUEUE)
+def declare_queue(
+    url: str,
+    kind: str | None,
+    durable: bool,
+    auto_delete: bool,
+    given: tuple[tuple[str, Any], ...],
+    passive: bool,
+    form: str | None,
+    name: str,
+    **options: Any,
+) -> None:
+    """Declare QUEUE; print how many messages and consumers it has."""
+    fixed = {} if kind is None else {"x-queue-type": kind}
+    arguments = arguments_of(OF_QUEUES, options, given, **fixed)
+    with open_channel(url) as channel:
+        state = channel.declare_queue(
+            name, durable=durable, auto_delete=auto_delete, passive=passive, arguments=arguments
+        )
+    facts = {"queue": state.name, "ready": state.message_count, "consumers": state.consumer_count}
+    print_facts(facts, form)
+
+
+@declare.command("stream")
+@broker_option
+@argument_options(OF_STREAMS)
+@arg_option
+@passive_option
+@click.argument("name", metavar="STREAM", type=STREAM)
+def declare_stream(
+    url: str, given: tuple[tuple[str, Any], ...], passive: bool, name: str, **options: Any
+) -> None:
+    """Declare STREAM, a queue that keeps what was read; it is durable."""
+    arguments = arguments_of(OF_STREAMS, options, given, **{"x-queue-type": "stream"})
+    with open_channel(url) as channel:
+        channel.declare_queue(name, passive=passive, arguments=arguments)
+
+
+@declare.command("exchange")
+@broker_option
+@click.option("--type", "kind", default="direct", show_default=True, metavar="TYPE",
+    help="direct, fanout, topic, headers, or one of the broker's own.",
+)  # fmt: skip
+@durable_option
+@auto_delete_option
+@click.option("--internal", is_flag=True, help="Take messages of other exchanges only.")
+@argument_options(OF_EXCHANGES)
+@arg_option
+@passive_option
+@click.argument("name", metavar="EXCHANGE", type=EXCHANGE)
+def declare_exchange(
+    url: str,
+    kind: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    given: tuple[tuple[str, Any], ...],
+    passive: bool,
+    name: str,
+    **options: Any,
+) -> None:
+    """Declare EXCHANGE."""
+    arguments = arguments_of(OF_EXCHANGES, options, given)
+    with open_channel(url) as channel:
+        channel.declare_exchange(
+            name,
+            kind,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            passive=passive,
+            arguments=arguments,
+        )
+
+
+def binding_command(method: Callable[[Channel, bool], Callable[..., None]]) -> Callable[..., None]:
+    """Make a command of the method of a channel that does something with a binding."""
+
+    @functools.wraps(method)
+    def command(
+        url: str,
+        given: tuple[tuple[str, Any], ...],
+        to_exchange: bool,
+        source: str,
+        destination: str,
+        routing_key: str,
+    ) -> None:
+        arguments = arguments_of({}, {}, given)
+        with open_channel(url) as channel:
+            method(channel, to_exchange)(destination, source, routing_key, arguments)
+
+    for decorate in (
+        click.argument("routing_key", default=""),
+        click.argument("destination", type=QUEUE),
+        click.argument("source", type=EXCHANGE),
+        click.option("--to-exchange", is_flag=True, help="DESTINATION is an exchange."),
+        arg_option,
+        broker_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+@declare.command("binding")
+@binding_command
+def declare_binding(channel: Channel, to_exchange: bool) -> Callable[..., None]:
+    """Have the exchange SOURCE route ROUTING_KEY to the queue DESTINATION."""
+    return channel.bind_exchange if to_exchange else channel.bind_queue
+
+
+@click.group(cls=Group)
+def delete() -> None:
+    """Delete queues, streams, exchanges and bindings; what is not there is no error."""
+
+
+def removal_options(function: Function) -> Function:
+    """The conditions under which a queue or a stream is deleted."""
+    unused = click.option("--if-unused", is_flag=True, help="Only if it has no consumers.")
+    empty = click.option("--if-empty", is_flag=True, help="Only if it has no messages.")
+    return broker_option(unused(empty(function)))
+
+
+@delete.command("queue")
+@removal_options
+@click.argument("name", metavar="QUEUE", type=QUEUE)
+def delete_queue(url: str, if_unused: bool, if_empty: bool, name: str) -> None:
+    """Delete QUEUE with its messages; say how many were deleted."""
+    with open_channel(url) as channel:
+        count = channel.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
+    click.echo(f"{count} messages deleted", err=True)
+
+
+@delete.command("stream")
+@removal_options
+@click.argument("name", metavar="STREAM", type=STREAM)
+@click.pass_context
+def delete_stream(
+    context: click.Context, url: str, if_unused: bool, if_empty: bool, name: str
+) -> None:
+    """Delete STREAM with its records; say how many were deleted."""
+    context.invoke(delete_queue, url=url, if_unused=if_unused, if_empty=if_empty, name=name)
+
+
+@delete.command("exchange")
+@broker_option
+@click.option("--if-unused", is_flag=True, help="Only if it has no bindings.")
+@click.argument("name", metavar="EXCHANGE", type=EXCHANGE)
+def delete_exchange(url: str, if_unused: bool, name: str) -> None:
+    """Delete EXCHANGE with its bindings."""
+    with open_channel(url) as channel:
+        channel.delete_exchange(name, if_unused=if_unused)
+
+
+@delete.command("binding")
+@binding_command
+def delete_binding(channel: Channel, to_exchange: bool) -> Callable[..., None]:
+    """Take back the binding of DESTINATION to SOURCE with ROUTING_KEY."""
+    return channel.unbind_exchange if to_exchange else channel.unbind_queue
+
+
+@click.command()
+@broker_option
+@click.argument("name", metavar="QUEUE", type=QUEUE)
+def purge(url: str, name: str) -> None:
+    """Delete the ready messages of QUEUE; those that consumers hold stay theirs."""
+    with open_channel(url) as channel:
+        count = channel.purge_queue(name)
+    click.echo(f"{count} messages deleted", err=True)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace policy``, ``operator-policy`` and ``limits``: what operators lay down at run time.
+
+Like ``headrace user`` they work on the data directory, whether or not a broker runs on it; a
+running broker takes the changes over within a second or two.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.admin.accounts import open_directory
+from headrace.cli.commands import Group
+from headrace.cli.data_option import data_option
+from headrace.cli.output import format_option, print_rows
+
+if TYPE_CHECKING:
+    from headrace.model.policy.parameters import Key
+
+# As the model has them; a test compares.
+POLICY, OPERATOR_POLICY = "policy", "operator_policy"
+APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
+LIMITS = (
+    *("max-connections", "max-channels", "max-queues", "max-message-rate", "max-message-size"),
+    "max-definitions-size",
+)
+vhost_option = click.option("--vhost", default="/", show_default=True)
+
+
+def checked(component: str, name: str, value: Any) -> Any:
+    """Return the value of a parameter; what is wrong with it ends the command."""
+    from headrace.model.errors import InvalidArgument
+    from headrace.model.policy.rules import check_parameter
+
+    try:
+        check_parameter(component, name, value)
+    except InvalidArgument as error:
+        raise click.ClickException(error.text) from None
+    return value
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; a name that is there twice says two things at once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise click.ClickException(f"the definition says '{twice:.255}' twice")
+    return found
+
+
+def read_definition(text: str) -> Any:
+    """Return the JSON of a definition; `-` is standard input."""
+    from headrace.model.policy.policy import DEFINITION_CHARACTERS_MAX as CHARACTERS_MAX
+
+    if text == "-":
+        text = sys.stdin.read(CHARACTERS_MAX + 1)
+    if len(text) > CHARACTERS_MAX:
+        raise click.ClickException(f"a definition has {CHARACTERS_MAX} characters at most")
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"the definition is no JSON: {error}") from None
+
+
+def group_for(component: str, title: str, words: str) -> click.Group:
+    """Make the commands of one kind of policy."""
+
+    @click.group(cls=Group, help=words)
+    def group() -> None:
+        """See ``words``."""
+
+    @group.command("set", help=f"Set the {title} NAME.\n\nFor example: `{EXAMPLES[component]}`.")
+    @data_option
+    @vhost_option
+    @click.option("--priority", type=int, default=0, show_default=True, help="The highest counts.")
+    @click.option(
+        "--apply-to",
+        type=click.Choice(list(APPLY_TO)),
+        default="all" if component == POLICY else "queues",
+        show_default=True,
+    )
+    @click.argument("name")
+    @click.argument("pattern")
+    @click.argument("definition")
+    def set_one(
+        data: Path,
+        vhost: str,
+        priority: int,
+        apply_to: str,
+        name: str,
+        pattern: str,
+        definition: str,
+    ) -> None:
+        from headrace.model.policy.accounts import AccountError
+        from headrace.model.policy.policy import POLICIES_MAX
+
+        value = {
+            "pattern": pattern,
+            "definition": read_definition(definition),
+            "priority": priority,
+            "apply-to": apply_to,
+        }
+        checked(component, name, value)
+        with open_directory(data) as directory:
+            known = directory.parameters.all()
+            others = sum(key[:2] == (vhost, component) and key.name != name for key in known)
+            if others >= POLICIES_MAX:
+                raise AccountError(f"there are {others} of these already, which is the limit")
+            directory.parameters.set(vhost, component, name, value)
+
+    @group.command("clear", help=f"Take the {title} NAME away.")
+    @data_option
+    @vhost_option
+    @click.argument("name")
+    def clear_one(data: Path, vhost: str, name: str) -> None:
+        with open_directory(data) as directory:
+            directory.parameters.clear(vhost, component, name)
+
+    @group.command("list", help=f"Print each {title}, in the order in which they count.")
+    @data_option
+    @click.option("--vhost", help="Only those of this virtual host. [all]")
+    @format_option
+    def list_all(data: Path, vhost: str | None, form: str | None) -> None:
+        with open_directory(data) as directory:
+            found = directory.parameters.all()
+        rows = [
+            {"vhost": key.vhost, "name": key.name, **value}
+            for key, value in found.items()
+            if key.component == component and vhost in (None, key.vhost)
+        ]
+        rows.sort(key=lambda row: (row["vhost"], -row.get("priority", 0), row["name"]))
+        print_rows(rows, COLUMNS, form)
+
+    return group
+
+
+COLUMNS = ("vhost", "name", "pattern", "apply-to", "priority", "definition")
+EXAMPLES = {
+    POLICY: """set short '^orders' '{"max-length": 1000}' --apply-to queues""",
+    OPERATOR_POLICY: """set guard '.*' '{"max-length-bytes": 1073741824}'""",
+}
+policy = group_for(
+    POLICY,
+    "policy",
+    "Settings for the queues and exchanges whose names match a pattern.",
+)
+operator_policy = group_for(
+    OPERATOR_POLICY,
+    "operator policy",
+    "Limits for the queues whose names match a pattern, which no policy can exceed.",
+)
+
+
+@click.group(cls=Group)
+def limits() -> None:
+    """How much virtual hosts and users may have."""
+
+
+def limits_key(vhost: str | None, user: str | None) -> Key:
+    """The parameter that holds the limits of a virtual host or a user."""
+    from headrace.model.policy.parameters import EVERYWHERE, Key
+    from headrace.model.policy.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
+
+    if (vhost is None) == (user is None):
+        raise click.UsageError("either --vhost or --user")
+    if user is not None:
+        return Key(EVERYWHERE, USER_LIMITS, user)
+    assert vhost is not None
+    return Key(vhost, VHOST_LIMITS, LIMITS_NAME)
+
+
+@limits.command("set", context_settings={"ignore_unknown_options": True})  # Such as -1.
+@data_option
+@click.option("--vhost")
+@click.option("--user")
+@click.argument("limit", type=click.Choice(list(LIMITS)))
+@click.argument("number", type=int)
+def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, number: int) -> None:
+    """Set a limit of a virtual host or a user, such as `set --user ada max-connections 10`.
+
+    Rates are messages a second, sizes bytes. A negative number is no limit. What is there already
+    stays, even if it is more.
+    """
+    from headrace.model.policy.accounts import AccountError
+
+    key = limits_key(vhost, user)
+    with open_directory(data) as directory:
+        snapshot = directory.snapshot()
+        if user is not None and user not in snapshot.accounts:
+            raise AccountError(f"there is no user '{user}'")
+        value = {**snapshot.parameters.get(key, {}), limit: number}
+        directory.parameters.change({key: checked(key.component, key.name, value)})
+
+
+@limits.command("clear")
+@data_option
+@click.option("--vhost")
+@click.option("--user")
+@click.argument("limit", type=click.Choice(list(LIMITS)), required=False)
+def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | None) -> None:
+    """Take a limit of a virtual host or a user away, or all of them."""
+    from headrace.model.policy.accounts import AccountError
+
+    key = limits_key(vhost, user)
+    with open_directory(data) as directory:
+        value = dict(directory.parameters.all().get(key, {}))
+        whose = f"virtual host '{vhost}'" if user is None else f"user '{user}'"
+        if not value:
+            raise AccountError(f"{whose} has no limits")
+        if limit is not None and limit not in value:
+            raise AccountError(f"{whose} has no limit '{limit}'")
+        value.pop(limit, None)
+        if value and limit is not None:
+            directory.parameters.change({key: value})
+        else:
+            directory.parameters.clear(*key)
+
+
+@limits.command("list")
+@data_option
+@format_option
+def list_limits(data: Path, form: str | None) -> None:
+    """Print the limits of every virtual host and user that has some."""
+    from headrace.model.policy.rules import USER_LIMITS, VHOST_LIMITS
+
+    with open_directory(data) as directory:
+        found = directory.parameters.all()
+    rows = []
+    for key, value in found.items():
+        if key.component == VHOST_LIMITS:
+            rows.append({"of": "vhost", "name": key.vhost, **value})
+        elif key.component == USER_LIMITS:
+            rows.append({"of": "user", "name": key.name, **value})
+    print_rows(rows, ("of", "name", *LIMITS), form)

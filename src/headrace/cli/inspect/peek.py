@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace peek`` shows messages of a queue, and leaves them as they are."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from headrace.cli.broker_url import (
+    DEFAULT_URL,
+    QUEUE,
+    chosen,
+    open_channel,
+    read_place,
+    selector_option,
+)
+from headrace.cli.environment import FromEnvironment
+from headrace.cli.management import listed as asked
+from headrace.cli.management import management_option
+from headrace.cli.output import BARE, chosen_form, json_flag, print_rows
+
+if TYPE_CHECKING:
+    from headrace.client.blocking import Consumer, Delivery
+
+PREFETCH = 100  # Messages that the broker sends ahead.
+PREVIEW = 60  # Characters of a body in a table.
+TABLE_OCTETS = 4 * PREVIEW + 8  # Octets that hold these, and the beginning of more.
+BODY_OCTETS = 1024  # Of a body in JSON, unless asked for otherwise.
+BODY_OCTETS_MAX = 1 << 20
+COLUMNS = ("position", "exchange", "routing_key", "properties", "headers", "bytes", "body")
+PROPERTIES = (
+    *("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id"),
+    *("type", "user_id", "app_id", "cluster_id", "timestamp", "expires", "due", "persistent"),
+    "redelivered",
+)
+SELECTED = (  # Names that --property takes for properties; all others are headers.
+    *("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id"),
+    *("type", "user_id", "app_id", "cluster_id", "exchange", "routing_key", "subject", "to"),
+    *("delivery_mode", "durable", "redelivered", "size", "position"),
+)
+NEXT = {"x-filter-no-consume": True, "x-filter-auto-close": True}  # In the order of delivery.
+RANGE = {"x-browse": True}  # In order of position.
+OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
+
+
+@click.command(short_help="Show messages of a queue, and leave them as they are.")
+@click.option(
+    "--url",
+    cls=FromEnvironment,
+    envvar="HEADRACE_URL",
+    metavar="URL",
+    help="Look over the network, amqp:// or amqps://, as a user who may read the queue; also "
+    "HEADRACE_URL. [by the management socket]",
+)
+@management_option
+@click.option("--vhost", help="The virtual host; with --url that says it. [the default one]")
+@selector_option
+@click.option(
+    "--property",
+    "wanted",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only messages with this property (content_type, type, message_id, …) or header; "
+    "`headers.NAME` is a header in any case. May be repeated: all must be so.",
+)
+@click.option(
+    "--limit",
+    "--count",
+    "-n",
+    "count",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="So many messages at most.",
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="PLACE",
+    help="Show by position, from this one on: a number, first, last or next, or an ISO time. "
+    "[in the order of delivery]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "tsv", "json", "body"]),
+    help="A table, values with tabs between them, one JSON object a line, or the bodies alone. "
+    "[table on a terminal, tsv elsewhere]",
+)
+@json_flag
+@click.option(
+    "--body-octets",
+    type=click.IntRange(0, BODY_OCTETS_MAX),
+    help=f"So much of each body at most, but in tables. [{BODY_OCTETS}; all with --format body]",
+)
+@click.argument("queue", type=QUEUE)
+@click.pass_context
+def peek(
+    context: click.Context,
+    socket: Path,
+    url: str | None,
+    vhost: str | None,
+    selector: str,
+    wanted: tuple[str, ...],
+    count: int,
+    start: str | None,
+    form: str | None,
+    as_json: bool,
+    body_octets: int | None,
+    queue: str,
+) -> None:
+    """Show messages of QUEUE, of any type, and leave them as they are.
+
+    They are shown in the order in which they would be delivered next; with --from in order of
+    position.
+
+    It asks the broker on this machine through the socket in its data directory, which needs the
+    rights of the broker's system user; or, with --url, any broker of this kind as a client. Without
+    both it tries a local broker's port when there is no socket.
+    """
+    form = chosen_form(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
+    octets = body_octets
+    if octets is None:
+        octets = BODY_OCTETS_MAX if form == "body" else BODY_OCTETS
+    if form in ("table", "tsv"):
+        octets = TABLE_OCTETS
+    condition = both(selector, wanted)
+    place = None if start is None else read_place(start, "--from")
+    url = where_to_ask(context, socket, url)
+    if url is None:
+        rows = by_socket(
+            socket, queue=queue, vhost=vhost, selector=condition, count=count, bytes=octets,
+            **{"from": place.isoformat() if isinstance(place, datetime) else place},
+        )  # fmt: skip
+    elif vhost is None:
+        rows = by_url(url, queue, condition, count, place, octets)
+    else:
+        raise click.UsageError("--vhost is for the socket; a URL names its virtual host")
+    with contextlib.suppress(BrokenPipeError):
+        show(rows, form)
+
+
+def show(rows: Iterator[dict[str, Any]], form: str) -> None:
+    """Print what is shown."""
+    if form == "json":
+        for row in rows:
+            click.echo(json.dumps(row))
+    elif form == "body":
+        cut = 0
+        for row in rows:
+            sys.stdout.buffer.write(octets_of(row) + b"\n")
+            sys.stdout.buffer.flush()
+            cut += "cut" in row
+        if cut:
+            click.echo(f"{cut} bodies are longer than what is shown", err=True)
+    elif not print_rows(map(as_line, rows), COLUMNS, BARE if form == "tsv" else form):
+        click.echo("no such messages", err=True)
+
+
+def as_line(row: dict[str, Any]) -> dict[str, Any]:
+    """A message as a line of a table."""
+    text = octets_of(row).decode("utf-8", "backslashreplace")
+    said = [(name, row[name]) for name in PROPERTIES if row.get(name) not in (None, False)]
+    if row.get("class", "basic") != "basic":
+        said.insert(0, ("class", row["class"]))
+    more = "…" if len(text) > PREVIEW or "cut" in row else ""
+    return {
+        "position": row["position"],
+        "exchange": row["exchange"],
+        "routing_key": row["routing_key"],
+        "properties": listed(said),
+        "headers": listed(list(row["headers"].items())),
+        "bytes": row["bytes"],
+        "body": text[:PREVIEW] + more,
+    }
+
+
+def listed(items: list[tuple[str, Any]]) -> str:
+    """Names and values as one text."""
+    return " ".join(f"{name}={value}" for name, value in items)
+
+
+def octets_of(row: dict[str, Any]) -> bytes:
+    """What is shown of a body."""
+    if "body_base64" in row:
+        return base64.b64decode(row["body_base64"])
+    return str(row["body"]).encode()
+
+
+# --- What is asked for --------------------------------------------------------------------------
+
+
+def both(selector: str, wanted: tuple[str, ...]) -> str:
+    """Return the selector of what is asked for by a condition and by properties."""
+    terms = [is_so(said) for said in wanted]
+    if not terms:
+        return selector
+    return " AND ".join([f"({selector})", *terms] if selector.strip() else terms)
+
+
+def is_so(said: str) -> str:
+    """Return the condition that a property, or a header, has a value.
+
+    The value is a text, and also the number or the truth that is written so.
+    """
+    name, equals, value = said.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--property {said!r} is not NAME=VALUE")
+    name = name.replace("-", "_") if name.replace("-", "_") in SELECTED else name
+    name = f"amqp.{name}" if name in SELECTED else name.removeprefix("headers.")
+    quoted = '"' + name.replace('"', '""') + '"'
+    text = value.replace("'", "''")
+    terms = [f"{quoted} = '{text}'"]
+    if value.lower() in ("true", "false"):
+        terms.append(f"{quoted} = {value.upper()}")
+    with contextlib.suppress(ValueError):
+        terms.append(f"{quoted} = {int(value)}")
+    return f"({' OR '.join(terms)})"
+
+
+# --- Who is asked -------------------------------------------------------------------------------
+
+
+def where_to_ask(context: click.Context, socket: Path, url: str | None) -> str | None:
+    """Return the URL to look by; None: by the management socket.
+
+    What is said on the command line counts before variables. Without either it is the socket of the
+    usual data directory if there is one, else a broker on the usual port of this machine.
+    """
+    given = {name: context.get_parameter_source(name) for name in ("url", "data", "where")}
+    said = [name for name in given if given[name] is ParameterSource.COMMANDLINE]
+    if "url" in said:
+        if len(said) > 1:
+            raise click.UsageError("give --url, or --data or --socket")
+        return url
+    if said or ParameterSource.ENVIRONMENT in (given["data"], given["where"]):
+        return None
+    return url if url is not None or socket.exists() else DEFAULT_URL
+
+
+def by_socket(socket: Path, **fields: Any) -> Iterator[dict[str, Any]]:
+    """Give what the broker shows by its management socket."""
+    yield from asked(socket, "peek", **fields)
+
+
+def by_url(
+    url: str, queue: str, selector: str, count: int, place: str | int | datetime | None, octets: int
+) -> Iterator[dict[str, Any]]:
+    """Give what a browsing consumer is shown."""
+    arguments = {**(NEXT if place is None else RANGE), **chosen(selector, place)}
+    prefetch = min(PREFETCH, count)
+    with (
+        open_channel(url) as channel,
+        channel.consume(queue, prefetch=prefetch, arguments=arguments) as consumer,
+    ):
+        for delivery in itertools.islice(until_end(consumer), count):
+            yield as_row(delivery, octets)
+
+
+def until_end(consumer: Consumer) -> Iterator[Delivery]:
+    """Give what comes until the broker says that this was all; acknowledging gives credit."""
+    from headrace.client import ConsumerCancelled
+
+    with contextlib.suppress(ConsumerCancelled):
+        for delivery in consumer:
+            if delivery.offset is None:  # It is no copy: acknowledging would take it.
+                raise click.ClickException("this broker does not let anybody look at a queue")
+            yield delivery
+            delivery.ack()
+
+
+def as_row(delivery: Delivery, octets_max: int) -> dict[str, Any]:
+    """A message as the management socket tells of it."""
+    headers = delivery.headers
+    row: dict[str, Any] = {
+        "position": delivery.offset,
+        "exchange": delivery.exchange,
+        "routing_key": delivery.routing_key,
+        "redelivered": bool(delivery.redelivered or headers.get("x-redelivered")),
+        "persistent": delivery.persistent,
+    }
+    for name in PROPERTIES:
+        value = getattr(delivery, name, None)
+        if value is not None and name not in row:
+            row[name] = value.isoformat() if isinstance(value, datetime) else value
+    if delivery.expiration is not None:
+        row["expiration_s"] = delivery.expiration.total_seconds()
+    row["headers"] = {
+        name: jsonable(value) for name, value in headers.items() if name not in OWN_HEADERS
+    }
+    row["bytes"] = len(delivery.body)
+    body = bytes(delivery.body[:octets_max])
+    cut = len(body) < len(delivery.body)
+    if cut:
+        row["cut"] = True
+    try:
+        row["body"] = codecs.getincrementaldecoder("utf-8")().decode(body, not cut)
+    except UnicodeDecodeError:
+        row["body_base64"] = base64.b64encode(body).decode()
+    return row
+
+
+def jsonable(value: Any) -> Any:
+    """Return the value of a header in a form that JSON has."""
+    from headrace.server.config.json_values import described
+
+    return described(value)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands have an errand done: asked for by name, watched, and cancelled with Ctrl-C.
+
+The broker does an errand of one name once (docs/browsing.md). So when the connection is lost, the
+same command with the same ``--id`` learns what was done, or has it done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.broker_url import open_requests, reason
+
+if TYPE_CHECKING:
+    from headrace.client.blocking_pipeline import Requests
+
+ASK_FIRST_S = 0.005  # Before it is asked how far an errand is; twice as long each time,
+ASK_S = 0.25  # up to this.
+UNDER_WAY = ("choosing", "moving")
+
+
+def errand(url: str, request: str, name: str | None, **fields: Any) -> dict[str, Any]:
+    """Have an errand done, and return what it did.
+
+    Raises:
+        ClickException: nothing was done, or it is not known whether it was.
+    """
+    from headrace.client import ClientError
+    from headrace.client.requests import RequestRefused
+
+    given = name
+    name = name or f"cli-{secrets.token_hex(8)}"
+    if given is None and not fields.get("dry_run"):
+        click.echo(f"errand {name}", err=True)
+    with open_requests(url) as requests:
+        try:
+            return Watched(requests, name).run(request, fields)
+        except RequestRefused:
+            raise
+        except (ClientError, TimeoutError) as error:
+            raise click.ClickException(
+                f"{reason(error)}; what became of the errand is not known: the same command with "
+                f"--id {name} tells, and does it if it was not done"
+            ) from None
+
+
+class Watched:
+    """An errand that is waited for."""
+
+    def __init__(self, requests: Requests, name: str) -> None:
+        self.requests = requests
+        self.name = name
+        self.cancelled = False
+
+    def run(self, request: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Ask for it, then for what became of it."""
+        try:
+            answer = self.requests.ask(request, id=self.name, wait=False, **fields)
+        except KeyboardInterrupt:
+            answer = self.cancel()
+        pause_s = ASK_FIRST_S
+        with progress() as show:
+            while answer["state"] in UNDER_WAY:
+                try:
+                    show(answer)
+                    time.sleep(pause_s)
+                    answer = self.requests.ask("messages.errand", id=self.name)
+                except KeyboardInterrupt:
+                    answer = self.cancel()
+                pause_s = min(2 * pause_s, ASK_S)
+        if answer["state"] == "failed":
+            raise click.ClickException(str(answer["error_text"]))
+        if self.cancelled:
+            click.echo("it was too late to cancel: the errand is done", err=True)
+        return answer
+
+    def cancel(self) -> dict[str, Any]:
+        """Ctrl-C: let nothing come of it; a second one does not wait for the answer."""
+        if self.cancelled:
+            raise KeyboardInterrupt
+        self.cancelled = True
+        return self.requests.ask("messages.cancel", id=self.name)
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Any]:
+    """Something that shows how far an errand is, on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        choosing = shown.add_task("choosing", total=None)
+        moving = shown.add_task("moving", total=None, visible=False)
+
+        def show(answer: dict[str, Any]) -> None:
+            total = max(0, answer["last"] - answer["first"])
+            chosen = f"choosing ({answer['done']} chosen)"
+            passed = min(total, max(0, answer["next"] - answer["first"]))
+            shown.update(choosing, description=chosen, total=total, completed=passed)
+            if answer["state"] == "moving":
+                shown.update(moving, visible=True, total=answer["done"], completed=answer["shown"])
+
+        yield show

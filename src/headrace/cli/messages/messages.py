@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace publish``, ``consume`` and ``get``: messages from and to a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.broker_url import (
+    QUEUE,
+    Name,
+    broker_option,
+    chosen,
+    open_channel,
+    read_place,
+    selector_option,
+)
+
+if TYPE_CHECKING:
+    from headrace.client import Delivery, Message
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line, with properties."
+)
+EXPIRATION_S_MAX = 3650 * 86_400  # Ten years.
+
+
+class Interrupts:
+    """Lets SIGINT end a wait for the next message, and nothing else halfway."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._allowed = False
+
+    def arrived(self, number: int, frame: FrameType | None) -> None:
+        """The signal's handler; a second signal ends anything."""
+        if self._allowed or self._seen:
+            raise KeyboardInterrupt
+        self._seen = True
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in here, also for a signal that came before."""
+        self._allowed = True
+        try:
+            if self._seen:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._allowed = False
+
+
+@click.command()
+@broker_option
+@click.option(
+    "--exchange",
+    "-e",
+    type=Name("exchanges", optional=True),
+    default="",
+    help="Exchange; without, ROUTING_KEY is a queue.",
+)
+@click.option("--declare", is_flag=True, help="Make the queue ROUTING_KEY if it is missing.")
+@click.option("--lines", is_flag=True, help="Each line of standard input is a message.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
+@click.option("--content-type")
+@click.option("--priority", type=click.IntRange(0, 255))
+@click.option(
+    "--expiration-s",
+    type=click.FloatRange(0, EXPIRATION_S_MAX),
+    help="Seconds that the message may wait.",
+)
+@click.option("--transient", is_flag=True, help="Do not survive a restart of the broker.")
+@click.argument("routing_key")
+@click.argument("bodies", nargs=-1, metavar="[BODY]...")
+def publish(
+    url: str,
+    exchange: str,
+    declare: bool,
+    lines: bool,
+    headers: tuple[str, ...],
+    content_type: str | None,
+    priority: int | None,
+    expiration_s: float | None,
+    transient: bool,
+    routing_key: str,
+    bodies: tuple[str, ...],
+) -> None:
+    """Publish each BODY, or standard input; done when the broker has confirmed all.
+
+    A message that no queue gets is an error.
+    """
+    from headrace.client import Message
+
+    if declare and exchange:
+        raise click.UsageError("--declare makes a queue, which --exchange does not publish to")
+    if bodies and lines:
+        raise click.UsageError("--lines reads standard input, so give no BODY")
+    table = {}
+    for header in headers:
+        name, separator, value = header.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--header {header!r} is not NAME=VALUE")
+        table[name] = value
+
+    try:
+        expiration = None if expiration_s is None else timedelta(seconds=expiration_s)
+    except ValueError:
+        raise click.UsageError(f"--expiration-s {expiration_s} is no number of seconds") from None
+
+    def message(body: bytes) -> Message:
+        return Message(
+            body,
+            headers=table,
+            persistent=not transient,
+            content_type=content_type,
+            priority=priority,
+            expiration=expiration,
+        )
+
+    def contents() -> Iterator[Message]:
+        if bodies:
+            yield from (message(body.encode("utf-8", "surrogateescape")) for body in bodies)
+        elif lines:
+            yield from (message(line.rstrip(b"\r\n")) for line in sys.stdin.buffer)
+        else:
+            yield message(sys.stdin.buffer.read())
+
+    with open_channel(url) as channel:
+        if declare:
+            channel.declare_queue(routing_key)
+        count = channel.publish_many(contents(), routing_key, exchange, mandatory=True)
+    click.echo(f"{count} published and confirmed", err=True)
+
+
+@click.command()
+@broker_option
+@click.option("--count", "-n", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("--timeout-s", type=click.FloatRange(0), help="Stop when none comes for so long.")
+@click.option("--prefetch", type=click.IntRange(1, 65535), default=100, show_default=True)
+@click.option("--no-ack", is_flag=True, help="Have messages forgotten as soon as they are sent.")
+@click.option("--declare", is_flag=True, help="Make the durable queue if it is missing.")
+@click.option(
+    "--offset",
+    metavar="OFFSET",
+    help="Of a stream: first, last, next, a number, or an ISO time.",
+)
+@selector_option
+@json_option
+@click.argument("queue", type=QUEUE)
+def consume(
+    url: str,
+    count: int | None,
+    timeout_s: float | None,
+    prefetch: int,
+    no_ack: bool,
+    declare: bool,
+    offset: str | None,
+    selector: str,
+    as_json: bool,
+    queue: str,
+) -> None:
+    """Print the messages of QUEUE, each followed by a newline, and acknowledge them.
+
+    When nobody reads what it prints any more, it ends. What could not be written returns to QUEUE;
+    what the reader was given and left unread does not.
+    """
+    arguments = chosen(selector, read_place(offset, "--offset") if offset else None)
+    seen = 0
+    interrupts = Interrupts()
+    with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt), until_unread():
+        signal.signal(signal.SIGINT, interrupts.arrived)
+        if declare:
+            channel.declare_queue(queue)
+        if count is not None:
+            prefetch = min(prefetch, count)
+        with channel.consume(
+            queue, prefetch=prefetch, no_ack=no_ack, arguments=arguments
+        ) as consumer:
+            while count is None or seen < count:
+                try:
+                    with interrupts.allowed():
+                        delivery = consumer.receive(timeout_s)
+                except TimeoutError:
+                    break
+                show(delivery, as_json)
+                if not no_ack:
+                    delivery.ack()
+                seen += 1
+    click.echo(f"{seen} consumed", err=True)
+
+
+@click.command()
+@broker_option
+@json_option
+@click.argument("queue", type=QUEUE)
+def get(url: str, as_json: bool, queue: str) -> None:
+    """Take one message from QUEUE and print it; fails when the queue is empty."""
+    with open_channel(url) as channel:
+        delivery = channel.get(queue)
+        if delivery is None:
+            raise click.ClickException(f"queue '{queue}' is empty")
+        show(delivery, as_json)
+        delivery.ack()
+
+
+def show(delivery: Delivery | Any, as_json: bool) -> None:
+    """Print a message; it is out before it is acknowledged.
+
+    Raises:
+        BrokenPipeError: nobody reads standard output any more.
+    """
+    output = sys.stdout.buffer
+    output.write(as_json_line(delivery) if as_json else delivery.body)
+    output.write(b"\n")
+    output.flush()
+    if is_unread(sys.stdout):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def is_unread(output: Any) -> bool:
+    """Tell whether a file is a pipe or socket whose reader is gone."""
+    try:
+        number = output.fileno()
+    except (OSError, ValueError):
+        return False  # It is none of the system's files.
+    poll = select.poll()
+    poll.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+@contextlib.contextmanager
+def until_unread() -> Iterator[None]:
+    """End quietly when nobody reads standard output; what is left in its buffer is forgotten."""
+    try:
+        yield
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def as_json_line(delivery: Any) -> bytes:
+    """A message as a JSON object; a body that is no text is in ``body_base64``."""
+    import base64
+
+    about: dict[str, Any] = {}
+    try:
+        about["body"] = delivery.body.decode()
+    except UnicodeDecodeError:
+        about["body_base64"] = base64.b64encode(delivery.body).decode()
+    about |= {
+        "exchange": delivery.exchange,
+        "routing_key": delivery.routing_key,
+        "redelivered": delivery.redelivered,
+        "headers": dict(delivery.headers),
+    }
+    for name in ("content_type", "content_encoding", "priority", "correlation_id", "reply_to"):
+        about[name] = getattr(delivery, name)
+    for name in ("message_id", "timestamp", "type", "user_id", "app_id"):
+        about[name] = getattr(delivery, name)
+    if delivery.expiration is not None:
+        about["expiration_s"] = delivery.expiration.total_seconds()
+    about["persistent"] = delivery.persistent
+    kept = {name: value for name, value in about.items() if value is not None}
+    return json.dumps(kept, default=str, ensure_ascii=False).encode()

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace migrate``: topology from a file of definitions, messages from a broker that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from headrace.cli.admin.definitions_command import where_option
+from headrace.cli.environment import FromEnvironment
+from headrace.cli.output import shown, text_option
+
+if TYPE_CHECKING:
+    from headrace.cli.migrate.migration import Moved
+    from headrace.server.definitions.document import Document
+
+PROGRESS_S = 1.0  # How often it is said how far a queue is.
+
+
+@click.command()
+@where_option
+@click.option(
+    "--definitions",
+    "file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="A file of `rabbitmqctl export_definitions` or of the management API.",
+)
+@click.option(
+    "--to",
+    "target",
+    cls=FromEnvironment,
+    envvar="HEADRACE_URL",
+    metavar="URL",
+    help="The new broker; also HEADRACE_URL. [a local one, the virtual host of OLD]",
+)
+@click.option("--queue", "queues", multiple=True, help="Only this queue. [all of the file]")
+@click.option("--stream", "streams", multiple=True, help="Only this stream. [all of the file]")
+@click.option("--topology-only", is_flag=True, help="No messages.")
+@click.option("--messages-only", is_flag=True, help="No topology: it is there already.")
+@click.option("--origin", is_flag=True, help="Keep exchange and routing key in headers.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("headrace-migrate.state"),
+    show_default=True,
+    help="Where it is noted how far it is.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what there is to do, and change nothing.")
+@text_option
+@click.argument("old", metavar="OLD", envvar="HEADRACE_MIGRATE_FROM")
+def migrate(
+    data: Path,
+    socket: Path | None,
+    file: str | None,
+    target: str | None,
+    queues: tuple[str, ...],
+    streams: tuple[str, ...],
+    topology_only: bool,
+    messages_only: bool,
+    origin: bool,
+    state: Path,
+    dry_run: bool,
+    form: str,
+    old: str,
+) -> None:
+    """Move queues and their messages here from the broker OLD, such as amqp://user:pass@old/shop.
+
+    A message leaves the old broker when this one has confirmed it. Interrupted anywhere, run it
+    again. OLD may be given as HEADRACE_MIGRATE_FROM, which other users do not see.
+    """
+    import asyncio
+
+    from headrace.cli.admin.definitions import print_report, read_file, take
+    from headrace.cli.migrate.state import StateError
+    from headrace.client import ClientError
+    from headrace.client.url import parse_url
+
+    if topology_only and messages_only:
+        raise click.UsageError("--topology-only and --messages-only leave nothing to do")
+    if file is None and not (messages_only and (queues or streams)):
+        raise click.UsageError("--definitions says what there is; or --messages-only and --queue")
+    try:
+        vhost = parse_url(old).vhost
+        target = target or f"amqp://guest:guest@127.0.0.1:5672/{quote(vhost, safe='')}"
+        parse_url(target)
+    except ClientError as error:
+        raise click.ClickException(str(error)) from None
+    document = None if file is None else read_file(file)
+    if document is not None and not messages_only:
+        report = take(document, data, socket, None, dry_run=dry_run)
+        if form == "text":
+            print_report(report, form)
+    if topology_only:
+        return
+    if document is not None and not (queues or streams):
+        queues, streams = named(document, vhost)
+    outcome = Outcome(form)
+    try:
+        asyncio.run(move(old, target, state, queues, streams, origin, dry_run, outcome))
+    except KeyboardInterrupt:
+        raise click.ClickException("interrupted; run it again to go on") from None
+    except (ClientError, StateError, OSError, TimeoutError) as error:
+        raise click.ClickException(f"{error}; run it again to go on") from None
+    if outcome.wrong:
+        raise click.ClickException(f"{outcome.wrong} of {outcome.count} are not complete")
+
+
+def named(document: Document, vhost: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The queues and the streams of a virtual host that a file has."""
+    queues: list[str] = []
+    streams: list[str] = []
+    for value in document.sections.get("queues", []):
+        if isinstance(value, dict) and value.get("vhost", vhost) == vhost:
+            kind = value.get("arguments") or {}
+            if not isinstance(kind, dict) or not isinstance(value.get("name"), str):
+                continue
+            is_stream = "stream" in (kind.get("x-queue-type"), value.get("type"))
+            (streams if is_stream else queues).append(value["name"])
+    return tuple(queues), tuple(streams)
+
+
+class Outcome:
+    """What is said of the queues, as they are done."""
+
+    def __init__(self, form: str) -> None:
+        self.count = 0
+        self.wrong = 0
+        self._form = form
+        self._said_s = time.monotonic()
+
+    def progress(self, queue: str, moved: int, total: int) -> None:
+        """Say now and then how far a queue is."""
+        now = time.monotonic()
+        if now - self._said_s >= PROGRESS_S:
+            self._said_s = now
+            click.echo(f"{shown(queue)}: {moved} of {total}", err=True)
+
+    def done(self, moved: Moved) -> None:
+        """Say what became of a queue."""
+        self.count += 1
+        self.wrong += not moved.right
+        if self._form == "json":
+            click.echo(json.dumps(asdict(moved)))
+            return
+        text = f"{moved.kind} {shown(moved.queue)}: {moved.moved} moved"
+        if moved.suppressed:
+            text += f", {moved.suppressed} that came again were known"
+        if moved.repeated:
+            text += f", {moved.repeated} came again and may be there twice"
+        text += f"; {moved.target_first} before, {moved.target_last} now"
+        click.echo(f"{text}: {moved.note}" if moved.note else text)
+
+    def skipped(self, queue: str, text: str) -> None:
+        """Say that a queue was left out."""
+        self.count += 1
+        self.wrong += 1
+        click.echo(f"queue {shown(queue)}: {shown(text)}", err=True)
+
+
+async def move(
+    old: str,
+    new: str,
+    path: Path,
+    queues: tuple[str, ...],
+    streams: tuple[str, ...],
+    origin: bool,
+    dry_run: bool,
+    outcome: Outcome,
+) -> None:
+    """Move the messages of all queues, one after the other."""
+    from headrace.cli.migrate.migration import Migration
+    from headrace.cli.migrate.state import State
+    from headrace.client import connect
+
+    name = "headrace migrate"
+    async with connect(old, reconnect=None, name=name) as source:
+        if dry_run:
+            for queue in (*queues, *streams):
+                async with source.channel() as channel:
+                    count = (await channel.declare_queue(queue, passive=True)).message_count
+                click.echo(f"queue {shown(queue)}: {count} messages")
+            return
+        async with connect(new, reconnect=None, name=name) as target:
+            with contextlib.closing(State(path)) as state:
+                migration = Migration(
+                    source, target, state, origin=origin, progress=outcome.progress
+                )
+                for queue in queues:
+                    await one(migration.queue, queue, outcome)
+                for stream in streams:
+                    await one(migration.stream, stream, outcome)
+    sys.stdout.flush()
+
+
+async def one(moving: Any, name: str, outcome: Outcome) -> None:
+    """Move one; a queue that is not there is no reason to leave the others."""
+    from headrace.client import NotFound
+
+    try:
+        outcome.done(await moving(name))
+    except NotFound as error:
+        outcome.skipped(name, str(error))

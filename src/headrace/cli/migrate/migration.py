@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moving the messages of queues and streams from one broker to another.
+
+A message is acknowledged to the old broker when the new one has confirmed it. Each has a
+publishing id, so that one which is sent twice is taken once; see :mod:`.migration_state` for what
+is known of a migration that was interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from headrace.cli.migrate.state import KEPT, Start, State, digest_of
+from headrace.client import (
+    Channel,
+    Connection,
+    Delivery,
+    Message,
+    NotFound,
+    UsageError,
+)
+from headrace.client.requests import RequestRefused, Requests
+
+if TYPE_CHECKING:
+    from headrace.client import QueueState, Stream
+    from headrace.client.channel.consumer import Consumer
+
+PUBLISHER = "amq.headrace.migrate."  # And a digest of what is migrated.
+PREFETCH = 1000  # Messages that the old broker has under way; less than KEPT.
+BATCH = 250  # Of these are sent and confirmed together.
+QUIET_S = 0.25  # When nothing came for so long, it is asked whether there is something.
+QUIETS = 2  # So often that must be denied: queues of type quorum tell it late.
+STILL_S = 30.0  # How long something that is there may take to come.
+assert PREFETCH < KEPT
+
+#: Headers that the old broker has put on, and that say nothing of the message.
+FOREIGN_HEADERS = frozenset({"x-delivery-count", "x-stream-offset"})
+ORIGIN_EXCHANGE, ORIGIN_KEY = "x-migrated-exchange", "x-migrated-routing-key"
+FIELDS = tuple(field.name for field in fields(Message))
+Progress = Callable[[str, int, int], None]  # Queue, moved, of how many.
+
+
+@dataclass(slots=True)
+class Moved:
+    """What became of one queue."""
+
+    queue: str
+    kind: str  # queue or stream.
+    source_first: int  # What the old one had at first,
+    source_last: int  # and at the end.
+    target_first: int
+    target_last: int
+    moved: int = 0  # Since the beginning, over all interruptions.
+    suppressed: int = 0  # Of this run: they came once more, and were known again.
+    repeated: int = 0  # They came once more, and may be there twice.
+    note: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether the counts fit."""
+        return not self.note
+
+
+class Migration:
+    """Moves messages between two connections."""
+
+    def __init__(
+        self,
+        source: Connection,
+        target: Connection,
+        state: State,
+        *,
+        origin: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """With ``origin``, exchange and routing key are kept in headers."""
+        self._source = source
+        self._target = target
+        self._state = state
+        self._origin = origin
+        self._progress = progress
+
+    def publisher(self, queue: str) -> str:
+        """The name under which the messages of a queue are numbered."""
+        what = f"{self._source.address}\0{queue}".encode()
+        return PUBLISHER + hashlib.blake2b(what, digest_size=16).hexdigest()
+
+    async def last(self, publisher: str) -> int:
+        """The highest id that the new broker has taken; -1 for none."""
+        async with Requests(self._target) as requests:
+            return int((await requests.ask("publisher.last", name=publisher))["last"])
+
+    # --- Queues --------------------------------------------------------------------------------
+
+    async def queue(self, name: str) -> Moved:
+        """Move all messages of a queue, in their order.
+
+        Raises:
+            ClientError: a connection is lost, or the new broker refuses a message; what is not
+                confirmed stays in the old queue.
+        """
+        async with self._source.channel(confirm=False) as source, self._target.channel() as target:
+            before = (await source.declare_queue(name, passive=True)).message_count
+            there = (await declared(target, name)).message_count
+            publisher = self.publisher(name)
+            last = await self.last(publisher)
+            start = self._state.start(publisher)
+            if start is None:
+                if not before:
+                    return Moved(name, "queue", 0, 0, there, there)
+                start = Start(last + 1, before, there)
+                self._state.begin(publisher, start)
+            moved = Moved(name, "queue", start.source_first, 0, start.target_first, 0)
+            consumer = source.consume(name, prefetch=PREFETCH, exclusive=True)
+            drain = _Drain(self, consumer, source, target, moved, publisher, start, last)
+            await drain.again(before)
+            await drain.rest()
+            await consumer.cancel()
+            moved.source_last = (await source.declare_queue(name, passive=True)).message_count
+            state = await declared(target, name)
+        moved.target_last = state.message_count
+        moved.moved = drain.next - start.base
+        check(moved, state.consumer_count)
+        if moved.right:
+            self._state.finish(publisher)
+            async with Requests(self._target) as requests:
+                with contextlib.suppress(RequestRefused):  # Only tidiness: it may not configure.
+                    await requests.ask("publisher.forget", name=publisher)
+        return moved
+
+    # --- Streams -------------------------------------------------------------------------------
+
+    async def stream(self, name: str) -> Moved:
+        """Copy a stream from where the copy ends; the old one stays as it is.
+
+        Raises:
+            ClientError: as for queues.
+        """
+        source = self._source.stream(name)
+        first, end = await source.first_offset(), await source.last_offset()
+        copy = self._target.stream(name)
+        publisher = self.publisher(name)
+        at = max(first, await self.last(publisher) + 1)
+        start = self._state.start(publisher)
+        if start is None:
+            start = Start(at, end - first, await length(copy))
+            self._state.begin(publisher, start)
+        moved = Moved(name, "stream", end - first, end - first, start.target_first, 0)
+        async with self._target.channel() as target:
+            await declared(target, name)
+            if at < end:
+                async with aclosing(source.read(at, end, batch_max=BATCH)) as batches:
+                    async for batch in batches:
+                        messages = [
+                            (one.offset, self.copied(one.message(), one.exchange, one.routing_key))
+                            for one in batch
+                        ]
+                        await publish(target, name, publisher, messages)
+                        moved.moved += len(batch)
+                        if self._progress is not None:
+                            self._progress(name, batch[-1].offset + 1 - first, end - first)
+        moved.target_last = await length(copy)
+        if moved.target_last - start.target_first != end - max(start.base, first):
+            moved.note = "the new stream has another number of records"
+        else:
+            self._state.finish(publisher)
+        return moved
+
+    def copied(self, message: Message, exchange: str, routing_key: str) -> Message:
+        """The message as it is published again."""
+        headers = {
+            name: value for name, value in message.headers.items() if name not in FOREIGN_HEADERS
+        }
+        if self._origin:
+            headers[ORIGIN_EXCHANGE], headers[ORIGIN_KEY] = exchange, routing_key
+        values = {field: getattr(message, field) for field in FIELDS}
+        return Message(**{**values, "headers": headers})
+
+    def note(self, publisher: str, messages: list[tuple[int, Message]]) -> None:
+        """Note what is about to be sent."""
+        sent = [(number, digest_of(message)) for number, message in messages]
+        self._state.sending(publisher, sent)
+
+    def known(self, publisher: str, first: int, last: int) -> list[bytes]:
+        """The digests of what was sent under some ids."""
+        return self._state.sent(publisher, first, last)
+
+    def tell(self, moved: Moved, count: int, left: int) -> None:
+        """Show how far it is."""
+        if self._progress is not None:
+            self._progress(moved.queue, count, count + left)
+
+
+class _Drain:
+    """One run over one queue."""
+
+    def __init__(
+        self,
+        owner: Migration,
+        consumer: Consumer,
+        source: Channel,
+        target: Channel,
+        moved: Moved,
+        publisher: str,
+        start: Start,
+        last: int,
+    ) -> None:
+        self.next = last + 1  # The id of the next message that was never sent.
+        self._owner = owner
+        self._consumer = consumer
+        self._source = source
+        self._target = target
+        self._moved = moved
+        self._publisher = publisher
+        self._start = start
+
+    async def again(self, count: int) -> None:
+        """Deal with what an interrupted run has sent, and the old broker still has.
+
+        How many those are follows from the counts when nobody else uses the old queue. They are
+        sent under their old ids when all of them were delivered before and have the digests that
+        were noted, no two the same; else under new ones.
+        """
+        taken = self.next - self._start.base
+        tail = taken - (self._start.source_first - count)
+        if taken <= 0 or tail <= 0 or not count:
+            return
+        known = self._owner.known(self._publisher, self.next - tail, self.next - 1)
+        found: list[Delivery] = []
+        while len(found) < min(tail, count, PREFETCH):
+            found += await self._some(min(tail, PREFETCH) - len(found)) or []
+            if not found[-1:] or not found[-1].redelivered:
+                break
+        if not found:
+            return
+        messages = [self._copied(one) for one in found]
+        same = [digest_of(one) for one in messages] == known
+        same = same and len(set(known)) == len(known)  # Equal ones may not be those that were sent.
+        if same and all(one.redelivered for one in found):
+            numbered = list(zip(range(self.next - tail, self.next), messages, strict=True))
+            self._moved.suppressed = tail
+        else:
+            numbered = list(zip(range(self.next, self.next + len(found)), messages, strict=True))
+            self._moved.repeated = min(taken, sum(one.redelivered for one in found))
+            self.next += len(found)
+        await self._send(numbered)
+        await found[-1].ack(multiple=True)
+
+    async def rest(self) -> None:
+        """Move what is there, until nothing is."""
+        while found := await self._some(BATCH):
+            messages = [self._copied(one) for one in found]
+            await self._send(
+                list(zip(range(self.next, self.next + len(found)), messages, strict=True))
+            )
+            self.next += len(found)
+            await found[-1].ack(multiple=True)
+
+    def _copied(self, one: Delivery) -> Message:
+        return self._owner.copied(one, one.exchange, one.routing_key)
+
+    async def _send(self, numbered: list[tuple[int, Message]]) -> None:
+        self._owner.note(self._publisher, numbered)
+        await publish(self._target, self._moved.queue, self._publisher, numbered)
+        sent = numbered[-1][0] + 1 - self._start.base
+        left = max(0, self._start.source_first - sent)
+        self._owner.tell(self._moved, sent, left)
+
+    async def _some(self, most: int) -> list[Delivery] | None:
+        """The next deliveries, up to so many; None when the queue is empty.
+
+        Raises:
+            UsageError: messages are there, and do not come.
+        """
+        waited, quiet = 0.0, 0
+        while True:
+            try:
+                return await asyncio.wait_for(self._consumer.take(most), QUIET_S)
+            except TimeoutError:
+                waited += QUIET_S
+            except StopAsyncIteration:
+                return None
+            state = await self._source.declare_queue(self._moved.queue, passive=True)
+            quiet = 0 if state.message_count else quiet + 1
+            if quiet == QUIETS:
+                return None
+            if waited >= STILL_S:
+                text = f"queue '{self._moved.queue}': {state.message_count} messages do not come"
+                raise UsageError(f"{text}: does somebody else consume it?")
+
+
+async def publish(
+    channel: Channel, queue: str, publisher: str, messages: list[tuple[int, Message]]
+) -> None:
+    """Publish messages to a queue under their ids; return when all are confirmed."""
+    futures = []
+    for number, message in messages:
+        headers = {**message.headers, "x-publisher-name": publisher, "x-publishing-id": number}
+        one = replace(message, headers=headers)
+        futures.append(await channel.publish_soon(one, queue, mandatory=True))
+    for outcome in await asyncio.gather(*futures, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
+
+
+async def declared(channel: Channel, queue: str) -> QueueState:
+    """The state of a queue of the new broker.
+
+    Raises:
+        NotFound: there is none: its topology was not copied.
+    """
+    try:
+        return await channel.declare_queue(queue, passive=True)
+    except NotFound as error:
+        text = f"the new broker has no queue '{queue}': import its definitions first"
+        raise NotFound(error.code, text) from None
+
+
+async def length(stream: Stream) -> int:
+    """How many records a stream has."""
+    return await stream.last_offset() - await stream.first_offset()
+
+
+def check(moved: Moved, consumers: int) -> None:
+    """Compare the counts of a queue that was moved."""
+    if moved.source_last:
+        moved.note = f"{moved.source_last} messages came to the old queue meanwhile; run it again"
+    elif moved.moved < moved.source_first:
+        moved.note = f"{moved.source_first - moved.moved} messages of the old queue went elsewhere"
+    elif moved.target_last != moved.target_first + moved.moved and not consumers:
+        wanted = moved.target_first + moved.moved
+        moved.note = (
+            f"the new queue has {moved.target_last} messages, not {wanted}: "
+            "lengths and times to live of queues count while they are moved"
+        )

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace serve``: a broker in the foreground."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace import __version__
+from headrace.server.config.settings import (
+    SETTINGS,
+    SettingError,
+    Settings,
+    load,
+    strange_variables,
+)
+
+if TYPE_CHECKING:
+    from headrace.server.config.logs import Logs
+    from headrace.server.systemd import Supervisor
+
+log = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def setting_options(function: Function) -> Function:
+    """Give a command a flag for every setting. Values are checked with those of other sources."""
+    for row in reversed(SETTINGS):
+        about = row.help if row.default in (None, "", False) else f"{row.help} [{row.default}]"
+        if row.kind is bool:
+            flag = f"{row.flag}/--no-{row.name.replace('_', '-')}"
+            function = click.option(flag, row.name, default=None, help=about)(function)
+        else:
+            metavar = (row.unit or row.kind.__name__).upper()
+            function = click.option(
+                row.flag, row.name, metavar=metavar, help=about, multiple=row.many
+            )(function)
+    return function
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="TOML file with settings; also HEADRACE_CONFIG.",
+)
+@setting_options
+def serve(config: Path | None, **flags: object) -> None:
+    """Run a broker until SIGTERM or SIGINT.
+
+    Prints one line, `headrace ready {JSON}`, when it accepts connections, and logs to standard
+    error. Every setting is also a variable HEADRACE_… and a key of the TOML file.
+    """
+    import asyncio
+
+    from headrace.server.config.logs import LogError, Logs
+    from headrace.server.config.process import collect_rarely, raise_open_files, return_large_blocks
+
+    def read_settings() -> Settings:
+        return load(flags, os.environ, config)
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Until the loop hears it: it never means death.
+    try:
+        settings = read_settings()
+        logs = Logs(settings)
+    except (SettingError, LogError) as error:
+        raise click.ClickException(str(error)) from None
+    for text in strange_variables(os.environ):
+        log.warning("%s", text)
+    raise_open_files()
+    return_large_blocks()
+    collect_rarely()
+    asyncio.run(run(settings, read_settings, logs))
+
+
+async def run(settings: Settings, read_settings: Callable[[], Settings], logs: Logs) -> None:
+    """Serve until a signal asks for the end."""
+    import asyncio
+
+    from headrace.server.broker import Broker
+    from headrace.server.config.errors import StartError
+    from headrace.server.config.process import settle_garbage_collector
+    from headrace.server.systemd import Supervisor
+
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    supervisor = Supervisor(os.environ)
+    broker = Broker(settings, read_settings=read_settings, logs=logs)
+    loop.add_signal_handler(signal.SIGHUP, hang_up, broker, supervisor)
+    try:
+        addresses = await broker.start()
+    except StartError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        click.echo(f"headrace ready {json.dumps(addresses)}")
+    except OSError as error:  # Nobody reads; that is no reason not to serve.
+        log.warning("cannot print the ready line: %s", error)
+    log.info("headrace %s listens on %s", __version__, ", ".join(addresses.values()))
+    settle_garbage_collector()
+    supervisor.ready(f"listening on {', '.join(addresses.values())}")
+    watching = loop.create_task(supervisor.watch())
+    await over.wait()
+    log.info("stopping")
+    supervisor.stopping()
+    await broker.stop()
+    watching.cancel()
+    log.info("stopped")
+
+
+def hang_up(broker: Any, supervisor: Supervisor) -> None:
+    """SIGHUP: open the log files again, and read the settings again."""
+    from headrace.server.config.errors import StartError
+    from headrace.server.config.logs import LogError
+    from headrace.server.net.tls import TlsError
+
+    try:  # First of all: the settings may be wrong, and yet the file was renamed.
+        broker.logs.reopen()
+        broker.reopen_audit_log()
+    except LogError as error:
+        log.error("%s", error)
+    if not broker.started_ms:
+        return  # The settings are read just now.
+    supervisor.reloading()
+    status = "reloaded"
+    try:
+        broker.reload()
+    except (SettingError, LogError, StartError, TlsError) as error:
+        status = f"nothing is reloaded: {error}"
+    finally:
+        supervisor.ready(status)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishes of programs without asyncio: how they get to the loop, and how their outcome gets back.
+
+A thread that publishes encodes the message and leaves it in a list; the loop's thread is woken once
+for all that have come together, sends them, and tells of their outcomes together as well. `Backlog`
+bounds what a program may have under way; `Line` keeps the order of what cannot be sent at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.client.channel.outgoing import Publication
+from headrace.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from headrace.client.channel.channel import Channel
+    from headrace.client.channel.consumer import Delivered
+
+log = logging.getLogger(__name__)
+
+UNCONFIRMED_OCTETS_MAX = 16 << 20  # Bodies of unconfirmed publishes of one channel.
+ROOM_AGAIN = 3 / 4  # Of a limit: when fewer are unconfirmed, threads that wait may go on.
+
+Settlement = tuple["Delivered", bool, bool, bool]  # A delivery, and ack, multiple, requeue.
+
+
+class Confirmation:
+    """The outcome of a publish that is under way."""
+
+    __slots__ = ("_backlog", "_error", "_known", "_octets", "_timeout_s")
+
+    def __init__(self, backlog: Backlog, octets: int, timeout_s: float | None) -> None:
+        self._backlog = backlog
+        self._octets = octets
+        self._timeout_s = timeout_s
+        self._known = False
+        self._error: BaseException | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the broker has answered."""
+        return self._known
+
+    def wait(self) -> None:
+        """Wait for the broker's confirm; raise what `publish` would raise."""
+        if not self._known:
+            self._backlog.wait_for(self, self._timeout_s)
+        if self._error is not None:
+            raise self._error
+
+    # --- For the loop's thread ----------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._known
+
+    def abandon(self) -> None:
+        """It was not sent, and nobody waits for it."""
+        if not self._known:
+            self.set_result(None)
+
+    def set_result(self, result: None, /) -> None:
+        """The broker has taken the message."""
+        self._known = True
+        self._backlog.settled(self._octets)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It has not, or nobody knows."""
+        self._error = exception
+        self.set_result(None)
+
+
+class Backlog:
+    """Publishes of one channel without an outcome, which are bounded by number and octets."""
+
+    def __init__(self, unconfirmed_max: int, octets_max: int = UNCONFIRMED_OCTETS_MAX) -> None:
+        self._max = unconfirmed_max
+        self._octets_max = octets_max
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._known = threading.Condition(self._lock)
+        self._for_room = self._for_outcomes = 0  # Threads that wait.
+        self._count = self._octets = 0
+        self._settled = self._settled_octets = 0  # Of which no thread was told yet.
+
+    def add(self, octets: int, timeout_s: float | None) -> None:
+        """One more is under way; waits while there are too many, or with too many octets."""
+        with self._lock:
+            if self._count and (
+                self._count >= self._max or self._octets + octets > self._octets_max
+            ):
+                self._wait_for_room(octets, timeout_s)
+            self._count += 1
+            self._octets += octets
+
+    def wait_for(self, confirmation: Confirmation, timeout_s: float | None) -> None:
+        """Wait until an outcome is known."""
+        with self._lock:
+            self._for_outcomes += 1
+            try:
+                if not self._known.wait_for(confirmation.done, timeout_s):
+                    raise TimeoutError(f"no answer within {timeout_s} s")
+            finally:
+                self._for_outcomes -= 1
+
+    def settled(self, octets: int) -> None:
+        """One has an outcome; the threads are told of all in the next turn of the loop."""
+        if not self._settled:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._settled += 1
+        self._settled_octets += octets
+
+    def _tell(self) -> None:
+        with self._lock:
+            self._count -= self._settled
+            self._octets -= self._settled_octets
+            self._settled = self._settled_octets = 0
+            if self._for_outcomes:
+                self._known.notify_all()
+            if self._for_room and self._is_low():
+                self._room.notify_all()
+
+    def _is_low(self) -> bool:
+        return (
+            self._count <= self._max * ROOM_AGAIN and self._octets <= self._octets_max * ROOM_AGAIN
+        )
+
+    def _wait_for_room(self, octets: int, timeout_s: float | None) -> None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._for_room += 1
+        try:
+            while self._count and (
+                self._count >= self._max or self._octets + octets > self._octets_max
+            ):
+                left = None if deadline is None else deadline - time.monotonic()
+                if (left is not None and left <= 0) or not self._room.wait(left):
+                    raise TimeoutError(f"no answer within {timeout_s} s")
+        finally:
+            self._for_room -= 1
+
+
+class Line:
+    """Publishes and settlements of one channel, in the order in which a program gave them.
+
+    Used on the loop's thread alone. What is held is bounded by the backlog and the prefetch.
+    """
+
+    def __init__(self, source: Channel) -> None:
+        self._source = source
+        self._held: deque[Publication | Settlement] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    def take(self, errand: Publication | Settlement) -> None:
+        """Send it now, or behind what is held."""
+        if self._held or not self._send_now(errand):
+            self._held.append(errand)
+            if self._sending is None:
+                self._sending = asyncio.get_running_loop().create_task(self._send_held())
+
+    async def emptied(self) -> None:
+        """Wait until all is sent that was taken so far."""
+        if self._sending is not None:
+            await asyncio.shield(self._sending)
+
+    def _send_now(self, errand: Publication | Settlement) -> bool:
+        if isinstance(errand, Publication):
+            try:
+                return self._source.send_now(errand)
+            except Exception as error:  # noqa: BLE001 - The program hears of it.
+                errand.settle(error)
+                return True
+        delivery, ack, multiple, requeue = errand
+        try:
+            self._source.settle_now(delivery, ack=ack, multiple=multiple, requeue=requeue)
+        except ClientError as error:
+            log.warning("delivery %d was not settled: %s", delivery.delivery_tag, error)
+        return True
+
+    async def _send_held(self) -> None:
+        try:
+            while self._held:
+                errand = self._held[0]
+                if isinstance(errand, Publication):
+                    try:
+                        await self._source.send_publication(errand)
+                    except Exception as error:  # noqa: BLE001 - The program hears of it.
+                        errand.settle(error)
+                else:
+                    self._send_now(errand)
+                self._held.popleft()
+        finally:
+            self._sending = None

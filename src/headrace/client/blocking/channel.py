@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel for programs without asyncio, and what is received through it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+from headrace.client.blocking.backlog import Backlog, Confirmation, Line
+from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result
+from headrace.client.channel import batch as _batch
+from headrace.client.channel import channel as _channel
+from headrace.client.channel import consumer as _consumer
+from headrace.client.channel.channel import PREFETCH
+from headrace.client.channel.closing import Closing
+from headrace.client.channel.outgoing import Publication
+from headrace.client.errors import Returned, UsageError
+from headrace.client.message import Content, several
+
+if TYPE_CHECKING:
+    from headrace.client.channel.declarations import Arguments, QueueState
+    from headrace.client.channel.native_methods import Arrived
+    from headrace.protocol.codec_0_x import MethodBase, PropertiesBase
+
+_CHUNK = 500  # Messages of publish_many handed to the loop at once.
+_TAKE = 500  # Deliveries fetched from the loop at once.
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Delivery(_consumer.Delivered):
+    """A received message that wants to be settled, unless it was consumed with `no_ack`."""
+
+    def ack(self, *, multiple: bool = False) -> bool:
+        """Done with it; with `multiple`, and with all before it on this channel.
+
+        False when the connection that delivered it is gone: the broker will deliver it again.
+        """
+        return self._settle(ack=True, multiple=multiple, requeue=False)
+
+    def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
+        """Not done with it: back to the queue, or else to the dead-letter exchange if any."""
+        return self._settle(ack=False, multiple=multiple, requeue=requeue)
+
+    def reject(self, *, requeue: bool = False) -> bool:
+        """Never to be done by this program: dead-letter or drop it, or back to the queue."""
+        return self._settle(ack=False, multiple=False, requeue=requeue)
+
+    @contextmanager
+    def process(self, *, requeue: bool = False) -> Iterator[Self]:
+        """Ack at the end of the block; reject when an exception leaves it (and pass that on)."""
+        try:
+            yield self
+        except BaseException:
+            if not self.settled:
+                self.reject(requeue=requeue)
+            raise
+        if not self.settled:
+            self.ack()
+
+    def _settle(self, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        if self.settled:
+            raise UsageError(f"delivery {self.delivery_tag} is settled already, or no_ack")
+        if not self.is_current():
+            return False
+        self.settled = True
+        line = self.channel.line
+        assert line is not None
+        HANDOVER.add(line, (self, ack, multiple, requeue))
+        return True
+
+
+# What an asyncio channel makes for its blocking twin: it treats both kinds alike.
+_KIND = cast("type[_consumer.Delivery]", Delivery)
+
+
+class Consumer:
+    """Messages of one queue. Iterate over it; `with` cancels it when the block ends.
+
+    It survives reconnections: what was delivered and not settled comes again, redelivered.
+    """
+
+    def __init__(self, source: _consumer.Consumer) -> None:
+        self._source = source
+        self._here: deque[_consumer.Delivery] = deque()
+
+    def __enter__(self) -> Self:
+        LOOP.run(self._source.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        return self._next(None)
+
+    @property
+    def queue(self) -> str:
+        """The queue it takes from."""
+        return self._source.queue
+
+    @property
+    def tag(self) -> str:
+        """Its consumer tag."""
+        return self._source.tag
+
+    def receive(self, timeout_s: float | None = None) -> Delivery:
+        """The next message; TimeoutError when none comes in time."""
+        try:
+            return self._next(timeout_s)
+        except StopIteration:
+            raise UsageError(self._source.why_over()) from None
+
+    def cancel(self) -> None:
+        """Ask for no more; what was not handed out goes back to the queue. Iteration ends."""
+        unwanted = list(self._here)
+        self._here.clear()
+
+        async def cancel() -> None:
+            self._source.channel.put_back(unwanted)
+            await self._source.cancel()
+
+        LOOP.run(cancel())
+
+    def _next(self, timeout_s: float | None) -> Delivery:
+        while True:
+            while self._here:
+                source = self._here.popleft()
+                # Of a lost connection: it comes again. Without acks it would not.
+                if source.is_current() or source.settled:
+                    return cast("Delivery", source)
+            taken = LOOP.run(self._take(timeout_s))
+            if not taken:
+                raise StopIteration
+            self._here.extend(taken)
+
+    async def _take(self, timeout_s: float | None) -> list[_consumer.Delivery]:
+        """As `take`, where the end is an empty list: a StopAsyncIteration cannot cross threads."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._source.take(_TAKE)
+        except StopAsyncIteration:
+            return []
+        except TimeoutError:
+            raise TimeoutError(f"no message within {timeout_s} s") from None
+
+
+class Transaction:
+    """`with channel.transaction():` commits at the end, rolls back when an exception leaves."""
+
+    def __init__(self, source: _batch.Transaction, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+
+    @property
+    def returned(self) -> list[Returned]:
+        """Mandatory messages that no queue got; the first is raised after the commit."""
+        return self._source.returned
+
+    def __enter__(self) -> Self:
+        LOOP.run(self._source.__aenter__(), self._timeout_s)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        LOOP.run(self._source.__aexit__(kind, error, traceback), self._timeout_s)
+
+
+class Channel(Closing):
+    """One channel of a connection. After a reconnection it is open again, as it was."""
+
+    def __init__(self, source: _channel.Channel, timeout_s: float | None) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+        source.deliver_as(_KIND)
+        self._line = source.line = Line(source)
+        self._backlog = Backlog(source.unconfirmed_max)
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    @property
+    def number(self) -> int:
+        """Its number on the wire."""
+        return self._source.number
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the channel is closed for good."""
+        return self._source.is_closed
+
+    def close(self) -> None:
+        """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
+        self._run(self._source.close())
+
+    # --- Exchanges and queues -----------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        passive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Make sure that the exchange exists, as described; `passive` only asks."""
+        self._run(
+            self._source.declare_exchange(
+                name,
+                kind,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                passive=passive,
+                arguments=arguments,
+            )
+        )
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete the exchange."""
+        self._run(self._source.delete_exchange(name, if_unused=if_unused))
+
+    def declare_queue(
+        self,
+        name: str = "",
+        *,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        passive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> QueueState:
+        """Make sure that the queue exists, as described; `passive` only asks; "" has one named."""
+        return self._run(
+            self._source.declare_queue(
+                name,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                passive=passive,
+                arguments=arguments,
+            )
+        )
+
+    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete the queue; return how many messages went with it."""
+        return self._run(self._source.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
+
+    def purge_queue(self, name: str) -> int:
+        """Drop the ready messages of the queue; return how many."""
+        return self._run(self._source.purge_queue(name))
+
+    def bind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Have the exchange route to the queue."""
+        self._run(self._source.bind_queue(queue, exchange, routing_key, arguments))
+
+    def unbind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Take a binding back."""
+        self._run(self._source.unbind_queue(queue, exchange, routing_key, arguments))
+
+    def bind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Have the exchange `source` route to the exchange `destination`."""
+        self._run(self._source.bind_exchange(destination, source, routing_key, arguments))
+
+    def unbind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Take a binding between exchanges back."""
+        self._run(self._source.unbind_exchange(destination, source, routing_key, arguments))
+
+    # --- Publishing ---------------------------------------------------------------------------
+
+    def publish(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> None:
+        """Publish and wait until the broker has taken it over.
+
+        Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
+        with `mandatory` Returned when no queue got it. In a transaction it does not wait.
+        """
+        self.publish_soon(message, routing_key, exchange, mandatory=mandatory).wait()
+
+    def publish_soon(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> Confirmation:
+        """Publish and return without waiting for the confirm, to have many in flight.
+
+        It waits only while `unconfirmed_max`, or bodies of 16 MiB, are unconfirmed.
+        """
+        LOOP.check()
+        source = self._source
+        publication = Publication(message, exchange, routing_key, mandatory, source.ticket)
+        octets = len(publication.body)
+        self._backlog.add(octets, self._timeout_s)
+        confirmation = Confirmation(self._backlog, octets, self._timeout_s)
+        publication.confirmed = confirmation
+        try:
+            if source.may_hand_over:
+                HANDOVER.add(self._line, publication)
+            else:  # The first of a channel, or one in a transaction.
+                self._run(source.send_publication(publication))
+        except BaseException:
+            LOOP.get().call_soon_threadsafe(confirmation.abandon)
+            raise
+        return confirmation
+
+    def publish_many(
+        self,
+        messages: Iterable[Content],
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+    ) -> int:
+        """Publish them all, many in flight, and wait for all confirms; return how many.
+
+        The first failure is raised, after the outcome of every message sent so far is known.
+        """
+
+        async def begin() -> _batch.Batch:
+            return _batch.Batch(self._source, routing_key, exchange, mandatory=mandatory)
+
+        async def add(batch: _batch.Batch, chunk: list[Content]) -> None:
+            for message in chunk:
+                await batch.add(message)
+
+        batch = self._run(begin())
+        rest = iter(several(messages))
+        while batch.failure is None and (chunk := list(islice(rest, _CHUNK))):
+            self._run(add(batch, chunk))
+        return self._run(batch.finish())
+
+    def transaction(self) -> Transaction:
+        """A block whose publishes and acks take effect together when it ends, or not at all."""
+        return Transaction(self._source.transaction(), self._timeout_s)
+
+    # --- Receiving ----------------------------------------------------------------------------
+
+    def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
+        """Fetch one message, None when the queue is empty."""
+        source = self._run(self._source.get(queue, no_ack=no_ack))
+        return cast("Delivery | None", source)
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = PREFETCH,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        priority: int | None = None,
+        tag: str = "",
+        arguments: Arguments | None = None,
+        distinct: int = 0,
+    ) -> Consumer:
+        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled.
+
+        With `distinct` a message whose id is that of one of the last so many that were acked is
+        acked too and not handed out.
+        """
+
+        async def consume() -> _consumer.Consumer:
+            return self._source.consume(
+                queue,
+                prefetch=prefetch,
+                no_ack=no_ack,
+                exclusive=exclusive,
+                priority=priority,
+                tag=tag,
+                arguments=arguments,
+                distinct=distinct,
+            )
+
+        return Consumer(self._run(consume()))
+
+    def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
+        """Bound what all consumers (`shared`), or each new one, may have unsettled."""
+        self._run(self._source.qos(count, size=size, shared=shared))
+
+    def recover(self, *, requeue: bool = True) -> None:
+        """Have the broker deliver everything unsettled on this channel again."""
+        self._run(self._source.recover(requeue=requeue))
+
+    # --- What only one version has ------------------------------------------------------------
+
+    @property
+    def source(self) -> _channel.Channel:
+        """The asyncio channel that does the work, on the client's own thread."""
+        return self._source
+
+    def call(
+        self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
+    ) -> MethodBase:
+        """Send any method of this version and return the broker's answer to it."""
+        return self._run(self._source.call(method, properties=properties, body=body))
+
+    def send(
+        self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
+    ) -> None:
+        """Send any method of this version without waiting for an answer."""
+        self._run(self._source.send(method, properties=properties, body=body))
+
+    def next_method(self) -> Arrived:
+        """The next method of the classes file, stream, message, tunnel or test, unasked for."""
+        return self._run(self._source.next_method())
+
+    def request_access(
+        self,
+        realm: str = "/data",
+        *,
+        exclusive: bool = False,
+        passive: bool = False,
+        active: bool = True,
+        write: bool = True,
+        read: bool = True,
+    ) -> int:
+        """Ask for a ticket for a realm (0-8 and 0-9); it goes with all that follows here."""
+        return self._run(
+            self._source.request_access(
+                realm,
+                exclusive=exclusive,
+                passive=passive,
+                active=active,
+                write=write,
+                read=read,
+            )
+        )
+
+    def _run(self, work: Coroutine[object, None, Result]) -> Result:
+        return LOOP.run(work, self._timeout_s, self._line)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread on which the blocking client's event loop runs, and the way to it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.client.errors import UsageError
+
+if TYPE_CHECKING:
+    from headrace.client.blocking.backlog import Line, Settlement
+    from headrace.client.channel.outgoing import Publication
+
+Result = TypeVar("Result")
+
+
+class Loop:
+    """The thread with the event loop; started when first needed."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without a thread."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        """The loop, running."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=self._loop.run_forever, name="headrace-client", daemon=True
+                )
+                thread.start()
+            return self._loop
+
+    def check(self) -> None:
+        """UsageError on the loop's own thread, which must not wait for itself."""
+        if asyncio._get_running_loop() is not None and asyncio._get_running_loop() is self._loop:
+            raise UsageError("a callback must not call the blocking client: it would wait forever")
+
+    def run(
+        self,
+        work: Coroutine[object, None, Result],
+        timeout_s: float | None = None,
+        line: Line | None = None,
+    ) -> Result:
+        """Do `work` on the loop, behind what waits in `line`, and wait for its outcome."""
+        loop = self.get()
+        try:
+            self.check()
+        except UsageError:
+            work.close()
+            raise
+        bounded = _bounded(work, timeout_s, line)
+        try:
+            future = asyncio.run_coroutine_threadsafe(bounded, loop)
+            try:
+                return future.result()
+            finally:
+                future.cancel()  # If this thread was interrupted while it waited.
+        except BaseException:
+            # Once a cancelled task has run, what it had not begun can be thrown away.
+            loop.call_soon_threadsafe(loop.call_soon, _discard, bounded, work)
+            raise
+
+
+def _discard(*unfinished: Coroutine[object, None, object]) -> None:
+    for coroutine in unfinished:
+        if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+            coroutine.close()
+
+
+async def _bounded(
+    work: Coroutine[object, None, Result], timeout_s: float | None, line: Line | None
+) -> Result:
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            if line is not None:
+                await line.emptied()
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"no answer within {timeout_s} s") from None
+        raise
+
+
+LOOP = Loop()
+
+
+class Handover:
+    """Publishes and settlements on their way to the loop: handed over together, in order."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Line, Publication | Settlement]] = []
+
+    def add(self, line: Line, errand: Publication | Settlement) -> None:
+        """Send it soon, behind all that was added before."""
+        with self._lock:
+            self._waiting.append((line, errand))
+            is_first = len(self._waiting) == 1
+        if is_first:
+            LOOP.get().call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for line, errand in waiting:
+            line.take(errand)
+
+
+HANDOVER = Handover()
+
+
+def _forked() -> None:
+    """A child process has no threads but its own: forget what belongs to the parent."""
+    LOOP.reset()
+    HANDOVER.reset()
+
+
+os.register_at_fork(after_in_child=_forked)

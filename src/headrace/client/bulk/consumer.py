@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of a queue as they are on the wire, taken many at a time and acked in order.
+
+For programs that keep messages elsewhere before they ack them. There is no reconnection: what was
+not acked comes again to the next one who consumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.client.errors import ClientError, ConnectionLost, ConsumerCancelled, fresh
+from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicQos
+
+if TYPE_CHECKING:
+    from headrace.client.channel.channel import Channel
+    from headrace.client.connection.connection import Connection
+
+PREFETCH_MAX: Final = 65535
+_TAG: Final = "drain"
+
+
+class Drawn(NamedTuple):
+    """A message as it came over the wire."""
+
+    tag: int
+    redelivered: bool
+    header: bytes  # The payload of the content header frame.
+    body: bytes
+    exchange: str
+    routing_key: str
+
+
+class Drain:
+    """A consumer of one queue on a channel of its own."""
+
+    def __init__(self, connection: Connection, queue: str, prefetch: int) -> None:
+        """At most `prefetch` messages are unacked at a time."""
+        self._connection = connection
+        self._queue = queue
+        self._prefetch = prefetch
+        self._channel: Channel | None = None
+        self._waiting: list[Drawn] = []
+        self._changed = asyncio.Event()
+        self._error: ClientError | None = None
+
+    async def start(self) -> None:
+        """Begin to consume."""
+        self._channel = await self._connection.channel(confirm=False)
+        requests = (
+            BasicQos(prefetch_count=self._prefetch),
+            BasicConsume(queue=self._queue, consumer_tag=_TAG),
+        )
+        try:
+            await self._channel.attach(_TAG, self, requests)
+        except BaseException:
+            await self._channel.close()
+            raise
+
+    async def ready(self) -> int:
+        """How many messages wait in the queue, those that came here and were not taken included."""
+        assert self._channel is not None, "it is not started"
+        state = await self._channel.declare_queue(self._queue, passive=True)
+        return state.message_count + len(self._waiting)
+
+    async def take(self, most: int, wait_s: float) -> list[Drawn]:
+        """Up to `most` messages; none when none comes within `wait_s`."""
+        if not self._waiting:
+            try:
+                async with asyncio.timeout(wait_s):
+                    while not self._waiting:
+                        if self._error is not None:
+                            raise fresh(self._error)
+                        self._changed.clear()
+                        await self._changed.wait()
+            except TimeoutError:
+                return []
+        taken, self._waiting = self._waiting[:most], self._waiting[most:]
+        assert self._channel is not None
+        for each in taken:
+            self._channel.intake.release(len(each.body))
+        return taken
+
+    def ack_up_to(self, tag: int) -> None:
+        """Ack all messages up to a tag; nothing when the connection is lost."""
+        if self._channel is not None and self._error is None:
+            self._channel.ack_up_to(tag)
+
+    async def close(self) -> None:
+        """Close the channel; what was not acked returns to the queue."""
+        if self._channel is not None and self._error is None:
+            await self._channel.close()
+
+    # --- For the channel ----------------------------------------------------------------------
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A message came."""
+        self._waiting.append(
+            Drawn(
+                method.delivery_tag,
+                method.redelivered,
+                header,
+                body,
+                method.exchange,
+                method.routing_key,
+            )
+        )
+        assert self._channel is not None
+        self._channel.intake.hold(len(body))
+        self._changed.set()
+
+    def cancelled(self) -> None:
+        """The queue was deleted."""
+        self.fail(ConsumerCancelled(self._queue, _TAG))
+
+    def ended(self) -> None:
+        """As `cancelled`."""
+        self.cancelled()
+
+    def lost(self) -> None:
+        """The connection broke: nothing that came can be acked any more."""
+        self.fail(ConnectionLost("the connection was lost while a queue was read"))
+
+    def fail(self, error: ClientError) -> None:
+        """No more will come."""
+        self._error = self._error or error
+        self._changed.set()

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deliveries and confirms of one channel in AMQP 0-9-1, taken from what was read without detours.
+
+The protocol's machine gives them here while it goes through the frames of one read; when that is
+over, `turn` tells consumers and publishers once of all that came. What is not as usual is left to
+the ordinary way, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import cython
+
+from headrace.client.message import expiration_of
+from headrace.wire.properties import BasicScan
+from headrace.wire.table import decode_table, decode_timestamp
+
+if not cython.compiled:
+    from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.wire.memory import cut, get32, get64, same
+    from headrace.wire.properties import scan_basic
+    from headrace.wire.table import check_utf8
+
+if TYPE_CHECKING:
+    from headrace.client.channel.channel import Channel
+    from headrace.client.channel.consumer import Delivery
+
+
+class Taker(Protocol):
+    """A consumer, as far as it hears of what came."""
+
+    def arrived(self, count: int, octets: int) -> None:
+        """So many deliveries, with bodies of so many octets in all, are in its inbox."""
+
+
+class Inbox:
+    """What came for one consumer and was not handed out."""
+
+    def __init__(self, taker: Taker, tag: str, no_ack: bool) -> None:
+        self.deliveries: deque[Delivery] = deque()
+        self.taker = taker
+        self.tag = tag
+        self.no_ack = no_ack
+        self.is_open = False  # Whether deliveries may be put into it without asking.
+        self.count = 0  # Deliveries that the taker has not heard of,
+        self.octets = 0  # and the octets of their bodies.
+
+
+class Arrivals(Gatherer):
+    """What comes on one opening of a channel."""
+
+    def __init__(
+        self, channel: Channel, epoch: int, kind: type[Delivery], due: list[Arrivals]
+    ) -> None:
+        """In `due` it puts itself when `turn` is to be called."""
+        self.channel = channel
+        self.epoch = epoch
+        self.kind = kind
+        self.due = due
+        self.inboxes: dict[bytes, Inbox] = {}  # By consumer tag.
+        self.filled: list[Inbox] = []
+        self.confirms: list[tuple[int, bool]] = []
+        self.is_due = False
+        self.scan = BasicScan()
+        self.exchange = ""  # Of the last delivery: the next one often has the same.
+        self.exchange_octets = b""
+        self.routing_key = ""
+        self.routing_key_octets = b""
+
+    def put(
+        self,
+        d: bytes | bytearray,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        end: int,
+        body_size: int,
+    ) -> int:
+        at = args + 1 + d[args]
+        exchange = at + 10
+        if exchange >= args_end:
+            return 0
+        routing_key = exchange + 1 + d[at + 9]
+        if routing_key > args_end or routing_key + d[routing_key - 1] != args_end:
+            return 0
+        inbox = self.inboxes.get(cut(d, args + 1, at))
+        scan = self.scan
+        if inbox is None or not inbox.is_open or not scan_basic(d, header, header_end, scan):
+            return 0
+        if not same(self.exchange_octets, d, exchange, routing_key - 1):
+            if not check_utf8(d, exchange, routing_key - 1):
+                return 0
+            self.exchange_octets = cut(d, exchange, routing_key - 1)
+            self.exchange = self.exchange_octets.decode()
+        if not same(self.routing_key_octets, d, routing_key, args_end):
+            if not check_utf8(d, routing_key, args_end):
+                return 0
+            self.routing_key_octets = cut(d, routing_key, args_end)
+            self.routing_key = self.routing_key_octets.decode()
+        delivery = self.read(d, scan)
+        delivery.body = body_of(d, header_end + 1, end, body_size)
+        delivery.exchange = self.exchange
+        delivery.routing_key = self.routing_key
+        delivery.delivery_tag = get64(d, at)
+        delivery.redelivered = (d[at + 8] & 1) != 0
+        delivery.consumer_tag = inbox.tag
+        delivery.message_count = 0
+        delivery.channel = self.channel
+        delivery.epoch = self.epoch
+        delivery.settled = inbox.no_ack
+        if not inbox.count:
+            self.filled.append(inbox)
+            self.become_due()
+        inbox.count += 1
+        inbox.octets += body_size
+        inbox.deliveries.append(delivery)
+        return 1
+
+    def read(self, d: bytes | bytearray, scan: BasicScan) -> Delivery:
+        """A delivery with the properties that were found."""
+        delivery = self.kind.__new__(self.kind)
+        delivery.headers = (
+            decode_table(cut(d, scan.headers_at, scan.headers_end))[0]
+            if scan.headers_at >= 0
+            else {}
+        )
+        delivery.persistent = scan.delivery_mode == 2
+        delivery.priority = scan.priority if scan.flags & 0x0800 else None
+        delivery.timestamp = decode_timestamp(scan.timestamp) if scan.flags & 0x0040 else None
+        delivery.content_type = text(d, scan.content_type_at, scan.content_type_len)
+        delivery.content_encoding = text(d, scan.content_encoding_at, scan.content_encoding_len)
+        delivery.correlation_id = text(d, scan.correlation_id_at, scan.correlation_id_len)
+        delivery.reply_to = text(d, scan.reply_to_at, scan.reply_to_len)
+        delivery.expiration = (
+            expiration_of(text(d, scan.expiration_at, scan.expiration_len))
+            if scan.expiration_at >= 0
+            else None
+        )
+        delivery.message_id = text(d, scan.message_id_at, scan.message_id_len)
+        delivery.type = text(d, scan.type_at, scan.type_len)
+        delivery.user_id = text(d, scan.user_id_at, scan.user_id_len)
+        delivery.app_id = text(d, scan.app_id_at, scan.app_id_len)
+        delivery.cluster_id = text(d, scan.cluster_id_at, scan.cluster_id_len)
+        return delivery
+
+    def confirm(self, delivery_tag: int, multiple: int) -> int:
+        self.confirms.append((delivery_tag, multiple != 0))
+        self.become_due()
+        return 1
+
+    def become_due(self) -> None:
+        """Have `turn` called when this read was looked at."""
+        if not self.is_due:
+            self.is_due = True
+            self.due.append(self)
+
+    def turn(self) -> None:
+        """Tell consumers and publishers what came.
+
+        Raises:
+            AmqpError: the broker confirmed what was not published.
+            BufferOverflow: more has come than the connection may hold.
+        """
+        self.is_due = False
+        filled, self.filled = self.filled, []
+        confirms, self.confirms = self.confirms, []
+        for inbox in filled:
+            count, octets = inbox.count, inbox.octets
+            inbox.count = inbox.octets = 0
+            inbox.taker.arrived(count, octets)
+        for tag, multiple in confirms:
+            self.channel.confirmed(tag, multiple)
+
+
+def text(d: bytes | bytearray, at: int, size: int) -> str | None:
+    """A property that is a short string; None when it is absent."""
+    return None if at < 0 else cut(d, at, at + size).decode()
+
+
+def body_of(d: bytes | bytearray, at: int, end: int, size: int) -> bytes:
+    """The body in the body frames ``d[at:end]``."""
+    if not size:
+        return b""
+    if at + 8 + size == end:  # One frame, the usual case.
+        return cut(d, at + 7, end - 1)
+    pieces = []
+    while at < end:
+        length = get32(d, at + 3)
+        pieces.append(cut(d, at + 7, at + 7 + length))
+        at += 8 + length
+    return b"".join(pieces)

@@ -1,0 +1,529 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel: what comes to it, and how it opens, breaks and ends.
+
+What it does besides is in the classes that it derives from, one on top of the other: `Linked` waits
+for a link, `Native` speaks a version's own methods, `Declarations` makes the topology, `Publishing`
+publishes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.client.channel.arrivals import Arrivals
+from headrace.client.channel.consumer import Consumer, Delivered, Delivery, read_delivery
+from headrace.client.channel.declarations import DECLARED, Arguments
+from headrace.client.channel.publishing import UNCONFIRMED_MAX, Mode, Publishing
+from headrace.client.errors import (
+    ChannelClosed,
+    ClientError,
+    ConnectionLost,
+    Returned,
+    UsageError,
+    channel_closed,
+    fresh,
+)
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverOk,
+    BasicReject,
+    BasicReturn,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ChannelResume,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    MethodBase,
+    QueueDeclareOk,
+    TxSelect,
+    TxSelectOk,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.client.channel.deduplicate import Distinct
+    from headrace.client.channel.pending_calls import Answer, Call
+    from headrace.client.connection.connection import Connection
+    from headrace.client.link.link_0_x import Link
+    from headrace.protocol.v0_x.channel import Gatherer
+
+log = logging.getLogger(__name__)
+
+PREFETCH = 100
+
+
+class Sink(Protocol):
+    """What deliveries with one consumer tag go to."""
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A message came."""
+
+    def cancelled(self) -> None:
+        """The broker cancelled the consumer."""
+
+    def ended(self) -> None:
+        """The broker has sent all that the consumer asked for."""
+
+    def fail(self, error: ClientError) -> None:
+        """The channel is closed for good."""
+
+    def lost(self) -> None:
+        """The connection broke."""
+
+
+class Channel(Publishing):
+    """One channel of a connection. After a reconnection it is open again, as it was.
+
+    An error of the broker (a ChannelClosed) closes it for good: open another.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        number: int,
+        *,
+        confirm: bool = True,
+        unconfirmed_max: int = UNCONFIRMED_MAX,
+        retry_lost: bool = False,
+        on_return: Callable[[Returned], None] | None = None,
+        resume: bytes = b"",
+        consumers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            connection,
+            number,
+            confirm=confirm,
+            unconfirmed_max=unconfirmed_max,
+            retry_lost=retry_lost,
+            on_return=on_return,
+        )
+        self._qos: list[BasicQos] = []
+        self._sinks: dict[str, Sink] = {}
+        self.kind = Delivery  # What is made of a message that comes.
+        self._arrivals: Arrivals | None = None  # Of this opening.
+        self._remembers = False  # Whether some consumer is `distinct`.
+        self._tags = 0
+        self.channel_id = resume  # In 0-9: what a lost channel is resumed by.
+        self._resume = bool(resume)
+        self.resumed = {
+            tag: self._adopt(queue, tag) for tag, queue in (consumers or {}).items() if resume
+        }
+
+    async def close(self) -> None:
+        """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
+        if self._error is not None:
+            return
+        link = self._link
+        self._fail(ChannelClosed(200, "the channel was closed by this program"))
+        try:
+            if link is not None and link.is_open:
+                close = ChannelClose(reply_code=200, reply_text="Goodbye")
+                await self._calls.exchange(link, close, ChannelCloseOk)
+        except ConnectionLost as error:
+            log.warning("channel %d ended without channel.close-ok: %s", self.number, error)
+        finally:
+            self.connection.forget(self)
+
+    # --- Receiving ----------------------------------------------------------------------------
+
+    async def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
+        """Fetch one message, None when the queue is empty."""
+        link = await self._ready()
+        request = BasicGet(ticket=self.ticket, queue=self._name(queue), no_ack=no_ack)
+        call = self._calls.ask(link, request, BasicGetOk, BasicGetEmpty)
+        method, header, body = await self._calls.answer(call)
+        if not isinstance(method, BasicGetOk):
+            return None
+        return read_delivery(self, self._epoch, method, header, body, no_ack)
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = PREFETCH,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        priority: int | None = None,
+        tag: str = "",
+        arguments: Arguments | None = None,
+        distinct: int = 0,
+    ) -> Consumer:
+        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled.
+
+        With `distinct` a message whose id is that of one of the last so many that were acked is
+        acked too and not handed out.
+        """
+        arguments = dict(arguments or {})
+        if priority is not None:
+            arguments["x-priority"] = priority
+        if not tag:
+            self._tags += 1
+            tag = f"ctag{self.number}.{self._tags}"
+        return Consumer(
+            self,
+            queue,
+            tag,
+            prefetch=prefetch,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            arguments=arguments,
+            distinct=distinct,
+        )
+
+    async def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
+        """Bound what all consumers (`shared`), or each new one, may have unsettled."""
+        request = BasicQos(prefetch_count=count, prefetch_size=size, global_=shared)
+        await self._call(request, BasicQosOk)
+        self._qos = [qos for qos in self._qos if qos.global_ is not shared] + [request]
+
+    async def recover(self, *, requeue: bool = True) -> None:
+        """Have the broker deliver everything unsettled on this channel again."""
+        await self._call(BasicRecover(requeue=requeue), BasicRecoverOk)
+
+    async def settle(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        """Ack or refuse a delivery; False when its connection is gone, so it comes again."""
+        sent = self.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
+        if self.must_wait():
+            await self.can_write()
+        return sent
+
+    def must_wait(self) -> bool:
+        """Whether the broker does not read as fast as we write."""
+        return self._link is not None and not self._link.can_write.is_set()
+
+    async def can_write(self) -> None:
+        """Wait for a broker that does not read."""
+        if self._link is not None:
+            await self._link.can_write.wait()
+
+    def deliver_as(self, kind: type[Delivery]) -> None:
+        """Make that of the messages that come from now on."""
+        self.kind = kind
+        if self._arrivals is not None:
+            self._arrivals.kind = kind
+
+    def settle_soon(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        """As `settle`, without waiting for a broker that does not read."""
+        if delivery.settled:
+            raise UsageError(f"delivery {delivery.delivery_tag} is settled already, or no_ack")
+        return self.settle_now(delivery, ack=ack, multiple=multiple, requeue=requeue)
+
+    def settle_now(self, delivery: Delivered, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+        """As `settle_soon`, of a delivery whose program calls it settled already."""
+        if self._error is not None:
+            raise fresh(self._error)
+        link = self._link
+        if link is None or not self.is_current(delivery.epoch):
+            return False
+        self._check_transaction()
+        tag = delivery.delivery_tag
+        if ack:
+            link.send_ack(self.number, tag, multiple)
+        elif multiple:
+            nack = BasicNack(delivery_tag=tag, multiple=True, requeue=requeue)
+            link.send(self.number, nack)
+        else:
+            link.send(self.number, BasicReject(delivery_tag=tag, requeue=requeue))
+        delivery.settled = True
+        if not self._remembers:
+            return True
+        for consumer in self._distinct() if multiple else self._distinct(delivery.consumer_tag):
+            consumer.settle(tag, multiple=multiple, ack=ack, decided=self._mode is not Mode.TX)
+        return True
+
+    def _distinct(self, tag: str | None = None) -> list[Distinct]:
+        """What the consumers, or the one of that tag, know of what they have dealt with."""
+        sinks = self._sinks.values() if tag is None else (self._sinks.get(tag),)
+        return [
+            sink.distinct
+            for sink in sinks
+            if isinstance(sink, Consumer) and sink.distinct is not None
+        ]
+
+    # --- For the package: consumers and streams -----------------------------------------------
+
+    async def start_consumer(self, consumer: Consumer) -> None:
+        """Have a consumer's messages delivered."""
+        link = await self._ready()
+        if consumer.tag in self._sinks:
+            raise UsageError(f"consumer tag {consumer.tag!r} is in use on this channel")
+        calls = self._ask_for_messages(link, consumer)
+        self._sinks[consumer.tag] = consumer
+        self._remembers = self._remembers or consumer.distinct is not None
+        consumer.started = True
+        try:
+            for call in calls:
+                await self._calls.answer(call)
+        except ClientError:
+            self._drop(consumer.tag)
+            consumer.started = False
+            raise
+
+    def begin_cancel(self, consumer: Consumer) -> asyncio.Future[Answer] | None:
+        """Have no more delivered; the future is done when nothing more can come."""
+        if self._link is None or not self._link.is_open:
+            self._cancelled(consumer)
+            return None
+        call = self._calls.ask(self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk)
+        self.intake.wait_begins()
+
+        def ended(_: asyncio.Future[Answer]) -> None:
+            self.intake.wait_ends()
+            self._cancelled(consumer)
+
+        call.future.add_done_callback(ended)
+        return call.future
+
+    def put_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Return deliveries that nobody saw to their queue."""
+        for delivery in deliveries:
+            if not delivery.settled and self._link is not None and self.is_current(delivery.epoch):
+                delivery.settled = True
+                reject = BasicReject(delivery_tag=delivery.delivery_tag, requeue=True)
+                self._link.send(self.number, reject)
+
+    async def attach(
+        self,
+        tag: str,
+        sink: Sink,
+        requests: Iterable[MethodBase],
+        gatherer: Gatherer | None = None,
+        turn: Callable[[], None] | None = None,
+    ) -> None:
+        """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`.
+
+        A `gatherer` takes its deliveries where the version allows it, and `turn` is called when all
+        that was read at a time was looked at; the sink gets the others. Nothing else may consume on
+        the channel.
+        """
+        link = await self._ready()
+        calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
+        self._sinks[tag] = sink
+        if gatherer is not None and turn is not None:
+            link.gather(self.number, gatherer, turn)
+        try:
+            for call in calls:
+                await self._calls.answer(call)
+        except BaseException:
+            self._sinks.pop(tag, None)
+            raise
+
+    def stop_gathering(self) -> None:
+        """The gatherer of `attach` wants nothing more."""
+        if self._link is not None:
+            self._link.stop_gathering(self.number)
+
+    def ack_up_to(self, delivery_tag: int) -> None:
+        """Settle all deliveries up to the tag."""
+        if self._link is not None and self._link.is_open:
+            self._link.send(self.number, BasicAck(delivery_tag=delivery_tag, multiple=True))
+
+    def consumes(self, queue: str) -> bool:
+        """Whether a consumer of this channel takes from the queue."""
+        return any(
+            isinstance(sink, Consumer) and self._name(sink.queue) == queue
+            for sink in self._sinks.values()
+        )
+
+    # --- For the connection -------------------------------------------------------------------
+
+    async def open(self, link: Link) -> None:
+        """Open the channel on a link, and put back what it had before."""
+        self._link = link
+        self._epoch += 1
+        self._flow.set()
+        self.ticket = 0  # It was the lost channel's.
+        try:
+            if self._resume:
+                self._resume = False  # Once: the next time it is another channel.
+                resume = ChannelResume(channel_id=self.channel_id)
+                await self._calls.exchange(link, resume, ChannelOk)
+            else:
+                answer = await self._calls.exchange(link, ChannelOpen(), ChannelOpenOk)
+                self.channel_id = answer.channel_id
+            if self._mode is Mode.TX:
+                await self._calls.exchange(link, TxSelect(), TxSelectOk)
+            elif self._mode is Mode.CONFIRM:
+                await self._calls.exchange(link, ConfirmSelect(), ConfirmSelectOk)
+            for qos in self._qos:
+                await self._calls.exchange(link, qos, BasicQosOk)
+        except BaseException:
+            self._link = None
+            raise
+        self._arrivals = Arrivals(self, self._epoch, self.kind, link.due)
+        link.deliver(self.number, self._arrivals)
+
+    async def redo(self, link: Link, method: MethodBase) -> str:
+        """Send a declaration or a binding again; return the queue's name if it is one's."""
+        reply = await self._calls.answer(self._calls.ask(link, method, *DECLARED))
+        return reply[0].queue if isinstance(reply[0], QueueDeclareOk) else ""
+
+    async def shut(self, link: Link) -> None:
+        """Close a channel that nobody else knows."""
+        await self._calls.exchange(link, ChannelClose(reply_code=200), ChannelCloseOk)
+        self.connection.forget(self)
+
+    async def resume(self, link: Link) -> None:
+        """Start the consumers again, and send again what was lost unconfirmed, if so wanted."""
+        self._publish_again(link)
+        consumers = [sink for sink in self._sinks.values() if isinstance(sink, Consumer)]
+        for consumer in consumers:
+            try:
+                for call in self._ask_for_messages(link, consumer):
+                    await self._calls.answer(call)
+            except ChannelClosed:
+                return  # All consumers of the channel were told.
+            except UsageError as error:  # This broker cannot, perhaps another than before.
+                self._drop(consumer.tag)
+                consumer.fail(error)
+
+    def lost(self, error: ClientError, *, final: bool) -> None:
+        """The connection broke: nothing under way will be answered."""
+        self._link = None
+        self._break_transaction(error)
+        self._flow.set()
+        self._calls.fail(error)  # Also the close of a channel that is closed already.
+        if final:
+            self._fail(error)
+            return
+        for tag, sink in list(self._sinks.items()):
+            sink.lost()
+            if not isinstance(sink, Consumer):
+                del self._sinks[tag]
+        if not self._retry_lost:
+            self._lose_confirms(error)
+
+    def method_received(self, method: MethodBase) -> None:
+        """The broker sent a method without content."""
+        match method:
+            case BasicAck():
+                self.confirmed(method.delivery_tag, method.multiple)
+            case BasicNack():
+                self._confirms.settle(method.delivery_tag, method.multiple, acked=False)
+            case BasicCancel():
+                sink = self._drop(method.consumer_tag)
+                if sink is not None and method.no_wait:
+                    sink.cancelled()
+                elif sink is not None:  # So Headrace says that a range of a stream is at its end.
+                    sink.ended()
+                if not method.no_wait and self._link is not None:
+                    self._link.send(self.number, BasicCancelOk(consumer_tag=method.consumer_tag))
+            case ChannelClose():
+                if self._error is None:  # Else both sides closed, and close-ok is still to come.
+                    where = (method.class_id, method.method_id)
+                    self._fail(channel_closed(method.reply_code, method.reply_text, where))
+                    self.connection.forget(self)
+            case ChannelFlow():
+                if method.active:
+                    self._flow.set()
+                else:
+                    self._flow.clear()
+                if self._link is not None:
+                    self._link.send(self.number, ChannelFlowOk(active=method.active))
+            case _:
+                if self._calls.answers(method) or not self.arrive(method, b"", b""):
+                    self._calls.replied(method, b"", b"")
+
+    def content_received(self, method: MethodBase, header: bytes, body: bytes) -> None:
+        """The broker sent a method with content."""
+        match method:
+            case BasicDeliver():
+                sink = self._sinks.get(method.consumer_tag)
+                if sink is None:
+                    raise AmqpError(
+                        ReplyCode.COMMAND_INVALID,
+                        f"delivery for the unknown consumer {method.consumer_tag!r}",
+                    )
+                sink.deliver(self._epoch, method, header, body)
+            case BasicReturn():
+                self._returned(method, header, body)
+            case _:
+                if self._calls.answers(method) or not self.arrive(method, header, body):
+                    self._calls.replied(method, header, body)
+
+    def confirmed(self, tag: int, multiple: bool) -> None:
+        """The broker acked what was published here."""
+        self._confirms.settle(tag, multiple, acked=True)
+
+    def failed(self, error: AmqpError) -> None:
+        """The broker broke a rule on this channel, and the channel is being closed for it."""
+        self._fail(ChannelClosed(error.code.number, error.reply_text, error.method))
+        self.connection.forget(self)
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _decide(self, *, commit: bool) -> None:
+        for distinct in self._distinct():
+            distinct.decide(commit=commit)
+
+    def _adopt(self, queue: str, tag: str) -> Consumer:
+        """A consumer that the broker has kept with the channel."""
+        consumer = self.consume(queue, tag=tag)
+        consumer.started = True
+        self._sinks[tag] = consumer
+        return consumer
+
+    def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[Call]:
+        """Send the qos and the consume together, so that no other consumer comes between them."""
+        calls: list[Call] = []
+        if consumer.prefetch and not consumer.no_ack:
+            qos = BasicQos(prefetch_count=consumer.prefetch)
+            calls.append(self._calls.ask(link, qos, BasicQosOk))
+        request = consumer.request(self._name(consumer.queue))
+        self.stamp(request)
+        if self._arrivals is not None:
+            self._arrivals.inboxes[consumer.tag.encode()] = consumer.inbox
+        calls.append(self._calls.ask(link, request, BasicConsumeOk))
+        return calls
+
+    def _drop(self, tag: str) -> Sink | None:
+        """Know a consumer no more."""
+        if self._arrivals is not None:
+            self._arrivals.inboxes.pop(tag.encode(), None)
+        return self._sinks.pop(tag, None)
+
+    def _cancelled(self, consumer: Consumer) -> None:
+        """Nothing more can come for the consumer; its queue may have gone with it."""
+        self._drop(consumer.tag)
+        queue = self._name(consumer.queue)
+        topology = self.topology
+        if topology.is_auto_delete(queue) and not self.connection.consumes(queue):
+            topology.forget_queue(queue)
+
+    def _fail(self, error: ClientError) -> None:
+        """The channel is closed for good."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._link = None
+        self._arriving.set()
+        self._break_transaction(error)
+        self._flow.set()
+        self._calls.fail(error)
+        for sink in self._sinks.values():
+            sink.fail(error)
+        self._sinks.clear()
+        if isinstance(error, ConnectionLost):
+            self._lose_confirms(error)
+        else:
+            self._confirms.fail_all(error)

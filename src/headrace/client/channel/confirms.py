@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publisher confirms of one channel: which message each ack, nack and return is about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import ClientError, Nacked, Returned, fresh
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.client.channel.outgoing import Publication
+    from headrace.client.link.backpressure import Intake
+    from headrace.client.message import Message
+    from headrace.protocol.codec_0_x import BasicReturn
+
+
+class Room:
+    """Places for unconfirmed publications: as a semaphore, also for those who do not wait."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Take a place, unless there is none or others wait for one."""
+        if self._free <= 0 or self._waiting:
+            return False
+        self._free -= 1
+        return True
+
+    async def acquire(self) -> None:
+        """Wait for a place, behind those that wait already, and take it."""
+        if self.take():
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn  # Then the place is ours.
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a place back."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class Confirms:
+    """Unconfirmed publications by delivery tag, which counts from 1 on each opened channel."""
+
+    def __init__(self, unconfirmed_max: int, intake: Intake | None = None) -> None:
+        self.room = Room(unconfirmed_max)
+        self._intake = intake  # Which knows that they are waited for.
+        self.pending: dict[int, Publication] = {}
+        self._last_tag = 0
+
+    def add(self, publication: Publication) -> None:
+        """The publication is the next that goes out."""
+        self._last_tag += 1
+        self.pending[self._last_tag] = publication
+        if self._intake is not None:
+            self._intake.wait_begins()
+
+    def settle(self, tag: int, multiple: bool, *, acked: bool) -> None:
+        """The broker acked or nacked a delivery tag, or all up to it; 0 with multiple is all."""
+        if tag > self._last_tag or (tag == 0 and not multiple):
+            raise AmqpError(ReplyCode.COMMAND_INVALID, f"confirm of {tag}, which was not published")
+        if not multiple:
+            publication = self.pending.pop(tag, None)
+            if publication is not None:
+                self._settle(publication, acked)
+            return
+        tag = tag or self._last_tag
+        covered: list[int] = []
+        for pending in self.pending:
+            if pending > tag:
+                break
+            covered.append(pending)
+        for each in covered:
+            self._settle(self.pending.pop(each), acked)
+
+    def returned(self, method: BasicReturn, message: Message) -> bool:
+        """Note that the broker returned a message; False when none of these is the one.
+
+        The protocol does not say which publication a return is about. It comes before that one's
+        confirm, so it is the oldest that says the same: equal ones share their fate.
+        """
+        for publication in self.pending.values():
+            if (
+                publication.mandatory
+                and publication.returned is None
+                and publication.exchange == method.exchange
+                and publication.routing_key == method.routing_key
+                and publication.message.message_id == message.message_id
+                and publication.message.correlation_id == message.correlation_id
+                and publication.body == message.body
+            ):
+                publication.returned = Returned(
+                    publication.message,
+                    method.reply_text,
+                    method.reply_code,
+                    method.exchange,
+                    method.routing_key,
+                )
+                return True
+        return False
+
+    def take_all(self) -> list[Publication]:
+        """Forget and return what is unconfirmed, oldest first; tags begin at 1 again."""
+        publications = list(self.pending.values())
+        self.pending.clear()
+        self._last_tag = 0
+        if self._intake is not None:
+            for _ in publications:
+                self._intake.wait_ends()
+        return publications
+
+    def fail_all(self, error: ClientError) -> None:
+        """None of them will be confirmed, for the reason `error`."""
+        for publication in self.take_all():
+            publication.settle(fresh(error))
+            self.room.release()
+
+    def _settle(self, publication: Publication, acked: bool) -> None:
+        self.room.release()
+        if self._intake is not None:
+            self._intake.wait_ends()
+        if not acked:
+            publication.settle(
+                Nacked(publication.message, "the broker refused the message (basic.nack)")
+            )
+        else:
+            publication.settle(publication.returned)

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A consumer: messages of one queue as an asynchronous iterator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from headrace.client.channel.arrivals import Inbox
+from headrace.client.channel.deduplicate import Distinct
+from headrace.client.errors import ClientError, ConsumerCancelled, UsageError, fresh
+from headrace.client.message import Received, decode_properties, message_fields
+from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicGetOk
+
+if TYPE_CHECKING:
+    from headrace.client.channel.channel import Channel
+    from headrace.client.channel.pending_calls import Answer
+    from headrace.wire.table import Value
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Delivered(Received):
+    """A received message, and the opening of a channel by which it came."""
+
+    channel: Channel = field(kw_only=True, repr=False)
+    epoch: int = field(kw_only=True, repr=False)  # Which opening of the channel it came by.
+    settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
+
+    def is_current(self) -> bool:
+        """Whether the channel opening that delivered it still lasts; else it comes again."""
+        return self.channel.is_current(self.epoch)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Delivery(Delivered):
+    """A received message that wants to be settled, unless it was consumed with `no_ack`."""
+
+    async def ack(self, *, multiple: bool = False) -> bool:
+        """Done with it; with `multiple`, and with all before it on this channel.
+
+        False when the connection that delivered it is gone: the broker will deliver it again.
+        """
+        channel = self.channel
+        sent = channel.settle_soon(self, ack=True, multiple=multiple, requeue=False)
+        if channel.must_wait():
+            await channel.can_write()
+        return sent
+
+    async def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
+        """Not done with it: back to the queue, or else to the dead-letter exchange if any."""
+        return await self.channel.settle(self, ack=False, multiple=multiple, requeue=requeue)
+
+    async def reject(self, *, requeue: bool = False) -> bool:
+        """Never to be done by this program: dead-letter or drop it, or back to the queue."""
+        return await self.channel.settle(self, ack=False, multiple=False, requeue=requeue)
+
+    @asynccontextmanager
+    async def process(self, *, requeue: bool = False) -> AsyncIterator[Self]:
+        """Ack at the end of the block; reject when an exception leaves it (and pass that on)."""
+        try:
+            yield self
+        except BaseException:
+            if not self.settled:
+                await self.reject(requeue=requeue)
+            raise
+        if not self.settled:
+            await self.ack()
+
+
+def read_delivery(
+    channel: Channel,
+    epoch: int,
+    method: BasicDeliver | BasicGetOk,
+    header: bytes,
+    body: bytes,
+    no_ack: bool,
+) -> Delivery:
+    """A delivery from what came over the wire, of the kind that the program uses."""
+    return channel.kind(
+        body,
+        exchange=method.exchange,
+        routing_key=method.routing_key,
+        redelivered=method.redelivered,
+        delivery_tag=method.delivery_tag,
+        consumer_tag=method.consumer_tag if isinstance(method, BasicDeliver) else "",
+        message_count=method.message_count if isinstance(method, BasicGetOk) else 0,
+        channel=channel,
+        epoch=epoch,
+        settled=no_ack,
+        **message_fields(decode_properties(header)),
+    )
+
+
+class Consumer:
+    """Messages of one queue. Iterate over it; `async with` cancels it when the block ends.
+
+    It survives reconnections: what was delivered and not settled comes again, redelivered.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: str,
+        tag: str,
+        *,
+        prefetch: int,
+        no_ack: bool,
+        exclusive: bool,
+        arguments: dict[str, Value],
+        distinct: int = 0,
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.prefetch = prefetch
+        self.no_ack = no_ack
+        self._exclusive = exclusive
+        self._arguments = arguments
+        self.inbox = Inbox(self, tag, no_ack)
+        self._buffer = self.inbox.deliveries
+        self._changed = asyncio.Event()
+        self._starting = asyncio.Lock()
+        self.started = False  # Set by the channel once the broker was asked.
+        self._error: ClientError | None = None
+        self._stopped = False
+        self._ended = False  # By the broker, which had no more.
+        self._is_held = True  # Whether the buffer counts as held by the connection.
+        self.distinct = Distinct(distinct) if distinct else None
+        self._offset: int | None = None  # Of the last message handed out, if it is a stream.
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except asyncio.CancelledError:
+            self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.cancel()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        if self._buffer and self.distinct is None and self.started:
+            delivery = self._buffer.popleft()
+            if self._is_held:
+                self.channel.intake.release(len(delivery.body))
+            self._offset = delivery.offset
+            return delivery
+        return (await self.take(1))[0]
+
+    async def start(self) -> None:
+        """Ask the broker for messages; the first iteration does it too."""
+        async with self._starting:
+            if not self.started and not self._stopped:
+                await self.channel.start_consumer(self)
+
+    async def receive(self) -> Delivery:
+        """The next message; ConsumerCancelled or another ClientError when there will be none."""
+        try:
+            return (await self.take(1))[0]
+        except StopAsyncIteration:
+            raise UsageError(self.why_over()) from None
+
+    def why_over(self) -> str:
+        """Why there will be no more, when iteration would just end."""
+        how = "has had all there was for it" if self._ended else "was cancelled by this program"
+        return f"consumer {self.tag!r} {how}"
+
+    async def take(self, most: int) -> list[Delivery]:
+        """Wait for a message, return up to `most` that are there; StopAsyncIteration at the end."""
+        if not self.started:
+            await self.start()
+        while True:
+            taken = await self._take(most)
+            if self.distinct is not None:
+                taken = self._new(taken, self.distinct)
+            if taken:
+                return taken
+
+    async def _take(self, most: int) -> list[Delivery]:
+        while not self._buffer:
+            if self._error is not None:
+                raise fresh(self._error)
+            if self._stopped:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        taken: list[Delivery] = []
+        while self._buffer and len(taken) < most:
+            taken.append(self._buffer.popleft())
+        self._release(taken)
+        if taken[-1].offset is not None:
+            self._offset = taken[-1].offset
+        return taken
+
+    def _new(self, taken: list[Delivery], distinct: Distinct) -> list[Delivery]:
+        """The deliveries that were not dealt with before; the others are acked."""
+        new: list[Delivery] = []
+        for delivery in taken:
+            if distinct.hand_out(
+                delivery.delivery_tag, delivery.message_id, settled=delivery.settled
+            ):
+                new.append(delivery)
+            elif not delivery.settled and delivery.is_current():
+                self.channel.settle_soon(delivery, ack=True, multiple=False, requeue=False)
+        return new
+
+    async def cancel(self) -> None:
+        """Ask for no more; what was not handed out goes back to the queue. Iteration ends."""
+        done = self._stop()
+        if done is not None:
+            try:
+                await done
+            except ClientError:
+                pass  # No consumer outlives its channel or its connection.
+
+    def _stop(self) -> asyncio.Future[Answer] | None:
+        if self._stopped:
+            return None
+        self._stopped = True
+        self.inbox.is_open = False
+        unwanted = self._clear()
+        self._changed.set()
+        if not self.started or self._error is not None:
+            return None
+        done = self.channel.begin_cancel(self)
+        self.channel.put_back(unwanted)
+        return done
+
+    # --- For the channel ----------------------------------------------------------------------
+
+    def request(self, queue: str) -> BasicConsume:
+        """The method that starts it, or starts it again behind the last message of a stream."""
+        arguments = dict(self._arguments)
+        if self._offset is not None:
+            arguments["x-stream-offset"] = self._offset + 1
+        self.inbox.is_open = not self._stopped
+        return BasicConsume(
+            queue=queue,
+            consumer_tag=self.tag,
+            no_ack=self.no_ack,
+            exclusive=self._exclusive,
+            arguments=arguments,
+        )
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A message came."""
+        delivery = read_delivery(self.channel, epoch, method, header, body, self.no_ack)
+        if self._stopped:
+            self.channel.put_back([delivery])
+            return
+        self._buffer.append(delivery)
+        self._changed.set()
+        self.channel.intake.hold(len(body))
+
+    def arrived(self, count: int, octets: int) -> None:
+        """Messages came into the inbox."""
+        self._changed.set()
+        self.channel.intake.hold(octets, count)
+
+    def lost(self) -> None:
+        """The connection broke: what still waits unsettled here will be delivered again."""
+        if self.distinct is not None:
+            self.distinct.lose()
+        if not self.no_ack:
+            self._clear()
+
+    def cancelled(self) -> None:
+        """The broker cancelled it."""
+        self.fail(ConsumerCancelled(self.queue, self.tag))
+
+    def ended(self) -> None:
+        """The broker has sent all that was asked for: iteration ends behind it."""
+        self._stopped = self._ended = True
+        self.inbox.is_open = False
+        self._changed.set()
+
+    def fail(self, error: ClientError) -> None:
+        """No more will come. What is here can still be taken, unless it will come again."""
+        self._error = self._error or error
+        self.inbox.is_open = False
+        if not isinstance(error, ConsumerCancelled):
+            self.lost()
+        self._release(self._buffer)
+        self._is_held = False
+        self._changed.set()
+
+    def _clear(self) -> list[Delivery]:
+        cleared = list(self._buffer)
+        self._buffer.clear()
+        self._release(cleared)
+        return cleared
+
+    def _release(self, deliveries: Iterable[Delivery]) -> None:
+        """These no longer count as held by the connection."""
+        if self._is_held:
+            for delivery in deliveries:
+                self.channel.intake.release(len(delivery.body))

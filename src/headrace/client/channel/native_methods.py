@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only one version has, in its own terms: any method, by its own class.
+
+For AMQP 0-8 and 0-9, whose classes access, file, stream, message, dtx, tunnel and test have no
+counterpart in the calls of a channel. (In 0-10 a `Session` does the same with commands.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.client.channel.reconnecting import Linked
+from headrace.client.errors import BufferOverflow, UsageError, fresh
+from headrace.client.message import octets_of
+from headrace.protocol import codec_0_x
+from headrace.protocol.codec_0_x import (
+    AccessRequest,
+    AccessRequestOk,
+    MethodBase,
+    PropertiesBase,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.spec.tables import V0_9_1, V0_10, Version
+
+if TYPE_CHECKING:
+    from headrace.client.channel.pending_calls import Call
+    from headrace.client.connection.connection import Connection
+    from headrace.client.link.link_0_x import Link
+
+WAITING_MAX = 65536  # Methods that nobody took.
+OWN_CLASSES = frozenset({"file", "stream", "message", "tunnel", "test"})
+
+Reply = TypeVar("Reply", bound=MethodBase)
+
+_BY_NAME: dict[str, type[MethodBase]] = {
+    kind.NAME: kind
+    for kind in vars(codec_0_x).values()
+    if isinstance(kind, type) and issubclass(kind, MethodBase) and kind.NAME
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A method of the broker that answers nothing, with its content if it has one."""
+
+    method: MethodBase
+    properties: PropertiesBase | None = None
+    body: bytes = b""
+
+
+class Native(Linked):
+    """The part of a channel that speaks the version's own methods."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        super().__init__(connection, number)
+        self._arrived: deque[Arrived] = deque()
+        self._arriving = asyncio.Event()
+
+    async def call(
+        self,
+        method: MethodBase,
+        *,
+        properties: PropertiesBase | None = None,
+        body: bytes = b"",
+    ) -> MethodBase:
+        """Send any method of this version and return the broker's answer to it."""
+        return await self.answer(await self.ask(method, properties=properties, body=body))
+
+    async def ask(
+        self,
+        method: MethodBase,
+        *,
+        properties: PropertiesBase | None = None,
+        body: bytes = b"",
+    ) -> Call:
+        """Send any method of this version; `answer` waits for what the broker answers."""
+        replies = [_BY_NAME[name] for name in method.REPLIES]
+        if not replies:
+            raise UsageError(f"{method.NAME} has no answer; use send")
+        link = await self._ready()
+        self._check_version(link, method)
+        call = self._calls.expect(*replies)
+        try:
+            self._send(link, method, properties, body)
+        except BaseException:
+            self._calls.drop(call)
+            raise
+        return call
+
+    async def answer(self, call: Call) -> MethodBase:
+        """Wait for the answer to what was asked."""
+        answer, _, _ = await self._calls.answer(call)
+        return answer
+
+    async def send(
+        self,
+        method: MethodBase,
+        *,
+        properties: PropertiesBase | None = None,
+        body: bytes = b"",
+    ) -> None:
+        """Send any method of this version without waiting for an answer."""
+        link = await self._ready()
+        await link.can_write.wait()
+        self._check_version(link, method)
+        self._send(link, method, properties, body)
+
+    async def next_method(self) -> Arrived:
+        """The next method of the classes file, stream, message, tunnel or test, unasked for."""
+        while not self._arrived:
+            if self._error is not None:
+                raise fresh(self._error)
+            await self._ready()
+            self._arriving.clear()
+            await self._arriving.wait()
+        arrived = self._arrived.popleft()
+        self.intake.release(len(arrived.body))
+        return arrived
+
+    async def request_access(
+        self,
+        realm: str = "/data",
+        *,
+        exclusive: bool = False,
+        passive: bool = False,
+        active: bool = True,
+        write: bool = True,
+        read: bool = True,
+    ) -> int:
+        """Ask for a ticket for a realm (0-8 and 0-9); it goes with all that follows here."""
+        answer = await self.call(
+            AccessRequest(
+                realm=realm,
+                exclusive=exclusive,
+                passive=passive,
+                active=active,
+                write=write,
+                read=read,
+            )
+        )
+        assert isinstance(answer, AccessRequestOk)
+        self.ticket = answer.ticket
+        return answer.ticket
+
+    def arrive(self, method: MethodBase, header: bytes, body: bytes) -> bool:
+        """Take a method that answers nothing; False when it is none of those classes."""
+        if method.NAME.split(".")[0] not in OWN_CLASSES:
+            return False
+        if len(self._arrived) >= WAITING_MAX:
+            raise BufferOverflow(f"more than {WAITING_MAX} methods were not taken")
+        properties = decode_content_header(self._version(), header)[2] if header else None
+        self.intake.hold(len(body))
+        self._arrived.append(Arrived(method, properties, body))
+        self._arriving.set()
+        return True
+
+    def _version(self) -> Version:
+        return self.connection.version
+
+    def _check_version(self, link: Link, method: MethodBase) -> None:
+        version = link.settings.version
+        if version is V0_10 or version not in method.INDEX:
+            raise UsageError(f"AMQP {version.label} has no {method.NAME} of this kind")
+
+    def _send(
+        self, link: Link, method: MethodBase, properties: PropertiesBase | None, body: bytes
+    ) -> None:
+        self.stamp(method)
+        body = octets_of(body)
+        if not method.CONTENT:
+            link.send(self.number, method)
+            return
+        class_id = method.INDEX[link.settings.version][0]
+        if properties is None:
+            name = method.NAME.split(".")[0].capitalize()
+            properties = getattr(codec_0_x, f"{name}Properties")()
+        version = link.settings.version if link.settings.version is not V0_10 else V0_9_1
+        header = encode_content_header(version, class_id, len(body), properties)
+        link.send_content(self.number, method, header, body)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of one channel whose replies are awaited. Replies come in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.client.errors import ClientError, fresh
+from headrace.protocol.codec_0_x import MethodBase
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.client.link.backpressure import Intake
+    from headrace.client.link.link_0_x import Link
+
+Answer = tuple[MethodBase, bytes, bytes]  # A method, and the header and body of its content.
+Reply = TypeVar("Reply", bound=MethodBase)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request: what may answer it, and the answer to come."""
+
+    replies: tuple[type[MethodBase], ...]
+    future: asyncio.Future[Answer]
+
+
+class Calls:
+    """The requests of a channel that are not answered yet."""
+
+    def __init__(self, number: int, intake: Intake) -> None:
+        self._number = number
+        self._intake = intake
+        self._waiting: deque[Call] = deque()
+
+    def ask(self, link: Link, request: MethodBase, *replies: type[MethodBase]) -> Call:
+        """Send a request without waiting for its reply."""
+        link.send(self._number, request)
+        return self.expect(*replies)
+
+    def expect(self, *replies: type[MethodBase]) -> Call:
+        """Wait for one of these replies, behind those that are waited for."""
+        call = Call(replies, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        return call
+
+    def drop(self, call: Call) -> None:
+        """The request was not sent."""
+        self._waiting.remove(call)
+
+    def answers(self, method: MethodBase) -> bool:
+        """Whether the method is a reply that is waited for."""
+        return bool(self._waiting) and isinstance(method, self._waiting[0].replies)
+
+    async def answer(self, call: Call) -> Answer:
+        """Wait for a reply."""
+        self._intake.wait_begins()
+        try:
+            return await call.future
+        finally:
+            self._intake.wait_ends()
+
+    async def exchange(self, link: Link, request: MethodBase, reply: type[Reply]) -> Reply:
+        """Send a request and return its reply."""
+        method, _, _ = await self.answer(self.ask(link, request, reply))
+        assert isinstance(method, reply)
+        return method
+
+    def replied(self, method: MethodBase, header: bytes, body: bytes) -> None:
+        """A reply came; AmqpError when it answers no request, or not the oldest."""
+        if not self._waiting:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} without a request")
+        call = self._waiting[0]
+        if not isinstance(method, call.replies):
+            names = " or ".join(kind.NAME for kind in call.replies)
+            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} instead of {names}")
+        self._waiting.popleft()
+        if not call.future.done():  # Else whoever asked has given up.
+            call.future.set_result((method, header, body))
+
+    def fail(self, error: ClientError) -> None:
+        """None of them will be answered, for the reason `error`."""
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            if not call.future.done():
+                call.future.set_exception(fresh(error))
+                call.future.exception()  # Nobody may be waiting any more: that is no news.

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel and the link of its connection, which is another after each reconnection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headrace.client.channel.closing import AsyncClosing
+from headrace.client.channel.pending_calls import Calls, Reply
+from headrace.client.errors import ClientError, fresh
+
+if TYPE_CHECKING:
+    from headrace.client.blocking.backlog import Line
+    from headrace.client.connection.connection import Connection
+    from headrace.client.connection.reconnect import Topology
+    from headrace.client.link.backpressure import Intake
+    from headrace.client.link.link_0_x import Link
+    from headrace.protocol.codec_0_x import MethodBase
+
+FRAMES_YIELD_EVERY = 4  # Buffers of frames.
+
+
+class Linked(AsyncClosing):
+    """The part of a channel that waits for a link, and for a broker that reads."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.intake: Intake = connection.intake
+        self.topology: Topology = connection.topology  # What the connection will declare again.
+        self.ticket = 0  # Sent with every method that has a field for it.
+        self.line: Line | None = None  # Of a program without asyncio.
+        self._link: Link | None = None
+        self._epoch = 0  # How often it was opened.
+        self._calls = Calls(number, connection.intake)
+        self._sent = 0  # Publishes that were not waited for.
+        self._flow = asyncio.Event()
+        self._flow.set()
+        self._error: ClientError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.number} of {self.connection!r}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the channel is closed for good."""
+        return self._error is not None
+
+    def is_current(self, epoch: int) -> bool:
+        """Whether what came by that opening of the channel can still be settled."""
+        return epoch == self._epoch and self._link is not None and self._link.is_open
+
+    async def send_frames(self, frames: bytes | bytearray) -> None:
+        """Send frames of this channel that are encoded already, once the broker reads."""
+        link = await self._writable()
+        link.send_frames(frames)
+        self._sent += 1
+        if self._sent % FRAMES_YIELD_EVERY == 0:
+            await asyncio.sleep(0)
+
+    async def writable(self) -> Link:
+        """The link, once the broker reads; frames for this channel may be sent there."""
+        return await self._writable()
+
+    def stamp(self, method: MethodBase) -> None:
+        """Put the channel's ticket on a method that has a field for it."""
+        if self.ticket and getattr(method, "ticket", None) == 0:
+            method.ticket = self.ticket  # type: ignore[attr-defined]  # It has one.
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    async def _ready(self) -> Link:
+        """The link, once the channel is open on one."""
+        while True:
+            if self._error is not None:
+                raise fresh(self._error)
+            if self._link is not None and self.connection.is_ready:
+                return self._link
+            await self.connection.ready()
+
+    async def _writable(self) -> Link:
+        """The link, once the broker reads."""
+        while True:
+            link = await self._ready()
+            if not link.can_write.is_set():
+                await link.can_write.wait()
+            elif not self._flow.is_set():
+                await self._flow.wait()
+            else:
+                return link
+
+    async def _call(self, request: MethodBase, reply: type[Reply]) -> Reply:
+        """Send a request and return its reply."""
+        link = await self._ready()
+        self.stamp(request)
+        return await self._calls.exchange(link, request, reply)

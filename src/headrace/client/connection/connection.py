@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection for programs: channels, streams, and coming back after it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.client.channel.channel import Channel
+from headrace.client.channel.closing import AsyncClosing
+from headrace.client.channel.publishing import UNCONFIRMED_MAX
+from headrace.client.connection.reconnect import Reconnect, Topology
+from headrace.client.errors import (
+    AuthenticationFailed,
+    BufferOverflow,
+    ChannelClosed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    ProtocolViolation,
+    ResourceLocked,
+    Returned,
+    UsageError,
+    fresh,
+)
+from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
+from headrace.client.link.backpressure import HELD_MAX, HIGH_WATER, Intake
+from headrace.client.link.link_0_10 import Link010
+from headrace.client.link.open import open_link
+from headrace.client.link.opening import Opening
+from headrace.client.session.session import Session
+from headrace.client.stream.stream import Stream
+from headrace.client.url import Secret, Settings, parse_url
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9, V0_10
+
+if TYPE_CHECKING:
+    from headrace.client.link.link_0_x import Link
+    from headrace.protocol.codec_0_x import MethodBase
+    from headrace.protocol.errors import AmqpError
+    from headrace.spec.tables import Version
+    from headrace.wire.table import Value
+
+log = logging.getLogger(__name__)
+
+# After these the broker is expected back; after any other code the program is at fault.
+COMES_BACK = (ReplyCode.CONNECTION_FORCED.number, ReplyCode.INTERNAL_ERROR.number)
+
+# A broker may take a while to notice that our old connection, with its exclusive queues, is gone.
+LOCKED_ATTEMPTS = 4
+
+RECONNECT = Reconnect()
+
+
+class Connection(AsyncClosing):
+    """A connection to a broker. Make one with `connect`."""
+
+    def __init__(
+        self,
+        settings: Sequence[Settings],
+        *,
+        reconnect: Reconnect | None,
+        ssl_context: ssl.SSLContext | None,
+        on_event: Callable[[Event], None] | None,
+        intake: Intake,
+    ) -> None:
+        # In 0-10 an exclusive queue belongs to one session.
+        self.topology = Topology(exclusive=settings[0].version is not V0_10)
+        self.intake = intake
+        self._settings = settings
+        self._reconnect = reconnect
+        self._ssl_context = ssl_context
+        self._on_event = on_event
+        self._link: Link | None = None
+        self._channels: dict[int, Channel] = {}
+        self._settled = asyncio.Event()
+        self._blocked: str | None = None
+        self._error: ClientError | None = None  # Why it is closed for good.
+        self._recovery: asyncio.Task[None] | None = None
+        self._recent = settings[0]
+
+    def __repr__(self) -> str:
+        state = "closed" if self._error else "open" if self.is_ready else "reconnecting"
+        return f"<Connection to {self.address}, {state}>"
+
+    @property
+    def address(self) -> str:
+        """The URL it is, or was last, connected to, without user and password."""
+        return self._recent.address
+
+    @property
+    def version(self) -> Version:
+        """The version of AMQP that it speaks."""
+        return self._recent.version
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected and everything is as before the last reconnection."""
+        return self._settled.is_set() and self._error is None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._error is not None
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker does not read what is published now; None when it does."""
+        return self._blocked
+
+    @property
+    def server_properties(self) -> Mapping[str, Value]:
+        """What the broker said about itself."""
+        return self._link.server_properties if self._link else {}
+
+    @property
+    def frame_max(self) -> int:
+        """The negotiated size of a frame in octets."""
+        return self._link.frame_max if self._link else self._settings[0].frame_max
+
+    @property
+    def channel_max(self) -> int:
+        """The negotiated number of channels."""
+        return self._link.channel_max if self._link else self._settings[0].channel_max
+
+    @property
+    def heartbeat_s(self) -> int:
+        """The negotiated interval of heartbeats; 0 means none."""
+        return self._link.heartbeat_s if self._link else self._settings[0].heartbeat_s
+
+    def channel(
+        self,
+        *,
+        confirm: bool = True,
+        unconfirmed_max: int = UNCONFIRMED_MAX,
+        retry_lost: bool = False,
+        on_return: Callable[[Returned], None] | None = None,
+        resume: bytes = b"",
+        consumers: Mapping[str, str] | None = None,
+    ) -> Opening[Channel]:
+        """Open a channel: `await` it, or use it with `async with`.
+
+        `confirm=False` publishes without waiting; returned messages then go to `on_return`.
+        `retry_lost` publishes again what a lost connection left unconfirmed, perhaps twice.
+        In 0-9, `resume` is the `channel_id` of a channel whose connection was lost: it goes on
+        here, as do its `consumers` (queues by tag), which are in `channel.resumed`.
+        """
+        if resume and self.version is not V0_9:
+            raise UsageError(f"AMQP {self.version.label} cannot resume channels")
+
+        async def open_channel() -> Channel:
+            link = await self._ready_link()
+            channel = Channel(
+                self,
+                link.free_number(self._channels),
+                confirm=confirm,
+                unconfirmed_max=unconfirmed_max,
+                retry_lost=retry_lost,
+                on_return=on_return,
+                resume=resume,
+                consumers=consumers,
+            )
+            self._channels[channel.number] = channel
+            try:
+                await channel.open(link)
+            except BaseException:
+                self.forget(channel)
+                raise
+            return channel
+
+        return Opening(open_channel)
+
+    def session(
+        self, name: str | bytes = "", *, timeout_s: int | None = 0, force: bool = False
+    ) -> Opening[Session]:
+        """A session of AMQP 0-10, attached: `await` it, or use it with `async with`.
+
+        The broker keeps it for `timeout_s` (None: for good) when its connection is lost. `force`
+        takes it away from the connection that it is attached to.
+        """
+
+        async def open_session() -> Session:
+            session = Session(self, name, timeout_s)
+            await session.attach(self, force=force)
+            return session
+
+        return Opening(open_session)
+
+    def stream(self, name: str) -> Stream:
+        """A stream, to be read by offset."""
+        return Stream(self, name)
+
+    async def beside(self, version: Version) -> Connection:
+        """Another connection to the same broker, in that version, that does not reconnect."""
+        settings = [replace(one, version=version) for one in self._settings]
+        settings.sort(key=lambda one: one.address != self.address)
+        other = Connection(
+            settings,
+            reconnect=None,
+            ssl_context=self._ssl_context,
+            on_event=None,
+            intake=Intake(),
+        )
+        await other.open()
+        return other
+
+    async def close(self) -> None:
+        """Close the connection; the broker puts back what was not settled."""
+        if self._error is not None:
+            return
+        if self._recovery is not None:
+            self._recovery.cancel()
+        link = self._link
+        try:
+            if link is not None:
+                await link.close()
+        finally:
+            self._finish(ConnectionClosed(200, "the connection was closed by this program"))
+
+    async def update_secret(self, secret: str, reason: str = "") -> None:
+        """Give the broker new credentials before the old expire; reconnecting uses them as well.
+
+        The broker is told at once, if it takes them: in 0-9-1 any does that knows tokens, in the
+        other versions those that say so. With others the next connection has them, when the broker
+        closes this one as the old expire. Raises ConnectionClosed, with 530 (320 in 0-10), when the
+        broker refuses them; UsageError when it does not take them and there is no reconnection.
+        """
+        link = await self._ready_link()
+        if link.renews_secrets or self._reconnect is None:
+            await link.update_secret(secret, reason)
+        self._settings = [replace(one, password=Secret(secret)) for one in self._settings]
+        self._recent = replace(self._recent, password=Secret(secret))
+
+    async def ready(self) -> None:
+        """Wait until the connection is usable, or closed for good."""
+        await self._settled.wait()
+
+    async def session_link(self) -> Link010:
+        """The link, for a session; UsageError when it does not speak AMQP 0-10."""
+        link = await self._ready_link()
+        if not isinstance(link, Link010):
+            raise UsageError(f"sessions need version=0-10 in the URL of {self.address}")
+        return link
+
+    @property
+    def channel_numbers(self) -> Container[int]:
+        """The numbers of the channels that are in use."""
+        return self._channels
+
+    # --- For channels -------------------------------------------------------------------------
+
+    def forget(self, channel: Channel) -> None:
+        """The channel is closed; its number is free."""
+        if self._channels.get(channel.number) is channel:
+            del self._channels[channel.number]
+
+    def consumes(self, queue: str) -> bool:
+        """Whether any channel takes from the queue."""
+        return any(channel.consumes(queue) for channel in self._channels.values())
+
+    # --- For the link -------------------------------------------------------------------------
+
+    def link_method(self, channel: int, method: MethodBase) -> None:
+        """The broker sent a method on a channel."""
+        owner = self._channels.get(channel)
+        if owner is not None:
+            owner.method_received(method)
+
+    def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """The broker sent a method with content on a channel."""
+        owner = self._channels.get(channel)
+        if owner is not None:
+            owner.content_received(method, header, body)
+
+    def link_channel_failed(self, channel: int, error: AmqpError) -> None:
+        """The broker broke a rule on a channel."""
+        owner = self._channels.get(channel)
+        if owner is not None:
+            owner.failed(error)
+
+    def link_blocked(self, reason: str | None) -> None:
+        """The broker stopped reading, or (None) reads again."""
+        self._blocked = reason
+        self._tell(Unblocked() if reason is None else Blocked(reason))
+
+    def link_lost(self, link: Link, error: ClientError) -> None:
+        """The link is gone."""
+        if link is not self._link:
+            return
+        self._link = None
+        self._blocked = None
+        self._settled.clear()
+        self.intake.attach(None)
+        if self._reconnect is None or _is_final(error):
+            self._finish(error)
+            return
+        if not isinstance(error, ConnectionLost):
+            error = ConnectionLost(str(error))
+        for channel in list(self._channels.values()):
+            channel.lost(error, final=False)
+        if self._recovery is None:
+            self._tell(Lost(error, final=False))
+            self._recovery = asyncio.create_task(self._recover(self._reconnect, error))
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect for the first time: each broker of the list in turn, as often as the URL says."""
+        last: ConnectFailed | None = None
+        for attempt in range(self._settings[0].connection_attempts):
+            if attempt:
+                await asyncio.sleep(self._settings[0].retry_delay_s)
+            for settings in self._settings:
+                try:
+                    self._adopt(await open_link(settings, self, self._ssl_context))
+                except AuthenticationFailed:
+                    raise
+                except ConnectFailed as error:
+                    log.info("%s", error)
+                    last = error
+                else:
+                    self._settled.set()
+                    return
+        assert last is not None
+        raise last
+
+    def _adopt(self, link: Link) -> None:
+        self._link = link
+        self._recent = link.settings
+        self.intake.attach(link)
+
+    async def _ready_link(self) -> Link:
+        while True:
+            await self._settled.wait()
+            if self._error is not None:
+                raise fresh(self._error)
+            if self._link is not None:
+                return self._link
+
+    def _tell(self, event: Event) -> None:
+        log.info("%s: %s", self.address, event)
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:  # Whatever it is, it is not the connection's.
+                log.exception("on_event failed on %s", event)
+
+    def _finish(self, error: ClientError) -> None:
+        """The connection is closed for good."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._link = None
+        self.intake.attach(None)
+        for channel in list(self._channels.values()):
+            channel.lost(error, final=True)
+        self._channels.clear()
+        self._settled.set()
+        if not (isinstance(error, ConnectionClosed) and error.code == 200):
+            self._tell(Lost(error, final=True))
+
+    async def _recover(self, reconnect: Reconnect, error: ClientError) -> None:
+        """Try until the connection is back and as it was, or until it makes no more sense."""
+        hosts = [*self._settings]
+        if self._recent in hosts:  # Begin where we were, or where that one has moved to.
+            at = hosts.index(self._recent)
+            hosts = hosts[at:] + hosts[:at]
+        try:
+            for attempt, delay_s in enumerate(reconnect.delays()):
+                await asyncio.sleep(delay_s)
+                try:
+                    link = await open_link(hosts[attempt % len(hosts)], self, self._ssl_context)
+                    self._adopt(link)
+                    renamed = await self._restore(
+                        link, topology=reconnect.topology, patient=attempt < LOCKED_ATTEMPTS
+                    )
+                except ResourceLocked as failure:
+                    log.info("%s", failure)
+                    self._link = None
+                    await link.close()
+                    continue
+                except (ConnectFailed, ConnectionLost, ConnectionClosed) as failure:
+                    log.info("%s", failure)
+                    error = failure
+                    if _is_final(failure):
+                        break
+                    continue
+                if link.is_open:
+                    self._settled.set()
+                    self._tell(Recovered(attempt + 1, renamed))
+                    return
+            self._finish(error)
+        except Exception as failure:
+            log.exception("reconnecting failed")
+            self._finish(ConnectionLost(f"reconnecting failed: {failure!r}"))
+        finally:
+            self._recovery = None
+
+    async def _restore(self, link: Link, *, topology: bool, patient: bool) -> Mapping[str, str]:
+        """Declare again what was declared, open the channels, start the consumers.
+
+        ResourceLocked when a queue is locked and we are `patient`.
+        """
+        renamed: dict[str, str] = {}
+        if topology:
+            scratch: Channel | None = None
+            for name, method in self.topology.records():
+                if scratch is None:
+                    number = link.free_number(self._channels)
+                    scratch = Channel(self, number, confirm=False)
+                    self._channels[scratch.number] = scratch
+                    await scratch.open(link)
+                try:
+                    new_name = await scratch.redo(link, method)
+                except ChannelClosed as error:
+                    if patient and isinstance(error, ResourceLocked):
+                        raise
+                    log.warning("%s could not be put back: %s", method, error)
+                    scratch = None
+                    continue
+                if new_name != name:
+                    self.topology.rename(name, new_name)
+                    renamed[name] = new_name
+            if scratch is not None:
+                await scratch.shut(link)
+        for channel in list(self._channels.values()):
+            try:
+                await channel.open(link)
+                await channel.resume(link)
+            except ChannelClosed as error:
+                log.warning("channel %d could not be put back: %s", channel.number, error)
+        return renamed
+
+
+def connect(
+    url: str | Sequence[str],
+    *,
+    reconnect: Reconnect | None = RECONNECT,
+    ssl_context: ssl.SSLContext | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    name: str = "",
+    high_water: int = HIGH_WATER,
+    held_max: int = HELD_MAX,
+) -> Opening[Connection]:
+    """Connect to a broker: `await` it, or use it with `async with`.
+
+    Of several URLs the first that answers is taken. `reconnect=None` has a lost connection stay
+    lost. `ssl_context` replaces the default of `amqps://`, which verifies. `on_event` is called
+    with Blocked, Unblocked, Lost and Recovered. `name` shows in the broker's tools. `high_water`
+    and `held_max` bound the octets of messages received and not taken (see docs/client.md).
+
+    Raises InvalidUrl at once; then ConnectFailed when no broker takes the connection, of which
+    AuthenticationFailed is one.
+    """
+    settings = [parse_url(one) for one in ([url] if isinstance(url, str) else url)]
+    if not settings:
+        raise UsageError("no URL to connect to")
+    if name:
+        settings = [replace(one, name=name) for one in settings]
+
+    async def open_connection() -> Connection:
+        connection = Connection(
+            settings,
+            reconnect=reconnect,
+            ssl_context=ssl_context,
+            on_event=on_event,
+            intake=Intake(high_water, held_max),
+        )
+        await connection.open()
+        return connection
+
+    return Opening(open_connection)
+
+
+def _is_final(error: ClientError) -> bool:
+    """Whether trying again would end the same way."""
+    match error:
+        case AuthenticationFailed() | ProtocolViolation() | BufferOverflow():
+            return True
+        case ConnectionClosed():
+            return error.code not in COMES_BACK
+        case _:
+            return False

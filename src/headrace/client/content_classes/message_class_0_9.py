@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The message class of AMQP 0-9: transfers both ways, with bodies inside or under references.
+
+A reference is a body that is sent piece by piece before the transfer that names it. A checkpoint
+keeps what was appended, so that `resume` on another channel goes on from there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.client.channel.closing import AsyncClosing
+from headrace.client.errors import ProtocolViolation, PublishFailed
+from headrace.client.message import Content as Body
+from headrace.client.message import Message, octets_of
+from headrace.protocol.codec_0_x import (
+    Content,
+    MessageAppend,
+    MessageCancel,
+    MessageCheckpoint,
+    MessageClose,
+    MessageConsume,
+    MessageEmpty,
+    MessageGet,
+    MessageOffset,
+    MessageOk,
+    MessageOpen,
+    MessageQos,
+    MessageRecover,
+    MessageReject,
+    MessageResume,
+    MessageTransfer,
+)
+from headrace.wire.table import EPOCH
+
+if TYPE_CHECKING:
+    from headrace.client.channel.channel import Channel
+    from headrace.client.channel.pending_calls import Call
+    from headrace.protocol.codec_0_x import MethodBase
+
+REFERENCES_MAX = 1024  # References that the broker may have open here.
+REFERENCE_BYTES_MAX = 128 << 20  # Octets of all of them.
+
+
+@dataclass(slots=True, eq=False)
+class Transferred:
+    """A message that the broker transferred, to be answered with `ok` or `reject`."""
+
+    method: MessageTransfer
+    body: bytes
+
+    @property
+    def destination(self) -> str:
+        """The consumer that it is for."""
+        return self.method.destination
+
+
+@dataclass(slots=True, eq=False)
+class Reference(AsyncClosing):
+    """A body under way. Leave it with `async with`, which closes it."""
+
+    messages: Messages
+    name: bytes
+    offset: int = 0  # Octets that the broker has.
+    transfers: list[tuple[Message, Call]] = field(default_factory=list)  # Without an answer.
+
+    async def append(self, data: bytes) -> None:
+        """Send the next octets of the body."""
+        data = octets_of(data)
+        await self.messages.channel.call(MessageAppend(reference=self.name, data=data))
+        self.offset += len(data)
+
+    async def checkpoint(self, identifier: str) -> None:
+        """Have the broker keep what was appended, under that name."""
+        request = MessageCheckpoint(reference=self.name, identifier=identifier)
+        await self.messages.channel.call(request)
+
+    async def close(self) -> None:
+        """Nothing more refers to it: wait for the outcome of the transfers that did."""
+        channel = self.messages.channel
+        closing = await channel.ask(MessageClose(reference=self.name))
+        answers = [(message, await channel.answer(call)) for message, call in self.transfers]
+        self.transfers.clear()
+        await channel.answer(closing)
+        for message, answer in answers:
+            _check(message, answer)
+
+
+@dataclass(slots=True, eq=False)
+class Messages:
+    """The message class of one channel. One task at a time may receive."""
+
+    channel: Channel
+    _incoming: dict[bytes, bytearray] = field(default_factory=dict)
+
+    async def transfer(
+        self,
+        message: Body,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        reference: Reference | None = None,
+        immediate: bool = False,
+    ) -> None:
+        """Send a message and wait for the broker's ok.
+
+        With a reference, that is its body, and the broker answers when the reference is closed:
+        then `Reference.close` raises PublishFailed for what was rejected.
+        """
+        message = Message.of(message)
+        body = Content(message.body) if reference is None else Content(reference.name, True)
+        ttl = message.expiration
+        call = await self.channel.ask(
+            MessageTransfer(
+                destination=exchange,
+                exchange=exchange,
+                routing_key=routing_key,
+                immediate=immediate,
+                ttl=0 if ttl is None else round(ttl.total_seconds() * 1000),
+                priority=message.priority or 0,
+                timestamp=EPOCH if message.timestamp is None else message.timestamp,
+                delivery_mode=2 if message.persistent else 1,
+                message_id=message.message_id or "",
+                correlation_id=message.correlation_id or "",
+                reply_to=message.reply_to or "",
+                content_type=message.content_type or "",
+                content_encoding=message.content_encoding or "",
+                user_id=message.user_id or "",
+                app_id=message.app_id or "",
+                application_headers=dict(message.headers),
+                body=body,
+            )
+        )
+        if reference is not None:
+            reference.transfers.append((message, call))
+            return
+        _check(message, await self.channel.answer(call))
+
+    async def open(self) -> Reference:
+        """Begin a body."""
+        reference = Reference(self, uuid.uuid4().hex.encode())
+        await self.channel.call(MessageOpen(reference=reference.name))
+        return reference
+
+    async def resume(self, identifier: str) -> Reference:
+        """Go on with a body from its checkpoint; `offset` says where."""
+        reference = Reference(self, uuid.uuid4().hex.encode())
+        request = MessageResume(reference=reference.name, identifier=identifier)
+        answer = await self.channel.call(request)
+        if isinstance(answer, MessageOffset):
+            reference.offset = answer.value
+        return reference
+
+    async def consume(
+        self, queue: str, destination: str, *, no_ack: bool = False, exclusive: bool = False
+    ) -> None:
+        """Have the messages of a queue transferred to a destination."""
+        await self.channel.call(
+            MessageConsume(queue=queue, destination=destination, no_ack=no_ack, exclusive=exclusive)
+        )
+
+    async def cancel(self, destination: str) -> None:
+        """End a consumer."""
+        await self.channel.call(MessageCancel(destination=destination))
+
+    async def get(self, queue: str, destination: str = "", *, no_ack: bool = False) -> bool:
+        """Ask for one message, which `receive` then has; False when the queue is empty."""
+        request = MessageGet(queue=queue, destination=destination, no_ack=no_ack)
+        return not isinstance(await self.channel.call(request), MessageEmpty)
+
+    async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
+        """Bound how many messages, or octets, may be without an answer."""
+        request = MessageQos(prefetch_count=count, prefetch_size=size, global_=shared)
+        await self.channel.call(request)
+
+    async def recover(self, *, requeue: bool = True) -> None:
+        """Have what was not answered transferred again."""
+        await self.channel.call(MessageRecover(requeue=requeue))
+
+    async def receive(self) -> Transferred:
+        """The next message, with its body whole; answer it with `ok` or `reject`.
+
+        Raises ProtocolViolation when the broker breaks a rule of references, or has more open, or
+        more octets in them, than `REFERENCES_MAX` and `REFERENCE_BYTES_MAX` allow.
+        """
+        while True:
+            method = (await self.channel.next_method()).method
+            match method:
+                case MessageOpen():
+                    if method.reference in self._incoming:
+                        raise ProtocolViolation(f"reference {method.reference!r} is open already")
+                    if len(self._incoming) >= REFERENCES_MAX:
+                        raise ProtocolViolation(f"more than {REFERENCES_MAX} references are open")
+                    self._incoming[method.reference] = bytearray()
+                    await self.ok()
+                case MessageAppend():
+                    self._open(method.reference).extend(method.data)
+                    if sum(map(len, self._incoming.values())) > REFERENCE_BYTES_MAX:
+                        raise ProtocolViolation(f"more than {REFERENCE_BYTES_MAX} octets")
+                    await self.ok()
+                case MessageClose():
+                    self._open(method.reference)
+                    del self._incoming[method.reference]
+                    await self.ok()
+                case MessageTransfer():
+                    content = method.body
+                    data = content.data
+                    if content.is_reference:
+                        data = bytes(self._open(content.data))
+                    return Transferred(method, data)
+
+    async def ok(self) -> None:
+        """Answer the oldest thing that has no answer yet: it is done with."""
+        await self.channel.send(MessageOk())
+
+    async def reject(self, code: int = 311, text: str = "") -> None:
+        """Answer the oldest transfer: it cannot be taken."""
+        await self.channel.send(MessageReject(code=code, text=text))
+
+    def _open(self, reference: bytes) -> bytearray:
+        body = self._incoming.get(reference)
+        if body is None:
+            raise ProtocolViolation(f"reference {reference!r} is not open")
+        return body
+
+
+def _check(message: Message, answer: MethodBase) -> None:
+    if isinstance(answer, MessageReject):
+        raise PublishFailed(message, f"{answer.code} {answer.text}")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a channel of our API receives in AMQP 0-10, and how it is settled.
+
+A transfer is delivered with a tag of ours. An ack is message.accept, gathered with others, and
+gives the transfer's credit back; what is refused is released or rejected.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.link.properties_0_10 import fields_of, old_header, place_of
+from headrace.protocol import codec_0_x as old
+from headrace.protocol.codec_0_10 import (
+    Command,
+    MessageAccept,
+    MessageReject,
+    MessageRelease,
+    decode_headers,
+)
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import RejectCode
+from headrace.wire.ranges import SequenceSet
+
+if TYPE_CHECKING:
+    from headrace.client.link.link_0_10 import Link010
+    from headrace.protocol.v0_10.session.session import Session
+
+
+class Deliveries:
+    """Deliveries of one channel, by their tags."""
+
+    def __init__(self, link: Link010, session: Session) -> None:
+        self.link = link
+        self.session = session
+        self.accepted = SequenceSet()  # Acked, and the broker not told yet.
+        self._delivered = 0  # The last delivery tag.
+        self._unsettled: dict[int, int] = {}  # Command ids by delivery tag.
+
+    def delivery(
+        self, number: int, command: Any, header: bytes, body: bytes, no_ack: bool
+    ) -> tuple[old.BasicDeliver, bytes]:
+        """A transfer as basic.deliver with its content header."""
+        try:
+            structs = decode_headers(header)
+        except ExecutionError as error:
+            self.link.violated(str(error))
+            structs = []
+        redelivered, exchange, routing_key = place_of(structs)
+        fields = fields_of(structs)
+        self._delivered += 1
+        if no_ack:
+            self.session.complete(number)
+            self.link.schedule_flush()
+        else:
+            self._unsettled[self._delivered] = number
+        method = old.BasicDeliver(
+            consumer_tag=command.destination or "",
+            delivery_tag=self._delivered,
+            redelivered=redelivered,
+            exchange=exchange,
+            routing_key=routing_key,
+        )
+        return method, old_header(fields, len(body))
+
+    def settled(self, tag: int, multiple: bool) -> list[int]:
+        """The command ids that a delivery tag means, which are settled now."""
+        if not multiple:
+            number = self._unsettled.pop(tag, None)
+            return [] if number is None else [number]
+        tags = [each for each in self._unsettled if not tag or each <= tag]
+        return [self._unsettled.pop(each) for each in tags]
+
+    def accept(self) -> None:
+        """Send the acks that have come together."""
+        accepted, self.accepted = self.accepted, SequenceSet()
+        self.session.send_command(MessageAccept(transfers=accepted))
+        self.complete(accepted)
+
+    def refuse(self, numbers: list[int], requeue: bool) -> None:
+        """Give transfers back to their queue, or to nobody."""
+        if not numbers:
+            return
+        transfers = SequenceSet((number, number) for number in numbers)
+        command: Command
+        if requeue:
+            command = MessageRelease(transfers=transfers, set_redelivered=True)
+        else:
+            command = MessageReject(transfers=transfers, code=RejectCode.UNSPECIFIED)
+        self.session.send_command(command)
+        self.complete(transfers)
+
+    def complete(self, transfers: SequenceSet) -> None:
+        """We are done with these transfers: their credit comes back."""
+        for low, high in transfers:
+            self.session.complete_range(low, high)
+        self.link.schedule_flush()

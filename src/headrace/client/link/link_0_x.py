@@ -1,0 +1,641 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One TCP or TLS connection to a broker, from handshake to the last byte.
+
+A link never comes back: a connection that reconnects takes a new one. It feeds the sans-I/O machine
+of `headrace.protocol`, answers the handshake, keeps the heartbeats, gathers what one turn of the
+loop sends into one write, and reports everything else to its owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import ssl
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    ProtocolViolation,
+    UsageError,
+    fresh,
+)
+from headrace.client.link import hints
+from headrace.client.link.capabilities import EXTENSIONS, check, renews_secrets
+from headrace.client.link.login import Login
+from headrace.client.url import FRAME_MIN_SIZE, Settings
+from headrace.protocol.codec_0_x import (
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionRedirect,
+    ConnectionSecure,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUnblocked,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    MethodBase,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.connection import Connection as Machine
+from headrace.protocol.v0_x.events import (
+    ContentReceived,
+    Event,
+    Failed,
+    HeaderRejected,
+    MethodReceived,
+)
+from headrace.protocol.v0_x.handshake import Role, State
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+
+if TYPE_CHECKING:
+    from headrace.client.channel.arrivals import Arrivals
+    from headrace.client.channel.outgoing import Publication
+    from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.wire.table import Value
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 5.0  # How long the broker may take to answer connection.close.
+REDIRECT_HOSTS_MAX = 16  # Of those that a broker names.
+WRITE_SIZE_MAX = 65536  # Octets gathered before they are written in the same turn of the loop.
+
+CAPABILITIES: dict[str, Value] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+}
+
+
+# What connection.start says of its version: 0-8 was 8-0 to some, and 0-9-1 calls itself 0-9.
+SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
+    V0_8: ((8, 0), (0, 8)),
+    V0_9: ((0, 9), (9, 0)),
+    V0_9_1: ((0, 9),),
+}
+
+
+def introduction() -> dict[str, Any]:
+    """What we say of ourselves, in every version."""
+    import headrace
+
+    return {
+        "product": "Headrace client",
+        "version": headrace.__version__,
+        "platform": f"Python {platform.python_version()}",
+        "information": "A client for AMQP 0-8, 0-9, 0-9-1 and 0-10",
+    }
+
+
+class Owner(Protocol):
+    """Whom a link reports to."""
+
+    def link_method(self, channel: int, method: MethodBase) -> None:
+        """A method came on a channel."""
+
+    def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """A method with content came on a channel."""
+
+    def link_channel_failed(self, channel: int, error: AmqpError) -> None:
+        """The broker broke a rule on a channel, which was closed."""
+
+    def link_blocked(self, reason: str | None) -> None:
+        """The broker stopped reading what is published, or (None) reads again."""
+
+    def link_lost(self, link: Link, error: ClientError) -> None:
+        """The link, which was open, is gone; reported exactly once."""
+
+
+class Link(asyncio.Protocol):
+    """A connection in the sense of the protocol, without channels' affairs."""
+
+    def __init__(self, settings: Settings, owner: Owner) -> None:
+        self.settings = settings
+        self.server_properties: Mapping[str, Value] = {}
+        # Typed by the subclass that makes it: the machines of two families share what is used here.
+        self.machine: Any = self._make_machine(settings)
+        self.redirected: tuple[str, ...] = ()  # Where the broker sends us instead, best first.
+        self.can_write = asyncio.Event()
+        self.can_write.set()
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._error: ClientError | None = None  # Why it ends, once something went wrong.
+        self._closing = False
+        self._reported = False
+        self._flush_due = False
+        self._reading = True
+        self._received_at = self._sent_at = self._loop.time()
+        self._heartbeat: asyncio.TimerHandle | None = None
+        self.due: list[Arrivals] = []  # Of channels, that have something to tell.
+        self._turns: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
+        self.login: Login | None = None
+        self._renewal: asyncio.Future[None] | None = None  # Of the credentials.
+
+    def _make_machine(self, settings: Settings) -> Any:
+        """The protocol's side of the connection."""
+        return Machine(
+            Role.CLIENT,
+            settings.version,
+            frame_max=settings.frame_max,
+            channel_max=settings.channel_max,
+        )
+
+    @classmethod
+    async def open(
+        cls, settings: Settings, owner: Owner, ssl_context: ssl.SSLContext | None
+    ) -> Link:
+        """Connect, log in and open the virtual host; ConnectFailed when that cannot be done."""
+        loop = asyncio.get_running_loop()
+        link = cls(settings, owner)
+        if settings.tls and ssl_context is None:
+            try:
+                ssl_context = settings.ssl_context()
+            except OSError as error:
+                raise ConnectFailed(f"the TLS files of {settings.address}: {error}") from error
+        try:
+            async with asyncio.timeout(settings.connection_timeout_s):
+                await loop.create_connection(
+                    lambda: link,
+                    settings.host,
+                    settings.port,
+                    ssl=ssl_context if settings.tls else None,
+                    server_hostname=(settings.server_name or settings.host)
+                    if settings.tls
+                    else None,
+                )
+                await link._opened
+                if link._error is not None:  # It ended before anybody knew that it was open.
+                    raise _while_opening(link._error, link)
+        except ConnectFailed as error:
+            error.redirected = link.redirected
+            raise
+        except TimeoutError:
+            raise ConnectFailed(
+                f"no connection to {settings.address} within {settings.connection_timeout_s} s"
+            ) from None
+        except OSError as error:
+            why = hints.of_socket(error, settings)
+            raise ConnectFailed(f"cannot connect to {settings.address}: {why}") from error
+        finally:
+            if link.machine.state is not State.OPEN:
+                link.abort()
+        return link
+
+    @property
+    def is_open(self) -> bool:
+        """Whether methods can be sent."""
+        return self._error is None and self.machine.state is State.OPEN
+
+    @property
+    def heartbeat_s(self) -> int:
+        """The negotiated interval; 0 means none."""
+        return int(self.machine.heartbeat_s)
+
+    def send(self, channel: int, method: MethodBase) -> None:
+        """Queue a method for sending; UsageError when it is one that the broker does not know."""
+        self._check()
+        if type(method) in EXTENSIONS:
+            settings = self.settings
+            check(settings.address, settings.version, self.server_properties, method)
+        try:
+            self.machine.send_method(channel, method)
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    def send_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """Queue a method with its content for sending."""
+        self._check()
+        try:
+            self.machine.send_content(channel, method, header, body)
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    def send_publication(self, channel: int, publication: Publication) -> None:
+        """Queue a publish for sending."""
+        self._check()
+        try:
+            self.machine.send_encoded(
+                channel, publication.address, publication.header, publication.body
+            )
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    def send_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        """Queue a basic.ack for sending."""
+        self._check()
+        try:
+            self.machine.send_ack(channel, delivery_tag, multiple)
+        except AmqpError as error:
+            raise ConnectionLost(str(error)) from error
+        self._schedule_flush()
+
+    def send_frames(self, frames: bytes | bytearray) -> None:
+        """Send frames that are encoded already, behind what is queued."""
+        self._check()
+        self.flush()
+        if self._transport is not None:
+            self._sent_at = self._loop.time()
+            self._transport.write(frames)
+
+    async def close(self) -> None:
+        """Say goodbye, wait for the answer (not forever), and hang up."""
+        if self._closing:  # By somebody else, who takes care.
+            await asyncio.shield(self._ended)
+            return
+        self._closing = True
+        if self.is_open:
+            self._say_goodbye()
+            self.flush()
+            self.resume_reading()  # The answer comes behind what nobody wants any more.
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await asyncio.shield(self._ended)
+            except TimeoutError:
+                log.warning("%s did not answer connection.close", self.settings.address)
+        self.abort()
+
+    async def update_secret(self, secret: str, reason: str) -> None:
+        """Give the broker new credentials.
+
+        Raises:
+            UsageError: the broker does not say that it can, or it goes on already.
+        """
+        if not self.renews_secrets:
+            label = self.settings.version.label
+            raise UsageError(
+                f"{self.settings.address} takes no new secrets in AMQP {label}; connect anew"
+            )
+        if self._renewal is not None:
+            raise UsageError("the secret is being updated already")
+        self._renewal = self._loop.create_future()
+        try:
+            self._send_secret(secret.encode(), reason)
+            await self._renewal
+        finally:
+            self._renewal = None
+
+    @property
+    def renews_secrets(self) -> bool:
+        """Whether the broker takes new credentials on an open connection.
+
+        Those that know it only in 0-9-1 do not say it there.
+        """
+        version = self.settings.version
+        return version is V0_9_1 or renews_secrets(self.server_properties)
+
+    def _send_secret(self, secret: bytes, reason: str) -> None:
+        self.send(0, ConnectionUpdateSecret(new_secret=secret, reason=reason))
+
+    def _secret_taken(self) -> None:
+        if self._renewal is not None and not self._renewal.done():
+            self._renewal.set_result(None)
+
+    def _say_goodbye(self) -> None:
+        self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
+
+    def free_number(self, taken: Container[int]) -> int:
+        """The number of a channel that can be opened; UsageError when there is none."""
+        used = self.machine.channels
+        for number in range(1, self.machine.channel_max + 1):
+            if number not in taken and number not in used:
+                return number
+        raise UsageError(f"all {self.machine.channel_max} channels of the connection are in use")
+
+    def gather(self, channel: int, gatherer: Gatherer, turn: Callable[[], None]) -> None:
+        """Have the deliveries of an open channel gathered; `turn` is called after each read."""
+        self.machine.channels[channel].gatherer = gatherer
+        self._turns[channel] = turn
+
+    def deliver(self, channel: int, arrivals: Arrivals) -> None:
+        """Have what comes on an open channel taken without detours, where the version allows."""
+        if self.settings.version is V0_9_1:
+            self.machine.channels[channel].gatherer = arrivals
+
+    def stop_gathering(self, channel: int) -> None:
+        """The channel is closed."""
+        self._turns.pop(channel, None)
+
+    @property
+    def frame_max(self) -> int:
+        """The negotiated size of a frame in octets."""
+        return int(self.machine.frame_max)
+
+    @property
+    def channel_max(self) -> int:
+        """The negotiated number of channels."""
+        return int(self.machine.channel_max)
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        self._closing = True
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def fail(self, error: ClientError) -> None:
+        """Hang up because of `error`, after what is queued was sent."""
+        if self._error is None:
+            self._error = error
+            self.flush()
+            self._hang_up()
+            self._report()
+
+    def pause_reading(self) -> None:
+        """Read nothing more from the socket for now."""
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._received_at = self._loop.time()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        self._flush_due = False
+        data = self.machine.data_to_send()
+        self.machine.pool.dirty.clear()
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._sent_at = self._loop.time()
+            self._transport.write(data)
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected, and TLS is agreed on: greet."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """The broker said something."""
+        self._received_at = self._loop.time()
+        events = self.machine.receive(data)
+        while self.due and self._error is None:  # All this came before the first event.
+            self._take_turn(self.due.pop())
+        for event in events:
+            if self._error is not None:
+                break
+            try:
+                self._handle(event)
+            except AmqpError as error:
+                self._violated(error)
+            except ClientError as error:
+                self.fail(error)
+        for turn in list(self._turns.values()):
+            try:
+                turn()
+            except ClientError as error:
+                self.fail(error)
+        if self.machine.pending():
+            self.flush()
+
+    def _take_turn(self, arrivals: Arrivals) -> None:
+        try:
+            arrivals.turn()
+        except AmqpError as error:
+            self._violated(error)
+        except ClientError as error:
+            self.fail(error)
+
+    def eof_received(self) -> None:
+        """The broker hung up."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is closed."""
+        if self.machine.state is State.CLOSING:
+            log.warning("%s hung up without connection.close-ok", self.settings.address)
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self.can_write.set()
+        if not self._ended.done():
+            self._ended.set_result(None)
+        self._error = self._error or ConnectionLost(
+            f"the connection to {self.settings.address} was lost: {error or 'the broker hung up'}"
+        )
+        self._report()
+
+    def pause_writing(self) -> None:
+        """The broker does not read as fast as we write."""
+        self.can_write.clear()
+
+    def resume_writing(self) -> None:
+        """The broker has caught up."""
+        self.can_write.set()
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Tell whoever opens the link, or the owner of an open one, that it has ended."""
+        assert self._error is not None
+        if self._renewal is not None and not self._renewal.done():
+            self._renewal.set_exception(fresh(self._error))
+        if not self._opened.done():
+            self._opened.set_exception(_while_opening(self._error, self))
+            self._opened.exception()  # Nobody may be waiting any more: that is no news.
+            self._reported = True
+        elif not self._closing and not self._reported:
+            self._reported = True
+            self._owner.link_lost(self, self._error)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self.machine.state is not State.OPEN:
+            raise ConnectionLost(f"the connection to {self.settings.address} is closed")
+
+    def _schedule_flush(self) -> None:
+        if self.machine.pending() >= WRITE_SIZE_MAX:
+            self.flush()
+        elif not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case ContentReceived():
+                self._owner.link_content(event.channel, event.method, event.header, event.body)
+            case MethodReceived(channel=0):
+                self._connection_method(event.method)
+            case MethodReceived():
+                self._owner.link_method(event.channel, event.method)
+            case Failed(channel=0):
+                self._violated(event.error)
+            case Failed():
+                self._owner.link_channel_failed(event.channel, event.error)
+            case HeaderRejected():
+                label = self.settings.version.label
+                text = f"{self.settings.address} does not speak AMQP {label}: {event.header!r}"
+                self.fail(ConnectFailed(text))
+
+    def _connection_method(self, method: MethodBase) -> None:
+        match method:
+            case ConnectionStart():
+                self._start(method)
+            case ConnectionSecure():
+                answer = ConnectionSecureOk(response=self._secure(method.challenge))
+                self.machine.send_method(0, answer)
+            case ConnectionTune():
+                self._tune(method)
+            case ConnectionRedirect():
+                hosts = [method.host, *method.known_hosts.split(",")]
+                self.redirect([host.strip() for host in hosts if host.strip()])
+            case ConnectionOpenOk():
+                self._received_at = self._loop.time()
+                if not self._opened.done():
+                    self._opened.set_result(None)
+                if self.heartbeat_s:
+                    self._beat()
+            case ConnectionUpdateSecretOk():
+                self._secret_taken()
+            case ConnectionBlocked():
+                self._owner.link_blocked(method.reason)
+            case ConnectionUnblocked():
+                self._owner.link_blocked(None)
+            case ConnectionClose():
+                self.fail(
+                    ConnectionClosed(
+                        method.reply_code,
+                        method.reply_text,
+                        (method.class_id, method.method_id),
+                    )
+                )
+            case ConnectionCloseOk():
+                self._hang_up()
+
+    def redirect(self, hosts: Sequence[str]) -> None:
+        """The broker sends us to one of `hosts` ("host:port"), instead of opening."""
+        self.redirected = tuple(hosts[:REDIRECT_HOSTS_MAX])
+        self.fail(ConnectFailed(f"{self.settings.address} redirects to {', '.join(hosts)}"))
+
+    def _hang_up(self) -> None:
+        """Close once everything is written, or soon even if the broker does not read it."""
+        if self._transport is not None:
+            self._transport.close()
+            self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+
+    def _start(self, method: ConnectionStart) -> None:
+        self.server_properties = method.server_properties
+        suggested = (method.version_major, method.version_minor)
+        if suggested not in SUGGESTED[self.settings.version]:
+            raise ConnectFailed(
+                f"{self.settings.address} suggests version {suggested[0]}-{suggested[1]}"
+            )
+        offered = method.mechanisms.decode("ascii", "replace").split()
+        self.login = Login(self.settings, offered)
+        properties: dict[str, Value] = {**introduction()}
+        capabilities = self._capabilities()
+        if capabilities:
+            properties["capabilities"] = capabilities
+        if self.settings.name:
+            properties["connection_name"] = self.settings.name
+        self.machine.send_method(
+            0,
+            ConnectionStartOk(
+                client_properties=properties,
+                mechanism=self.login.mechanism,
+                response=self.login.response,
+                locale="en_US",
+            ),
+        )
+
+    def _capabilities(self) -> dict[str, Value]:
+        """What the broker may use beyond the standard."""
+        return CAPABILITIES
+
+    def _secure(self, challenge: bytes) -> bytes:
+        """Answer a challenge of the broker's."""
+        if self.login is None:
+            raise ProtocolViolation("a challenge before the login")
+        return self.login.answer(challenge)
+
+    def _tune(self, method: ConnectionTune) -> None:
+        """Agree on the lower of both sides' limits, where 0 is no limit (0-9-1/1.4.2.6)."""
+        if self.login is not None:
+            self.login.check_over()
+        if 0 < method.frame_max < FRAME_MIN_SIZE:
+            raise ProtocolViolation(
+                f"the broker's frames of {method.frame_max} octets are below {FRAME_MIN_SIZE}"
+            )
+        settings = self.settings
+        heartbeat_s = settings.heartbeat_s
+        if heartbeat_s and method.heartbeat:
+            heartbeat_s = min(heartbeat_s, method.heartbeat)
+        self.machine.send_method(
+            0,
+            ConnectionTuneOk(
+                channel_max=min(settings.channel_max, method.channel_max or settings.channel_max),
+                frame_max=min(settings.frame_max, method.frame_max or settings.frame_max),
+                heartbeat=heartbeat_s,
+            ),
+        )
+        self.machine.send_method(
+            0, ConnectionOpen(virtual_host=settings.vhost, insist=settings.insist)
+        )
+
+    def _beat(self) -> None:
+        """Send a heartbeat if nothing else was sent; hang up after two silent intervals."""
+        now = self._loop.time()
+        if self._reading and now - self._received_at > 2 * self.heartbeat_s:
+            text = f"{self.settings.address} was silent for two heartbeats of {self.heartbeat_s} s"
+            if self._error is None and self._transport is not None:
+                self._error = ConnectionLost(text)
+                self._transport.abort()
+                self._report()
+            return
+        if now - self._sent_at >= self.heartbeat_s / 2:
+            self.machine.send_heartbeat()
+            self.flush()
+        self._heartbeat = self._loop.call_later(self.heartbeat_s / 2, self._beat)
+
+    def _violated(self, error: AmqpError) -> None:
+        """The broker broke the protocol: tell it, and hang up."""
+        if self.machine.state not in (State.CLOSING, State.CLOSED):
+            self.machine.fail(error)
+            self.machine.events.clear()
+        self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {error}"))
+
+
+def _while_opening(reason: ClientError, link: Link) -> ClientError:
+    """What a failure means before the connection was open."""
+    if isinstance(reason, ConnectFailed):
+        return reason
+    if isinstance(reason, ConnectionClosed):
+        kind = AuthenticationFailed if reason.code == 403 else ConnectFailed
+        text = f"{reason}{hints.of_close(reason, link.settings)}"
+        return kind(text, reason.code, reason.text)
+    state = link.machine.state
+    hint = ""
+    if state is State.AUTHENTICATING:
+        hint = " (while logging in: is the user or the password wrong?)"
+    elif state is State.OPENING:
+        hint = " (while opening the virtual host: does it exist?)"
+    elif not link.server_properties:
+        hint = hints.before_greeting(link.settings)
+    return ConnectFailed(f"{reason}{hint}")

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection to a broker in AMQP 0-8 or 0-9: what the API asks for and they do not have.
+
+Confirms: channel.flow is answered in order, so its answer says that the broker has dealt with every
+publish before it (not that a message is on its disk: for that there are transactions). A nack is a
+reject of each delivery, a recover of 0-8 and 0-9 has no answer. What cannot be said at all is a
+UsageError.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.errors import UsageError
+from headrace.client.link.capabilities import is_headrace, is_qpid
+from headrace.client.link.link_0_x import Link
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicConsume,
+    BasicDeliver,
+    BasicGetOk,
+    BasicNack,
+    BasicPublish,
+    BasicRecover,
+    BasicRecoverOk,
+    BasicReject,
+    ChannelClose,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOpen,
+    ChannelResume,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    MethodBase,
+    encode_method,
+)
+from headrace.protocol.v0_x.events import ContentReceived, Event, MethodReceived
+from headrace.spec.tables import V0_8
+from headrace.wire.frame import FRAME_METHOD
+from headrace.wire.table import encode_table
+
+if TYPE_CHECKING:
+    from headrace.client.channel.outgoing import Publication
+    from headrace.client.url import Settings
+    from headrace.wire.table import Value
+
+
+CAPABILITIES: dict[str, Value] = {
+    "consumer_cancel_notify": True,
+    "authentication_failure_close": True,
+}
+
+
+class _State:
+    """What a channel's broker side does not know."""
+
+    def __init__(self) -> None:
+        self.confirms = False
+        self.published = 0  # Publishes with confirms.
+        self.asked = 0  # Those that a channel.flow follows.
+        self.flows: deque[int] = deque()  # How many publishes each unanswered channel.flow covers.
+        self.unsettled: list[int] = []  # Delivery tags.
+
+
+class EarlyLink(Link):
+    """A link in AMQP 0-8 or 0-9."""
+
+    def _make_machine(self, settings: Settings) -> Any:
+        self._states: dict[int, _State] = {}
+        return super()._make_machine(settings)
+
+    def send(self, channel: int, method: MethodBase) -> None:
+        """Queue a method, or what says the same."""
+        match method:
+            case ChannelOpen() | ChannelResume():
+                self._states[channel] = _State()
+            case ChannelClose():
+                self._states.pop(channel, None)  # What it was to be answered is no news now.
+            case ConfirmSelect():
+                self._states[channel].confirms = True
+                self._answer(channel, ConfirmSelectOk())
+                return
+            case BasicNack():
+                for tag in self._settled(channel, method.delivery_tag, method.multiple):
+                    self.send(channel, BasicReject(delivery_tag=tag, requeue=method.requeue))
+                return
+            case BasicAck() | BasicReject():
+                multiple = isinstance(method, BasicAck) and method.multiple
+                self._settled(channel, method.delivery_tag, multiple)
+            case BasicRecover():
+                self._send(channel, method)
+                self._answer(channel, BasicRecoverOk())
+                return
+        self._send(channel, method)
+
+    def _send(self, channel: int, method: MethodBase) -> None:
+        version = self.settings.version
+        if version not in method.INDEX:
+            raise UsageError(f"AMQP {version.label} has no {method.NAME}")
+        if isinstance(method, BasicConsume) and self._lacks_table(channel, method):
+            self._check()
+            payload = encode_method(version, method) + encode_table({})
+            self.machine.write_frame(FRAME_METHOD, channel, payload)
+            self._schedule_flush()
+            return
+        super().send(channel, method)
+
+    def _lacks_table(self, channel: int, method: BasicConsume) -> bool:
+        """Whether the broker reads a table here, as Qpid has it in 0-8, and there is none."""
+        early = self.settings.version is V0_8 and not method.arguments
+        return early and is_qpid(self.server_properties) and channel in self.machine.channels
+
+    def send_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """Queue a method with its content."""
+        super().send_content(channel, method, header, body)
+        state = self._states.get(channel)
+        if state is not None and state.confirms and isinstance(method, BasicPublish):
+            state.published += 1
+            if not self._flush_due:  # A large one was written at once.
+                self._flush_due = True
+                self._loop.call_soon(self.flush)
+
+    def send_publication(self, channel: int, publication: Publication) -> None:
+        """Queue a publish."""
+        self.send_content(channel, publication.method, publication.header, publication.body)
+
+    def send_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        """Queue a basic.ack."""
+        self.send(channel, BasicAck(delivery_tag=delivery_tag, multiple=multiple))
+
+    def flush(self) -> None:
+        """Write what is queued, and ask whether the publishes among it were dealt with."""
+        if self.is_open:
+            for channel, state in self._states.items():
+                if state.asked < state.published and channel in self.machine.channels:
+                    state.asked = state.published
+                    state.flows.append(state.published)
+                    self.machine.send_method(channel, ChannelFlow(active=True))
+        super().flush()
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, MethodReceived) and event.channel:
+            state = self._states.get(event.channel)
+            if state is not None and isinstance(event.method, ChannelFlowOk) and state.flows:
+                tag = state.flows.popleft()
+                ack = BasicAck(delivery_tag=tag, multiple=True)
+                self._owner.link_method(event.channel, ack)
+                return
+        elif isinstance(event, ContentReceived):
+            state = self._states.get(event.channel)
+            if state is not None and isinstance(event.method, BasicDeliver | BasicGetOk):
+                state.unsettled.append(event.method.delivery_tag)
+        super()._handle(event)
+
+    def _settled(self, channel: int, tag: int, multiple: bool) -> list[int]:
+        """The deliveries that a tag means, which are settled now."""
+        state = self._states[channel]
+        tags = [each for each in state.unsettled if each == tag or (multiple and each < tag)]
+        if multiple and not tag:
+            tags = state.unsettled
+        state.unsettled = [each for each in state.unsettled if each not in tags]
+        return tags
+
+    def _answer(self, channel: int, method: MethodBase) -> None:
+        """Answer in the place of the broker, in the next turn of the loop."""
+        state = self._states[channel]
+
+        def answer() -> None:
+            if self._states.get(channel) is state:
+                self._owner.link_method(channel, method)
+
+        self._loop.call_soon(answer)
+
+    def _capabilities(self) -> dict[str, Value]:
+        """What RabbitMQ and Headrace may use; others know texts only.
+
+        A connection.blocked is not among it: these versions have no such method.
+        """
+        known = "capabilities" in self.server_properties or is_headrace(self.server_properties)
+        return CAPABILITIES if known else {}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a link in the version that the URL asks for, where the broker wants us to be."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import ConnectFailed
+from headrace.client.link.link_0_10 import Link010
+from headrace.client.link.link_0_x import Link
+from headrace.client.link.link_early import EarlyLink
+from headrace.client.url import PORT, PORT_TLS, Settings
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
+
+if TYPE_CHECKING:
+    from headrace.client.link.link_0_x import Owner
+
+log = logging.getLogger(__name__)
+
+REDIRECTS_MAX = 5  # One after the other, before the brokers are believed to send us in a circle.
+
+LINKS: dict[Version, type[Link]] = {
+    V0_8: EarlyLink,
+    V0_9: EarlyLink,
+    V0_9_1: Link,
+    V0_10: Link010,
+}
+
+
+async def open_link(
+    settings: Settings, owner: Owner, ssl_context: ssl.SSLContext | None, redirects: int = 0
+) -> Link:
+    """Connect, and follow the broker's redirections: the host named first, then the known ones."""
+    kind = LINKS[settings.version]
+    try:
+        return await kind.open(settings, owner, ssl_context)
+    except ConnectFailed as error:
+        if not error.redirected:
+            raise
+        if redirects >= REDIRECTS_MAX:
+            raise ConnectFailed(f"more than {REDIRECTS_MAX} redirections: {error}") from None
+        last = error
+        for host in error.redirected:
+            log.info("%s redirects to %s", settings.address, host)
+            name, port = _place(host, settings.tls)
+            there = replace(settings, host=name, port=port)
+            try:
+                return await open_link(there, owner, ssl_context, redirects + 1)
+            except ConnectFailed as failure:
+                last = failure
+        raise last from None
+
+
+def _place(text: str, tls: bool) -> tuple[str, int]:
+    """Host and port of what a broker calls itself: `host`, `host:port`, `[::1]:port` or a URL."""
+    text = text.partition("://")[2] or text
+    text = text.removeprefix("amqp:").removeprefix("tcp:").split("/")[0]
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal() or (":" in host and not host.endswith("]")):
+        host, port = text, ""
+    number = int(port) if port and len(port) <= 5 else 0
+    return host.strip("[]"), number or (PORT_TLS if tls else PORT)

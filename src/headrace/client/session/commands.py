@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session of AMQP 0-10 as far as all commands go: attached, detached, their ends and results."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.channel.closing import AsyncClosing
+from headrace.client.errors import (
+    ChannelClosed,
+    ClientError,
+    ConnectionLost,
+    UsageError,
+    channel_closed,
+    fresh,
+)
+from headrace.client.message import octets_of
+from headrace.client.session.queries import SessionCalls
+from headrace.protocol.codec_0_10 import (
+    Command,
+    ExecutionException,
+    ExecutionSync,
+    Struct,
+    decode_headers,
+    encode_headers,
+)
+from headrace.protocol.v0_10.session.session import Session as Machine
+from headrace.spec.reply_0_10 import DetachCode
+
+if TYPE_CHECKING:
+    from headrace.client.connection.connection import Connection
+    from headrace.client.link.backpressure import Intake
+    from headrace.client.link.link_0_10 import Link010
+
+COMMANDS_MAX = 65536  # Commands of the broker that nobody took.
+GIVEN_UP = "the command was lost with the connection"
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A command whose end somebody waits for."""
+
+    future: asyncio.Future[Struct | None]
+    wants_result: bool
+
+
+class Commands(AsyncClosing, SessionCalls):
+    """The part of a session that sends commands, and knows what became of them."""
+
+    def __init__(self, connection: Connection, name: str | bytes, timeout_s: int | None) -> None:
+        super().__init__()
+        raw = name.encode() if isinstance(name, str) else name
+        self.name = raw or uuid.uuid4().hex.encode()
+        self.timeout_s: int | None = 0  # As granted: how long the broker keeps it when detached.
+        self.intake: Intake = connection.intake
+        self.incoming: deque[tuple[Command, list[Struct], bytes]] = deque()
+        self._wanted_s = timeout_s
+        self._machine = Machine(self.name)
+        self._link: Link010 | None = None
+        self._attached: asyncio.Future[None] | None = None
+        self._granted: asyncio.Future[None] | None = None
+        self._detached: asyncio.Future[None] | None = None
+        self._calls: dict[int, _Call] = {}
+        self._taking = asyncio.Event()
+        self._closing = False
+        self._error: ClientError | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._error else "attached" if self._link else "detached"
+        return f"<Session {self.name.decode(errors='replace')!r}, {state}>"
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it has a connection now."""
+        return self._link is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over for good."""
+        return self._error is not None
+
+    # --- Attachment ---------------------------------------------------------------------------
+
+    async def attach(self, connection: Connection, *, force: bool = False) -> None:
+        """Attach it to a connection; `force` takes it away from where it is attached.
+
+        What was sent and not completed is sent again, and pending calls go on.
+        """
+        self._check_open()
+        if self._link is not None:
+            raise UsageError(f"{self!r} is attached already")
+        link = await connection.session_link()
+        self._attached = asyncio.get_running_loop().create_future()
+        attached = self._attached
+        link.attach(self._machine, self, link.free_number(connection.channel_numbers), force=force)
+        self._link = link
+        self.intake = connection.intake
+        await self._wait(attached)
+        if self._wanted_s != 0:
+            await self.request_timeout(self._wanted_s)
+
+    async def detach(self) -> None:
+        """Leave the connection. The broker keeps the session for `timeout_s` seconds."""
+        if self._link is None:
+            return
+        link = self._link
+        self._detached = asyncio.get_running_loop().create_future()
+        self._machine.detach()
+        link.schedule_flush()
+        await self._wait(self._detached)
+
+    async def request_timeout(self, timeout_s: int | None) -> int | None:
+        """Ask the broker to keep the session so long when it is detached; what it grants."""
+        link = self._ready()
+        self._granted = asyncio.get_running_loop().create_future()
+        self._machine.request_timeout(timeout_s)
+        link.schedule_flush()
+        await self._wait(self._granted)
+        return self.timeout_s
+
+    async def close(self) -> None:
+        """End the session: detach, and keep nothing."""
+        if self._error is not None:
+            return
+        self._closing = True
+        if self._link is not None:
+            try:
+                if self.timeout_s != 0:
+                    await self.request_timeout(0)
+                await self.detach()
+            except ClientError:
+                pass  # Over all the same.
+        self._fail(ChannelClosed(200, "the session was closed by this program"))
+
+    # --- Commands -----------------------------------------------------------------------------
+
+    def send(
+        self,
+        command: Command,
+        *,
+        sync: bool = False,
+        headers: Sequence[Struct] = (),
+        body: bytes = b"",
+    ) -> int:
+        """Send a command without waiting; its id. While detached it waits for the next attach.
+
+        Raises ConnectionLost when it is detached and the broker keeps nothing of it.
+        """
+        self._check_open()
+        body = octets_of(body)
+        if self._link is None and not self._machine.keeps:
+            raise ConnectionLost(f"{self!r} has no connection")
+        number = self._machine.send_command(command, sync, encode_headers(headers), body)
+        if self._link is not None:
+            self._link.schedule_flush()
+        return int(number)
+
+    async def call(
+        self, command: Command, *, headers: Sequence[Struct] = (), body: bytes = b""
+    ) -> Struct | None:
+        """Send any command, wait until it is completed, and return its result if it has one."""
+        number = self.send(command, sync=True, headers=headers, body=body)
+        value: Struct | None = await self._wait(self._expect(number, command.RESULT is not None))
+        return value
+
+    async def sync(self) -> None:
+        """Wait until the broker has completed every command sent so far."""
+        await self.call(ExecutionSync())
+
+    async def next_command(self) -> tuple[Command, list[Struct], bytes]:
+        """The next command of the broker that is none of the message class: with its content."""
+        while not self.incoming:
+            self._check_open()
+            self._taking.clear()
+            await self._taking.wait()
+        return self.incoming.popleft()
+
+    # --- For the link -------------------------------------------------------------------------
+
+    def attached(self) -> None:
+        """The broker attached the session."""
+        _settle(self._attached)
+
+    def detached(self, code: int) -> None:
+        """The session left its channel."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.forget(self._machine)
+        if self._detached is not None and not self._detached.done():
+            self._detached.set_result(None)
+            if not self._machine.keeps and not self._closing:
+                self._fail(ConnectionLost(f"{self!r} was detached and not kept"))
+            return
+        reason = DetachCode(code).name if code in list(DetachCode) else str(code)
+        error = ChannelClosed(code, f"the broker detached the session: {reason}")
+        attaching = self._attached
+        if attaching is not None and not attaching.done():
+            attaching.set_exception(fresh(error))
+        elif self._machine.keeps and not self._machine.ended:
+            return
+        self._fail(error)
+
+    def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
+        """The broker sent a command that is no transfer."""
+        if len(self.incoming) >= COMMANDS_MAX:
+            raise ConnectionLost(f"more than {COMMANDS_MAX} commands were not taken")
+        self.incoming.append((command, decode_headers(header), body))
+        self._taking.set()
+
+    @abstractmethod
+    def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
+        """A message came."""
+
+    @abstractmethod
+    def resumed(self, kept: bool) -> None:
+        """Attached again; the broker knew the session, or did not."""
+
+    def result(self, number: int, value: Struct | None) -> None:
+        """What a command resulted in."""
+        call = self._calls.pop(number, None)
+        if call is not None and not call.future.done():
+            call.future.set_result(value)
+
+    def completed(self, low: int, high: int) -> None:
+        """These commands are executed."""
+        for number in within(self._calls, low, high):
+            if not self._calls[number].wants_result:
+                call = self._calls.pop(number)
+                if not call.future.done():
+                    call.future.set_result(None)
+
+    def given_up(self, low: int, high: int) -> None:
+        """These commands were lost with an attachment."""
+        for number in within(self._calls, low, high):
+            refuse(self._calls.pop(number).future, ConnectionLost(GIVEN_UP))
+
+    def exception(self, error: ExecutionException) -> None:
+        """A command failed, and the session with it."""
+        where = (error.class_code or 0, error.command_code or 0)
+        closed = channel_closed(error.error_code or 0, error.description or "", where)
+        closed.field_index = error.field_index
+        self._fail(closed)
+
+    def granted(self, timeout_s: int | None) -> None:
+        """How long the broker keeps the session when it is detached."""
+        self.timeout_s = timeout_s
+        _settle(self._granted)
+
+    def lost(self, error: ClientError) -> None:
+        """The connection is gone; the session may be attached to another."""
+        self._link = None
+        if self._machine.ended or not self._machine.keeps:
+            self._fail(error)
+            return
+        for future in (self._attached, self._granted, self._detached):
+            refuse(future, error)
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _ready(self) -> Link010:
+        self._check_open()
+        if self._link is None:
+            raise ConnectionLost(f"{self!r} has no connection")
+        return self._link
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise fresh(self._error)
+
+    def _expect(self, number: int, wants_result: bool = False) -> asyncio.Future[Struct | None]:
+        """A future of the end of a command, or of its result."""
+        call = _Call(asyncio.get_running_loop().create_future(), wants_result)
+        self._calls[number] = call
+        return call.future
+
+    async def _wait(self, future: asyncio.Future[Any]) -> Any:
+        self.intake.wait_begins()
+        try:
+            return await future
+        finally:
+            self.intake.wait_ends()
+
+    def _fail(self, error: ClientError) -> None:
+        """The session is over."""
+        if self._error is not None:
+            return
+        self._error = error
+        for call in self._calls.values():
+            refuse(call.future, error)
+        for future in (self._attached, self._granted, self._detached):
+            refuse(future, error)
+        self._calls.clear()
+        self._taking.set()
+
+
+def within(numbers: Iterable[int], low: int, high: int) -> list[int]:
+    """Those of the numbers that are from `low` to `high`, in serial arithmetic."""
+    size = (high - low) & 0xFFFFFFFF
+    return [number for number in numbers if (number - low) & 0xFFFFFFFF <= size]
+
+
+def _settle(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
+def refuse(future: asyncio.Future[Any] | None, error: ClientError) -> None:
+    """Have whoever waits for it get the error."""
+    if future is not None and not future.done():
+        future.set_exception(fresh(error))
+        future.exception()  # Nobody may be waiting: that is no news.

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions of AMQP 0-10 in their own terms: commands, credit, browsing, distributed transactions.
+
+A session belongs to no connection: it is attached to one, and may be detached and attached to
+another while the broker keeps its state (`timeout_s`). Commands have ids; a command is done when
+the broker has completed it. `call` sends any command of the standard and waits for that; the other
+methods are the same with names and defaults. An error of the broker (a ChannelClosed with the code
+of execution.exception) ends the session for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.errors import ClientError, ConnectionLost, Nacked, Returned, UsageError
+from headrace.client.link.properties_0_10 import fields_of, place_of, structs_of
+from headrace.client.message import Content, Message
+from headrace.client.session.commands import GIVEN_UP, Commands, refuse, within
+from headrace.client.session.subscription import Subscription, Transfer
+from headrace.protocol.codec_0_10 import (
+    Acquired,
+    Command,
+    MessageAccept,
+    MessageAcquire,
+    MessageFlow,
+    MessageReject,
+    MessageRelease,
+    MessageSetFlowMode,
+    MessageStop,
+    MessageSubscribe,
+    MessageTransfer,
+    Struct,
+    decode_headers,
+)
+from headrace.spec.reply_0_10 import AcceptMode, AcquireMode, FlowMode, RejectCode
+from headrace.wire.ranges import SequenceSet
+
+if TYPE_CHECKING:
+    from headrace.client.connection.connection import Connection
+
+NO_ROUTE = 312
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A transfer whose acceptance somebody waits for."""
+
+    message: Message
+    future: asyncio.Future[None]
+    exchange: str
+    routing_key: str
+
+
+class Session(Commands):
+    """One session. Make one with `connection.session(...)`."""
+
+    def __init__(
+        self, connection: Connection, name: str | bytes = "", timeout_s: int | None = 0
+    ) -> None:
+        super().__init__(connection, name, timeout_s)
+        self._sent: dict[int, _Sent] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._modes: dict[str, tuple[bool, bool]] = {}  # Acquires, explicit: by destination.
+
+    # --- Messages -----------------------------------------------------------------------------
+
+    async def transfer(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        accept: bool = True,
+        discard_unroutable: bool = True,
+        immediate: bool = False,
+        extra: Sequence[Struct] = (),
+    ) -> None:
+        """Send a message and wait until the broker accepts it.
+
+        A message without an id gets a random one.
+
+        Raises Returned when it is rejected as unroutable (only without `discard_unroutable`), and
+        Nacked for another rejection. With `accept=False` its completion is enough. `extra` are more
+        structs for the header segment.
+        """
+        sent = await self.transfer_soon(
+            message,
+            routing_key,
+            exchange,
+            accept=accept,
+            discard_unroutable=discard_unroutable,
+            immediate=immediate,
+            extra=extra,
+        )
+        await self._wait(sent)
+
+    async def transfer_soon(
+        self,
+        message: Content,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        accept: bool = True,
+        discard_unroutable: bool = True,
+        immediate: bool = False,
+        extra: Sequence[Struct] = (),
+    ) -> asyncio.Future[Any]:
+        """As `transfer`, and return a future of the outcome."""
+        if self._link is not None:
+            await self._link.can_write.wait()
+        message = Message.of(message)
+        if message.message_id is None:
+            message = replace(message, message_id=str(uuid.uuid4()))
+        structs = structs_of(
+            message,
+            exchange,
+            routing_key,
+            discard_unroutable=discard_unroutable,
+            immediate=immediate,
+        )
+        command = MessageTransfer(
+            destination=exchange,
+            accept_mode=AcceptMode.EXPLICIT if accept else AcceptMode.NONE,
+            acquire_mode=AcquireMode.PRE_ACQUIRED,
+        )
+        number = self.send(command, sync=True, headers=[*structs, *extra], body=message.body)
+        loop = asyncio.get_running_loop()
+        if accept:
+            sent = _Sent(message, loop.create_future(), exchange, routing_key)
+            self._sent[number] = sent
+            return sent.future
+        return self._expect(number)
+
+    async def subscribe(
+        self,
+        queue: str,
+        destination: str = "",
+        *,
+        accept: bool = True,
+        acquire: bool = True,
+        exclusive: bool = False,
+        arguments: dict[str, Any] | None = None,
+        window: bool = False,
+    ) -> Subscription:
+        """Subscribe to a queue; give credit with `flow` before anything comes.
+
+        `acquire=False` browses: the messages stay in the queue for others. `accept=False` counts
+        them as accepted when they are sent. `window` sets the flow mode at once.
+        """
+        destination = destination or uuid.uuid4().hex
+        if destination in self._subscriptions:
+            raise UsageError(f"destination {destination!r} is in use in this session")
+        if self._transactional == "tx" and not accept:
+            raise UsageError("in a transactional session messages must be accepted explicitly")
+        subscription = Subscription(self, queue, destination)
+        self._subscriptions[destination] = subscription
+        self._modes[destination] = (acquire, accept)
+        await self.call(
+            MessageSubscribe(
+                queue=queue,
+                destination=destination,
+                accept_mode=AcceptMode.EXPLICIT if accept else AcceptMode.NONE,
+                acquire_mode=AcquireMode.PRE_ACQUIRED if acquire else AcquireMode.NOT_ACQUIRED,
+                exclusive=exclusive,
+                arguments=arguments,
+            )
+        )
+        if window:
+            await subscription.set_flow_mode(FlowMode.WINDOW)
+        return subscription
+
+    async def accept(self, *transfers: Transfer) -> None:
+        """Done with these messages."""
+        numbers = self._own(transfers)
+        self._acquired(transfers)
+        self._complete(numbers)
+        await self.call(MessageAccept(transfers=numbers))
+
+    async def reject(
+        self, *transfers: Transfer, code: RejectCode = RejectCode.UNSPECIFIED, text: str = ""
+    ) -> None:
+        """Not to be done by anybody: they go to the alternate exchange of their queue."""
+        numbers = self._own(transfers)
+        self._acquired(transfers)
+        self._complete(numbers)
+        await self.call(MessageReject(transfers=numbers, code=code, text=text or None))
+
+    async def release(self, *transfers: Transfer, set_redelivered: bool = False) -> None:
+        """Put them back into their queue."""
+        numbers = self._own(transfers)
+        self._complete(numbers)
+        await self.call(MessageRelease(transfers=numbers, set_redelivered=set_redelivered))
+
+    async def acquire(self, *transfers: Transfer) -> list[Transfer]:
+        """Take messages that were browsed; those that could be had."""
+        result = await self._result(MessageAcquire(transfers=self._own(transfers)), Acquired)
+        had = result.transfers or SequenceSet()
+        taken = [transfer for transfer in transfers if transfer.number in had]
+        for transfer in taken:
+            transfer.acquired = True
+        return taken
+
+    def complete(self, *transfers: Transfer) -> None:
+        """Tell the broker that these are dealt with: in window mode their credit comes back."""
+        self._complete(self._own(transfers))
+
+    # --- For the link -------------------------------------------------------------------------
+
+    def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
+        """A message came."""
+        destination = command.destination or ""
+        subscription = self._subscriptions.get(destination)
+        structs = decode_headers(header)
+        redelivered, exchange, routing_key = place_of(structs)
+        transfer = Transfer(
+            body,
+            exchange=exchange,
+            routing_key=routing_key,
+            redelivered=redelivered,
+            delivery_tag=number,
+            consumer_tag=destination,
+            number=number,
+            destination=destination,
+            acquired=command.acquire_mode != AcquireMode.NOT_ACQUIRED,
+            explicit=command.accept_mode != AcceptMode.NONE,
+            structs=structs,
+            session=self,
+            **fields_of(structs),
+        )
+        if subscription is None:
+            if transfer.acquired:
+                self._machine.send_command(MessageRelease(transfers=_numbers([transfer])))
+            self._complete(_numbers([transfer]))
+            return
+        self.intake.hold(len(body))
+        subscription.add(transfer)
+
+    def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
+        """The broker sent another command."""
+        match command:
+            case MessageAccept():
+                self._outcome(command.transfers, None, "")
+            case MessageReject():
+                self._outcome(command.transfers, command.code or 0, command.text or "")
+            case MessageRelease():
+                self._outcome(command.transfers, 0, "the broker released it")
+            case MessageFlow() | MessageStop() | MessageSetFlowMode():
+                pass  # How fast the broker wants transfers: it stops reading, too.
+            case _:
+                super().command(number, command, header, body)
+
+    def given_up(self, low: int, high: int) -> None:
+        """These commands were lost with an attachment."""
+        super().given_up(low, high)
+        for number in within(self._sent, low, high):
+            refuse(self._sent.pop(number).future, ConnectionLost(GIVEN_UP))
+
+    def resumed(self, kept: bool) -> None:
+        """Attached again."""
+        if not kept:
+            error = ConnectionLost("the broker does not know the session any more")
+            for subscription in self._subscriptions.values():
+                subscription.fail(error)
+
+    # --- For subscriptions --------------------------------------------------------------------
+
+    def taken(self, transfer: Transfer) -> None:
+        """A message was handed out."""
+        self.intake.release(len(transfer.body))
+        if not transfer.explicit or not transfer.acquired:
+            self._complete(_numbers([transfer]))
+
+    def dropped(self, subscription: Subscription) -> None:
+        """A subscription was cancelled."""
+        self._subscriptions.pop(subscription.destination, None)
+        self._modes.pop(subscription.destination, None)
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _all_explicit(self) -> bool:
+        return all(explicit for _, explicit in self._modes.values())
+
+    def _own(self, transfers: Iterable[Transfer]) -> SequenceSet:
+        """The ids of transfers, which must have come by this session."""
+        if not all(transfer.session is self for transfer in transfers):
+            raise UsageError("a message came by another session")
+        return _numbers(transfers)
+
+    def _acquired(self, transfers: Iterable[Transfer]) -> None:
+        if not all(transfer.acquired for transfer in transfers):
+            raise UsageError("a message that was only looked at must be acquired first")
+
+    def _complete(self, transfers: SequenceSet) -> None:
+        for low, high in transfers:
+            self._machine.complete_range(low, high)
+        if self._link is not None:
+            self._link.schedule_flush()
+
+    def _outcome(self, transfers: SequenceSet | None, code: int | None, text: str) -> None:
+        """The broker accepted (None) or rejected transfers of ours."""
+        if transfers is None:
+            return
+        for number in [each for each in self._sent if each in transfers]:
+            sent = self._sent.pop(number)
+            if sent.future.done():
+                continue
+            if code is None:
+                sent.future.set_result(None)
+            elif code == RejectCode.UNSPECIFIED:
+                sent.future.set_exception(Nacked(sent.message, text or "rejected"))
+            else:
+                sent.future.set_exception(
+                    Returned(sent.message, text, NO_ROUTE, sent.exchange, sent.routing_key)
+                )
+
+    def _fail(self, error: ClientError) -> None:
+        """The session is over."""
+        if self._error is not None:
+            return
+        super()._fail(error)
+        for sent in self._sent.values():
+            refuse(sent.future, error)
+        self._sent.clear()
+        for subscription in self._subscriptions.values():
+            subscription.fail(error)
+        self._subscriptions.clear()
+
+
+def _numbers(transfers: Iterable[Transfer]) -> SequenceSet:
+    return SequenceSet((transfer.number, transfer.number) for transfer in transfers)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that a session of AMQP 0-10 receives: subscriptions, and the transfers they get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from headrace.client.errors import ClientError, UsageError, fresh
+from headrace.client.message import Received
+from headrace.protocol.codec_0_10 import (
+    MessageCancel,
+    MessageFlow,
+    MessageFlush,
+    MessageSetFlowMode,
+    MessageStop,
+    Struct,
+)
+from headrace.spec.reply_0_10 import CreditUnit, FlowMode
+
+if TYPE_CHECKING:
+    from headrace.client.session.session import Session
+
+UNLIMITED = 0xFFFFFFFF  # Credit without end.
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Transfer(Received):
+    """A message that came by message.transfer; `number` is the id of that command."""
+
+    number: int = field(kw_only=True)
+    destination: str = field(default="", kw_only=True)
+    acquired: bool = field(default=True, kw_only=True)  # False when it was only looked at.
+    explicit: bool = field(default=True, kw_only=True)  # Whether it wants to be accepted.
+    structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As they came.
+    session: Session = field(kw_only=True, repr=False)
+
+
+class Subscription:
+    """Messages that the broker sends to one destination of a session.
+
+    Nothing comes before there is credit: `flow` gives it, in messages and in octets. In window mode
+    the credit of a message comes back when it is settled (or taken, when it need not be).
+    """
+
+    def __init__(self, session: Session, queue: str, destination: str) -> None:
+        self.session = session
+        self.queue = queue
+        self.destination = destination
+        self._buffer: deque[Transfer] = deque()
+        self._changed = asyncio.Event()
+        self._error: ClientError | None = None
+        self._cancelled = False
+
+    def __aiter__(self) -> AsyncIterator[Transfer]:
+        return self
+
+    async def __anext__(self) -> Transfer:
+        while not self._buffer:
+            if self._error is not None:
+                raise fresh(self._error)
+            if self._cancelled:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        transfer = self._buffer.popleft()
+        self.session.taken(transfer)
+        return transfer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.cancel()
+        except ClientError:
+            if error is None:
+                raise
+
+    async def receive(self, timeout_s: float | None = None) -> Transfer:
+        """The next message; TimeoutError when none comes in time."""
+        async with asyncio.timeout(timeout_s):
+            try:
+                return await anext(self)
+            except StopAsyncIteration:
+                text = f"subscription {self.destination!r} was cancelled by this program"
+                raise UsageError(text) from None
+
+    def receive_nowait(self) -> Transfer | None:
+        """The next message that is here, None when there is none."""
+        if not self._buffer:
+            return None
+        transfer = self._buffer.popleft()
+        self.session.taken(transfer)
+        return transfer
+
+    async def set_flow_mode(self, mode: FlowMode) -> None:
+        """Choose credit or window; the credit begins at nothing."""
+        await self.session.call(MessageSetFlowMode(destination=self.destination, flow_mode=mode))
+
+    async def flow(self, messages: int | None = None, octets: int | None = UNLIMITED) -> None:
+        """Add credit; `UNLIMITED` takes the limit away, None adds none of that kind."""
+        for unit, value in ((CreditUnit.MESSAGE, messages), (CreditUnit.BYTE, octets)):
+            if value is not None:
+                await self.session.call(
+                    MessageFlow(destination=self.destination, unit=unit, value=value)
+                )
+
+    async def flush(self) -> None:
+        """Wait until all came that is there and has credit; the credit is used up then."""
+        await self.session.call(MessageFlush(destination=self.destination))
+
+    async def stop(self) -> None:
+        """Take all credit back; nothing comes when this returns."""
+        await self.session.call(MessageStop(destination=self.destination))
+
+    async def cancel(self) -> None:
+        """End the subscription. What came and was not taken is released to its queue."""
+        if self._cancelled or self._error is not None:
+            return
+        self._cancelled = True
+        await self.session.call(MessageCancel(destination=self.destination))
+        self.session.dropped(self)
+        unwanted = [each for each in self._buffer if each.acquired]
+        for each in self._buffer:
+            self.session.intake.release(len(each.body))
+        self._buffer.clear()
+        self._changed.set()
+        if unwanted:
+            await self.session.release(*unwanted)
+
+    # --- For the session ----------------------------------------------------------------------
+
+    def add(self, transfer: Transfer) -> None:
+        """A message came."""
+        self._buffer.append(transfer)
+        self._changed.set()
+
+    def fail(self, error: ClientError) -> None:
+        """No more will come."""
+        self._error = self._error or error
+        self._changed.set()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.protocol.v0_x.channel cimport Gatherer
+from headrace.wire.memory cimport copy, get32, get64, store32, store64
+from headrace.wire.table cimport check_utf8
+
+cdef Py_ssize_t ROOM
+cdef Py_ssize_t _OCTETS_MAX
+cdef Py_ssize_t _OFFSET_KEY_LEN
+cdef bytes _OFFSET_KEY
+
+@cython.final
+cdef class Octets:
+    cdef readonly bytearray data
+    cdef readonly Py_ssize_t used
+    cdef readonly bytearray ends
+    cdef Py_ssize_t room
+
+    cdef grow(self, Py_ssize_t size)
+    cdef int add(self, Py_ssize_t row, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1
+
+@cython.final
+cdef class Block:
+    cdef Py_ssize_t records_max
+    cdef readonly Py_ssize_t count
+    cdef readonly bytearray offsets
+    cdef readonly bytearray redelivered
+    cdef readonly Octets bodies
+    cdef readonly Octets heads
+    cdef readonly Octets exchanges
+    cdef readonly Octets routing_keys
+
+    @cython.locals(row=Py_ssize_t)
+    cpdef add(
+        self, long long offset, bytes header, bytes body, bytes exchange, bytes routing_key,
+        bint redelivered,
+    )
+    cpdef bint is_full(self) except -1
+
+cdef class RangeGatherer(Gatherer):
+    cdef public long long first
+    cdef readonly long long last
+    cdef Py_ssize_t records_max
+    cdef readonly Block block
+    cdef public list ready
+    cdef readonly unsigned long long tag
+    cdef readonly bint complete
+    cdef public bint fresh
+
+    @cython.locals(at=Py_ssize_t, exchange=Py_ssize_t, routing_key=Py_ssize_t,
+                   offset=cython.longlong, block=Block, row=Py_ssize_t,
+                   redelivered="unsigned char*")
+    cdef int put(
+        self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
+        Py_ssize_t header_end, Py_ssize_t end, unsigned long long body_size,
+    ) except -1
+    @cython.locals(size=Py_ssize_t)
+    cdef int add_body(
+        self, Octets bodies, Py_ssize_t row, const unsigned char* d, Py_ssize_t at, Py_ssize_t end,
+        unsigned long long body_size,
+    ) except -1
+    @cython.locals(block=Block)
+    cpdef add(
+        self, long long offset, unsigned long long tag, bytes header, bytes body, str exchange,
+        str routing_key, bint redelivered,
+    )
+    cpdef seal(self)
+    cpdef finish(self)
+
+@cython.locals(found=Py_ssize_t, at=Py_ssize_t)
+cdef long long offset_in(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except? -1
+
+@cython.locals(i=Py_ssize_t, key="const unsigned char*")
+cdef bint same_key(const unsigned char* d, Py_ssize_t at) noexcept

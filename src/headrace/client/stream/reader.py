@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receiving a range of a stream: records one by one, or in the blocks that a gatherer fills.
+
+Both are what a channel's deliveries go to, and give the broker new credit as they are emptied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.client.errors import ClientError, ConnectionLost, ConsumerCancelled, fresh
+from headrace.client.message import Message, decode_properties, read_message
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.client.channel.channel import Channel
+    from headrace.client.stream.blocks import Block, RangeGatherer
+    from headrace.protocol.codec_0_x import BasicDeliver
+
+
+BLOCKS_MAX = 8  # That wait to be taken before credit for more is given.
+TAG = "stream"
+
+_OFFSET_KEY = b"\x0fx-stream-offset"
+_FILTER_KEY = b"\x15x-stream-filter-value"
+_I64 = Struct(">q")
+
+
+class Record(NamedTuple):
+    """One record of a stream, as it came over the wire."""
+
+    offset: int
+    header: bytes  # The payload of the content header frame, with all properties and headers.
+    body: bytes
+    exchange: str
+    routing_key: str
+
+    def message(self) -> Message:
+        """The record with its properties decoded."""
+        return read_message(self.header, self.body)
+
+
+class _RangeReader(ABC):
+    """What the deliveries of one range go to, until nothing more comes."""
+
+    def __init__(self, channel: Channel, name: str) -> None:
+        self._channel = channel
+        self._name = name
+        self._changed = asyncio.Event()
+        self._error: ClientError | None = None
+
+    @abstractmethod
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A record came that no gatherer took."""
+
+    @abstractmethod
+    def ended(self) -> None:
+        """The broker has sent all of the range."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Nobody wants the rest."""
+
+    def cancelled(self) -> None:
+        """The stream was deleted."""
+        self.fail(ConsumerCancelled(self._name, TAG))
+
+    def lost(self) -> None:
+        """The connection broke."""
+        self.fail(ConnectionLost("the connection was lost while a stream was read"))
+
+    def fail(self, error: ClientError) -> None:
+        """No more records will come."""
+        self._error = self._error or error
+        self._changed.set()
+
+
+class BlockReader(_RangeReader):
+    """Hands out the blocks that a gatherer fills."""
+
+    def __init__(self, channel: Channel, name: str, gatherer: RangeGatherer, credit: int) -> None:
+        """`credit` is 0 when nothing has to be acknowledged."""
+        super().__init__(channel, name)
+        self._gatherer = gatherer
+        self._credit = credit
+        self._acked = 0
+        self._held: list[int] = []  # Octets of the blocks that are ready.
+
+    async def take(self) -> Block | None:
+        """Wait for a block and return it; None when there are no more."""
+        gatherer = self._gatherer
+        while not gatherer.ready:
+            if gatherer.complete:
+                return None
+            if self._error is not None:
+                gatherer.seal()  # What came is whole.
+                if gatherer.ready:
+                    break
+                raise fresh(self._error)
+            self._changed.clear()
+            await self._changed.wait()
+        block = gatherer.ready.pop(0)
+        if self._held:
+            self._channel.intake.release(self._held.pop(0))
+        self._acknowledge()
+        return block
+
+    def turn(self) -> None:
+        """All that one read of the socket brought is gathered."""
+        gatherer = self._gatherer
+        if not gatherer.fresh:
+            return
+        gatherer.fresh = False
+        for block in gatherer.ready[len(self._held) :]:
+            self._held.append(block.bodies.used + block.heads.used)
+            self._channel.intake.hold(self._held[-1])
+        self._acknowledge()
+        if gatherer.ready or gatherer.complete:
+            self._changed.set()
+
+    def _acknowledge(self) -> None:
+        gatherer = self._gatherer
+        if (
+            self._credit
+            and gatherer.tag - self._acked >= max(1, self._credit // 2)
+            and len(gatherer.ready) < BLOCKS_MAX
+            and not gatherer.complete
+            and self._error is None
+        ):
+            self._acked = gatherer.tag
+            self._channel.ack_up_to(gatherer.tag)
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A record came that the gatherer did not take by itself."""
+        self._gatherer.add(
+            offset_of(header),
+            method.delivery_tag,
+            header,
+            body,
+            method.exchange,
+            method.routing_key,
+            method.redelivered,
+        )
+        self.turn()
+
+    def ended(self) -> None:
+        """The broker has sent all of the range."""
+        self._gatherer.finish()
+        self._changed.set()
+
+    def drop(self) -> None:
+        """Nobody wants the rest."""
+        self._channel.stop_gathering()
+        for size in self._held:
+            self._channel.intake.release(size)
+        self._held.clear()
+        self._gatherer.ready.clear()
+
+
+class Reader(_RangeReader):
+    """Receives the records of one range."""
+
+    def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:
+        super().__init__(channel, name)
+        self.expected_first = first
+        self.is_complete = first >= last  # Whether the last record was handed out.
+        self._first = first
+        self._last = last
+        self._records: list[Record] = []
+        self._all_here = False
+        self._tag = 0  # Of the newest delivery that was handed out.
+        self._tags: list[int] = []  # Of the records that were not.
+        self._acked = 0
+
+    async def take(self, most: int) -> list[Record]:
+        """Wait for records and return them; none when the range ends with ones not kept."""
+        while not self._records and not self._all_here:
+            if self._error is not None:
+                raise fresh(self._error)
+            self._changed.clear()
+            await self._changed.wait()
+        taken, self._records = self._records[:most], self._records[most:]
+        if taken:
+            self._tag = self._tags[len(taken) - 1]
+            del self._tags[: len(taken)]
+            for record in taken:
+                self._channel.intake.release(len(record.body))
+        self.is_complete = self._all_here and not self._records
+        return taken
+
+    def acknowledge(self, credit: int) -> None:
+        """Give the broker new credit once half of it is used."""
+        if self._tag - self._acked >= max(1, credit // 2) and not self._all_here:
+            self._acked = self._tag
+            self._channel.ack_up_to(self._tag)
+
+    def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
+        """A record came."""
+        offset = offset_of(header)
+        if self._all_here:
+            return
+        if offset >= self._first:  # A broker may begin with the chunk that holds it.
+            if offset < self._last:
+                self._records.append(
+                    Record(offset, header, body, method.exchange, method.routing_key)
+                )
+                self._tags.append(method.delivery_tag)
+                self._channel.intake.hold(len(body))
+            self._all_here = offset >= self._last - 1
+        elif not self._records:
+            self._tag = method.delivery_tag  # Credit for what is skipped comes back too.
+            self.acknowledge(2)
+        self._changed.set()
+
+    def ended(self) -> None:
+        """The broker has sent all of the range."""
+        self._all_here = True
+        self.is_complete = not self._records
+        self._changed.set()
+
+    def drop(self) -> None:
+        """Nobody wants the rest."""
+        for record in self._records:
+            self._channel.intake.release(len(record.body))
+        self._records.clear()
+
+
+def filter_value(record: Record) -> str | None:
+    """The filter value that a record was published with, if it has one."""
+    if _FILTER_KEY not in record.header:
+        return None
+    value = (decode_properties(record.header).headers or {}).get("x-stream-filter-value")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else None
+
+
+def offset_of(header: bytes) -> int:
+    """The offset in the payload of a delivery's header frame.
+
+    The broker's own header is there for certain, so if the name occurs once, that is it. A record
+    may hold the name a second time, in a value: only then is the header decoded.
+    """
+    at = header.find(_OFFSET_KEY)
+    if at >= 0 and header.find(_OFFSET_KEY, at + 1) < 0:
+        at += len(_OFFSET_KEY)
+        if header[at : at + 1] in (b"l", b"L") and len(header) >= at + 9:
+            return int(_I64.unpack_from(header, at + 1)[0])
+    headers = decode_properties(header).headers or {}
+    offset = headers.get("x-stream-offset")
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a record of a stream without its offset")
+    return offset

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams by offset: where a stream begins and ends, and any range of it as raw records.
+
+A range is read by an ordinary consumer on a channel of its own, with acks as credit. What is read
+twice is the same twice, octet by octet. Headrace answers where a stream begins and ends, and where
+a moment lies in it, in a passive queue.declare; with RabbitMQ the client finds out by consuming.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import ClientError, ConnectionLost, OffsetGone
+from headrace.client.link.capabilities import announces
+from headrace.client.requests import RequestRefused, Requests
+from headrace.client.stream.blocks import BLOCK_RECORDS_MAX, Block, RangeGatherer
+from headrace.client.stream.reader import TAG, BlockReader, Reader, Record, filter_value
+from headrace.protocol.codec_0_x import BasicConsume, BasicQos
+from headrace.spec.tables import V0_10
+
+if TYPE_CHECKING:
+    from headrace.client.channel.channel import Channel
+    from headrace.client.connection.connection import Connection
+    from headrace.wire.table import Value
+
+CREDIT = 1000  # Records under way.
+BATCH_MAX = 1000  # Records handed out at once.
+PROBE_TIMEOUT_S = 2.0  # How long RabbitMQ may take to show that a stream is not empty.
+QUIET_S = 0.3  # After which silence RabbitMQ has shown the last record.
+
+Wanted = frozenset[str | None] | None  # Filter values; a None among them wants records without one.
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a range of a stream holds."""
+
+    count: int  # Records.
+    octets: int
+    next: int  # The offset behind the last of them.
+
+
+class Stream:
+    """A stream of a connection; get one with `connection.stream(name)`."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.name = name
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r} of {self._connection!r}>"
+
+    async def first_offset(self) -> int:
+        """The offset of the oldest record that is kept; that of the next one when none is."""
+        if self._can("stream_offset_query"):
+            return await self._query("first")
+        offsets = await self._probe("first", 1)
+        return offsets[0] if offsets else 0
+
+    async def last_offset(self) -> int:
+        """The end of what is committed: the offset that the next record will have."""
+        if self._can("stream_offset_query"):
+            return await self._query("next")
+        offsets = await self._probe("last", CREDIT)
+        return offsets[-1] + 1 if offsets else 0
+
+    async def offset_at(self, moment: datetime) -> int:
+        """The offset of the first record that arrived at `moment` or later; the end when none did.
+
+        RabbitMQ knows this by chunk only: there it may be some records earlier. Raises ValueError
+        when `moment` has no time zone.
+        """
+        if moment.tzinfo is None:
+            raise ValueError(f"a moment needs a time zone: {moment!r}")
+        if self._can("stream_offset_query"):
+            return await self._query(moment)
+        offsets = await self._probe(moment, 1)
+        return offsets[0] if offsets else await self.last_offset()
+
+    async def measure(
+        self,
+        first: int,
+        last: int | None = None,
+        *,
+        records_max: int | None = None,
+        octets_max: int | None = None,
+    ) -> Measure:
+        """How many records and octets [first, last) has, or as much of it as the limits allow.
+
+        Without `last` it is what is there now. One record is within any limit of octets, which are
+        those that it takes in the broker's log, some 60 more than it has itself. The broker looks
+        that up, and reads no more than two blocks. OffsetGone when `first` is no longer kept;
+        UsageError when the broker is no Headrace.
+        """
+        limits = {"to": last, "records_max": records_max, "octets_max": octets_max}
+        given = {key: value for key, value in limits.items() if value is not None}
+        async with Requests(self._connection) as requests:
+            try:
+                answer = await requests.ask(
+                    "stream.measure", stream=self.name, **{"from": first}, **given
+                )
+            except RequestRefused as refused:
+                if refused.code == "gone":
+                    raise OffsetGone(404, refused.text) from None
+                raise
+        return Measure(answer["count"], answer["octets"], answer["next"])
+
+    async def read(
+        self,
+        first: int,
+        last: int,
+        *,
+        batch_max: int = BATCH_MAX,
+        credit: int = CREDIT,
+        filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
+        match_unfiltered: bool = False,
+        browse: bool = False,
+    ) -> AsyncGenerator[list[Record], None]:
+        """The records of [first, last) in order, in batches of up to `batch_max`.
+
+        With a `filter` only those that were published with one of these filter values, and with
+        `match_unfiltered` those without any as well. Headrace sends no others; what comes from
+        RabbitMQ is sifted here.
+
+        OffsetGone when `first` is no longer kept, ValueError when it is negative. Waits for records
+        that are not yet there. It goes on where it was after a reconnection.
+
+        With `browse` this is no stream but an ordinary queue of Headrace, which is looked at: see
+        `headrace.client.snapshot`.
+        """
+        if first < 0:
+            raise ValueError(f"an offset cannot be negative: {first}")
+        wanted = _wanted(filter, match_unfiltered)
+        at = first
+        while at < last:
+            reading = self._read_once(at, last, batch_max, credit, wanted, browse)
+            try:
+                async with aclosing(reading):
+                    async for batch in reading:
+                        at = batch[-1].offset + 1
+                        yield batch
+                return
+            except ConnectionLost:
+                await self._connection.ready()
+                if self._connection.is_closed:
+                    raise
+
+    async def read_blocks(
+        self,
+        first: int,
+        last: int,
+        *,
+        records_max: int = BLOCK_RECORDS_MAX,
+        credit: int = CREDIT,
+        filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
+        match_unfiltered: bool = False,
+        browse: bool = False,
+    ) -> AsyncGenerator[Block, None]:
+        """The records of [first, last) in order, in blocks of `records_max` but for the last.
+
+        Made for millions of records: a block keeps them in columns, without an object for each.
+        All else is as in `read`.
+        """
+        if first < 0:
+            raise ValueError(f"an offset cannot be negative: {first}")
+        wanted = _wanted(filter, match_unfiltered)
+        at = first
+        while at < last:
+            if wanted is None or self._can("stream_ranges"):
+                reading = self._blocks_once(at, last, records_max, credit, wanted, browse)
+            else:
+                reading = self._sifted(at, last, records_max, credit, wanted)
+            try:
+                async with aclosing(reading):
+                    async for block in reading:
+                        at = block.last() + 1
+                        yield block
+                return
+            except ConnectionLost:
+                await self._connection.ready()
+                if self._connection.is_closed:
+                    raise
+
+    async def _blocks_once(
+        self, first: int, last: int, records_max: int, credit: int, wanted: Wanted, browse: bool
+    ) -> AsyncGenerator[Block, None]:
+        """As `read_blocks`, on one channel."""
+        exact = self._can("stream_offset_query")
+        ranges = self._can("stream_ranges")
+        async with self._connection.channel(confirm=False) as channel:
+            gatherer = RangeGatherer(first, last, records_max)
+            reader = BlockReader(channel, self.name, gatherer, 0 if ranges else credit)
+            arguments = _range_arguments(
+                first, last, wanted, exact=exact, ranges=ranges, browse=browse
+            )
+            # Where the broker ends it no acks are needed: the socket is credit enough.
+            consume = BasicConsume(
+                queue=self.name, consumer_tag=TAG, no_ack=ranges, arguments=arguments
+            )
+            requests = (consume,) if ranges else (BasicQos(prefetch_count=credit), consume)
+            expected = first
+            try:
+                await channel.attach(TAG, reader, requests, gatherer, reader.turn)
+                while (block := await reader.take()) is not None:
+                    if not (exact or browse) and block.first() > expected:
+                        raise _gone(self.name, expected, block.first())
+                    expected = block.last() + 1
+                    yield block
+            finally:
+                reader.drop()
+
+    async def _sifted(
+        self, first: int, last: int, records_max: int, credit: int, wanted: Wanted
+    ) -> AsyncGenerator[Block, None]:
+        """As `read_blocks` with a filter, where the broker does not sift."""
+        block = Block(records_max)
+        async with aclosing(
+            self._read_once(first, last, BATCH_MAX, credit, wanted, False)
+        ) as reading:
+            async for batch in reading:
+                for record in batch:
+                    exchange, key = record.exchange.encode(), record.routing_key.encode()
+                    block.add(record.offset, record.header, record.body, exchange, key, False)
+                    if block.is_full():
+                        yield block
+                        block = Block(records_max)
+        if block.count:
+            yield block
+
+    async def _read_once(
+        self, first: int, last: int, batch_max: int, credit: int, wanted: Wanted, browse: bool
+    ) -> AsyncGenerator[list[Record], None]:
+        """As `read`, on one channel."""
+        exact = self._can("stream_offset_query")
+        ranges = self._can("stream_ranges")
+        async with self._connection.channel(confirm=False) as channel:
+            reader = Reader(channel, self.name, first, last)
+            arguments = _range_arguments(
+                first, last, wanted, exact=exact, ranges=ranges, browse=browse
+            )
+            try:
+                await self._consume(channel, reader, arguments, credit)
+                while not reader.is_complete:
+                    batch = await reader.take(batch_max)
+                    if batch and not exact and batch[0].offset > reader.expected_first:
+                        raise _gone(self.name, reader.expected_first, batch[0].offset)
+                    if batch:
+                        reader.expected_first = batch[-1].offset + 1
+                        if wanted is not None and not ranges:
+                            batch = [each for each in batch if filter_value(each) in wanted]
+                    if batch:
+                        yield batch
+                    reader.acknowledge(credit)
+            finally:
+                reader.drop()
+
+    async def _consume(
+        self, channel: Channel, reader: Reader, arguments: dict[str, Value], credit: int
+    ) -> None:
+        requests = (
+            BasicQos(prefetch_count=credit),
+            BasicConsume(queue=self.name, consumer_tag=TAG, arguments=arguments),
+        )
+        await channel.attach(TAG, reader, requests)
+
+    def _can(self, what: str) -> bool:
+        """Whether the broker has a capability, which may be one of Headrace's own."""
+        return announces(self._connection.server_properties, what)
+
+    async def _query(self, what: Value) -> int:
+        """Ask Headrace for an offset: 64 bits in the two counts of queue.declare-ok.
+
+        In 0-10, where no such arguments come with a question, by a request.
+        """
+        if self._connection.version is V0_10:
+            async with Requests(self._connection) as requests:
+                if isinstance(what, datetime):
+                    moment_ms = max(0, int(what.timestamp() * 1000))
+                    answer = await requests.ask(
+                        "stream.offset", stream=self.name, timestamp_ms=moment_ms
+                    )
+                    return int(answer["offset"])
+                answer = await requests.ask("stream.info", stream=self.name)
+                return int(answer["first" if what == "first" else "next"])
+        async with self._connection.channel(confirm=False) as channel:
+            state = await channel.declare_queue(
+                self.name, passive=True, arguments={"x-stream-offset-query": what}
+            )
+        return state.consumer_count << 32 | state.message_count
+
+    async def _probe(self, what: Value, credit: int) -> list[int]:
+        """Consume from `what` on until nothing more comes; return the offsets that were seen."""
+        offsets: list[int] = []
+        async with self._connection.channel(confirm=False) as channel:
+            reader = Reader(channel, self.name, 0, 1 << 62)
+            try:
+                await self._consume(channel, reader, {"x-stream-offset": what}, credit)
+                while not offsets or credit > 1:
+                    async with asyncio.timeout(QUIET_S if offsets else PROBE_TIMEOUT_S):
+                        offsets += [record.offset for record in await reader.take(BATCH_MAX)]
+                    reader.acknowledge(credit)
+            except TimeoutError:
+                pass  # That was all.
+            finally:
+                reader.drop()
+        return offsets
+
+
+def _range_arguments(
+    first: int, last: int, wanted: Wanted, *, exact: bool, ranges: bool, browse: bool = False
+) -> dict[str, Value]:
+    """What a consumer of [first, last) says to a broker that knows as much."""
+    arguments: dict[str, Value] = {"x-stream-offset": first}
+    if browse:
+        arguments |= {"x-browse": True, "x-stream-last": last}
+    elif exact:
+        arguments["x-stream-offset-error"] = True
+    if ranges and not browse:
+        arguments["x-stream-last"] = last
+        if wanted is not None:
+            arguments["x-stream-filter"] = [*sorted(wanted - {None}, key=str)]
+            arguments["x-stream-match-unfiltered"] = None in wanted
+    return arguments
+
+
+def _wanted(values: str | Iterable[str] | None, match_unfiltered: bool) -> Wanted:
+    """What a filter lets through; None is everything."""
+    if values is None:
+        return None
+    listed: set[str | None] = {values} if isinstance(values, str) else set(values)
+    if not listed:
+        raise ValueError("a filter needs at least one value")
+    if match_unfiltered:
+        listed.add(None)
+    return frozenset(listed)
+
+
+def _gone(name: str, wanted: int, first: int) -> ClientError:
+    text = f"NOT_FOUND - offset {wanted} is gone from stream '{name}'; the first is {first}"
+    return OffsetGone(404, text)

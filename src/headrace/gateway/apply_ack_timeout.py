@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A policy may change how long consumers may hold deliveries while they are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.messages.ack_timeout import timeout_of
+from headrace.gateway.v0_10.commands.message import watch_accepts
+from headrace.gateway.v0_10.session.subscription import Subscription
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+from headrace.gateway.v0_x.methods.basic import watch_acks
+from headrace.model.queue.multi_queue import head_of
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+
+def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
+    """Watch the consumers of a queue by what holds now; what they have counts from now on.
+
+    ``otherwise_ms`` is for how long those may hold a delivery of whom nobody says anything.
+    """
+    for consumer in list(queue.consumers or ()):
+        if consumer.no_ack or getattr(consumer, "automatic", False):
+            continue
+        watcher: Any
+        arguments: tuple[Any, ...]
+        head = head_of(consumer)
+        if isinstance(head, BasicConsumer):
+            watcher, arguments = watch_acks, (head.connection, head.channel, head)
+        elif isinstance(head, Subscription):
+            watcher, arguments = watch_accepts, (head.session, head)
+        else:
+            continue
+        vhost.agenda.remove(("acks", head))
+        timeout_ms = timeout_of(vhost, head.queue, head.arguments or {}, otherwise_ms)
+        if timeout_ms:
+            watcher(*arguments, timeout_ms)

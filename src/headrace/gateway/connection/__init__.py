@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What connections of all versions share."""

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all connections of one broker share, whatever their version."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headrace.gateway.connection.connection_events import Telling
+from headrace.gateway.connection.offers import Offers
+from headrace.gateway.messages.confirm_line import ConfirmLine
+from headrace.gateway.security.limits import Quotas
+from headrace.gateway.security.permissions import Rights
+from headrace.gateway.security.remote_peer import Peer
+from headrace.model.counters import Tally
+from headrace.model.events import Events
+from headrace.model.policy.rules import Limits
+from headrace.model.ports import Store
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.output import BufferPool
+from headrace.protocol.v0_x.handshake import State
+from headrace.spec.reply import ReplyCode
+
+log = logging.getLogger(__name__)
+
+OPEN = State.OPEN.value
+CHANNEL_CLOSING = 2  # As headrace.protocol.v0_x.channel.CLOSING.
+
+REFUSALS = (ReplyCode.ACCESS_REFUSED, ReplyCode.RESOURCE_LOCKED)
+REFUSALS_TO_OPEN = (ReplyCode.NOT_ALLOWED, ReplyCode.INVALID_PATH)
+
+DECLARES = (0x0028000A, 0x0032000A)  # Which find nothing only where they are passive.
+# What changes definitions or drops messages: each is answered when that is durable.
+CHANGES = frozenset(
+    {
+        "exchange.declare",
+        "exchange.delete",
+        "exchange.bind",
+        "exchange.unbind",
+        "queue.declare",
+        "queue.bind",
+        "queue.unbind",
+        "queue.purge",
+        "queue.delete",
+    }
+)
+
+
+def waits(method: Any) -> bool:
+    """Tell whether one of CHANGES is of something durable, perhaps: a declaration says so."""
+    return getattr(method, "durable", True) and not getattr(method, "passive", False)
+
+
+class Context:
+    """One broker, as its connections see it."""
+
+    def __init__(
+        self,
+        *,
+        access: Rights,
+        vhosts: Mapping[str, Any],
+        stores: Mapping[str, Store],
+        tally: Tally,
+        authenticate: Callable[[Any, str, bytes], None],
+        frame_max: int = 131072,
+        channel_max: int = 2047,
+        heartbeat_s: int = 60,
+        body_max: int = 128 << 20,
+        output_max: int = 1 << 20,
+        server_properties: Mapping[str, Any] | None = None,
+        mechanisms: bytes = b"PLAIN AMQPLAIN",
+        specification_qos: bool = False,
+        ack_timeout_ms: int = 0,
+        ack_timeout_closes: bool = False,
+        offers: Offers | None = None,
+        identity: str = "",
+        events: Events | None = None,
+        offered: Callable[[Peer], Sequence[str]] | None = None,
+        renew: Callable[[Any, bytes], None] | None = None,
+        limits_of_user: Callable[[str], Limits] | None = None,
+    ) -> None:
+        """``authenticate(connection, mechanism, response)`` checks the login, now or later.
+
+        It calls ``connection.logged_in(user)``, ``connection.login_refused()`` or
+        ``connection.challenge(octets)``. ``offered(peer)`` are the mechanisms that somebody may
+        use; without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials
+        and calls ``connection.renewed(user)`` or ``connection.not_renewed()``.
+        Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
+        channel and with it the connection, as the standard says; else consumer and channel, as
+        the capability per_consumer_qos says. A consumer that holds a delivery for longer than
+        ``ack_timeout_ms`` (0: for ever) loses it, or its channel. ``identity`` tells this broker's
+        data from others'.
+        """
+        self.access = access
+        self.vhosts = vhosts
+        self.lines: dict[str, ConfirmLine] = {name: ConfirmLine(s) for name, s in stores.items()}
+        self.stores = stores
+        self.tally = tally
+        self.authenticate = authenticate
+        self.pool = BufferPool()
+        self.frame_max = frame_max
+        self.channel_max = channel_max
+        self.heartbeat_s = heartbeat_s
+        self.body_max = body_max
+        self.quotas = Quotas(body_max, limits_of_user)
+        self.output_max = output_max
+        self.server_properties = dict(server_properties or {})
+        self.introductions: dict[int, dict[str, Any]] = {}  # Other properties, by connection.
+        self.mechanisms = mechanisms
+        self._offered = offered
+        self.renew = renew
+        self.on_end: list[Callable[[int], None]] = []  # Told the numbers of ended connections.
+        self.peers: dict[int, Peer] = {}  # The other ends of connections, by number.
+        self.specification_qos = specification_qos
+        self.ack_timeout_ms = ack_timeout_ms
+        self.ack_timeout_closes = ack_timeout_closes
+        self.identity = identity
+        self.events = events if events is not None else Events(tally)
+        self.telling = Telling(self.events)
+        self.offers = Offers() if offers is None else offers
+        self.make_0_10: Any = None  # (context, number, loopback) -> a connection of AMQP 0-10.
+        self.connections: dict[int, Any] = {}
+        self.next_number = 1
+
+    def line(self, vhost: str) -> ConfirmLine:
+        """The confirm line of a virtual host's store."""
+        line = self.lines.get(vhost)
+        if line is None:
+            line = self.lines[vhost] = ConfirmLine(self.stores[vhost])
+        return line
+
+    def introduction(self, connection: Any) -> dict[str, Any]:
+        """What this connection is told about the broker."""
+        return self.introductions.pop(connection.number, self.server_properties)
+
+    def peer(self, number: int) -> Peer:
+        """The other end of a connection."""
+        return self.peers.get(number) or Peer()
+
+    def offered(self, number: int) -> list[str]:
+        """The mechanisms that a connection may log in by."""
+        if self._offered is None:
+            return self.mechanisms.decode().split()
+        return list(self._offered(self.peer(number)))
+
+    def forget(self, connection: Any) -> None:
+        """A connection is over, of whatever version."""
+        number = connection.number
+        self.connections.pop(number, None)
+        self.introductions.pop(number, None)
+        self.telling.connection_closed(connection)
+        self.quotas.leave(connection)
+        self.peers.pop(number, None)
+        for callback in self.on_end:
+            callback(number)
+
+    def log_failure(self, connection: Any, error: AmqpError) -> None:
+        """Tell the operator what a client did wrong."""
+        asked = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
+        level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
+        log.log(level, "connection %d: %s", connection.number, error)
+        if error.code in REFUSALS or (connection.vhost is None and error.code in REFUSALS_TO_OPEN):
+            self.refused(connection, error.text)
+
+    def not_offered(self, connection: Any, mechanism: str) -> None:
+        """Have the audit log note a login by a mechanism that there is not, or not here."""
+        audit = self.access.audit
+        if audit.active:
+            audit.tell(
+                "login",
+                peer=self.peer(connection.number),
+                allowed=False,
+                reason=f"mechanism {mechanism:.64} is not offered here",
+                mechanism=mechanism,
+            )
+
+    def refused(self, connection: Any, text: str) -> None:
+        """Have the audit log note what a user was refused, unless it did that already."""
+        access = self.access
+        if access.audit.active and connection.user is not None and text != access.noted:
+            access.audit.tell(
+                "permission",
+                user=connection.user,
+                peer=self.peer(connection.number),
+                allowed=False,
+                reason=text,
+                vhost=None if connection.vhost is None else connection.vhost.name,
+            )
+        access.noted = ""
+
+    def log_loss(self, connection: Any) -> None:
+        """Tell the operator what was closed by the socket alone, where a method was due."""
+        number = connection.number
+        if connection.state_number == OPEN:
+            log.info("connection %d: lost without a close", number)
+        else:
+            log.info("connection %d: no close-ok came before the end", number)
+        for channel in connection.channels.values():
+            if channel.state == CHANNEL_CLOSING:
+                log.info("connection %d, channel %d: no close-ok came", number, channel.number)
+
+    def end_connection(self, connection: Any) -> None:
+        """A connection is over: its exclusive queues go."""
+        self.forget(connection)
+        if connection.vhost is not None:
+            connection.vhost.connection_closed(connection)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator configures for clients of other versions than 0-9-1: hosts, realms, proxies.
+
+Each is text of the form ``name=value name=value``. In names and values ``%20`` stands for a space
+and ``%3D`` for an equals sign, as in URLs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from headrace.gateway.security.regex import PatternError, compile_search
+
+HOSTS_BYTES_MAX = 255  # They travel as one short string.
+REALMS = "/data=.* /admin=.*"  # The realms that clients ask for by custom; all resources in each.
+RESUME_S = 10.0
+
+Pattern = Callable[[str], object]
+
+
+class OfferError(ValueError):
+    """One of the texts cannot be used."""
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Read a text of pairs.
+
+    Raises:
+        OfferError: it is something else.
+    """
+    found: dict[str, str] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        if not equals or not name or not value:
+            raise OfferError(f"{word!r} is not of the form name=value")
+        if unquote(name) in found:
+            raise OfferError(f"{unquote(name)!r} is there twice")
+        found[unquote(name)] = unquote(value)
+    return found
+
+
+def realms_of(text: str) -> dict[str, Pattern]:
+    """Read realms and the patterns of the names that belong to them.
+
+    Raises:
+        OfferError: the text is malformed or a pattern is no regular expression.
+    """
+    found: dict[str, Pattern] = {}
+    for name, pattern in pairs(text).items():
+        try:
+            found[name] = compile_search(pattern)
+        except PatternError as error:
+            raise OfferError(f"{pattern!r} is no regular expression: {error}") from None
+    return found
+
+
+def hosts_of(text: str) -> dict[str, str]:
+    """Read the hosts, separated by commas, of each virtual host.
+
+    Raises:
+        OfferError: the text is malformed or too long for one short string.
+    """
+    found = pairs(text)
+    for name, hosts in found.items():
+        if len(hosts.encode()) > HOSTS_BYTES_MAX:
+            raise OfferError(f"the hosts of {name!r} are longer than {HOSTS_BYTES_MAX} octets")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What a broker offers."""
+
+    known_hosts: Mapping[str, str] = field(default_factory=dict)  # Told in connection.open-ok.
+    redirect: Mapping[str, str] = field(default_factory=dict)  # Where clients are sent instead.
+    realms: Mapping[str, Pattern] = field(default_factory=lambda: realms_of(REALMS))
+    proxies: Mapping[str, str] = field(default_factory=dict)  # Queues, for blocks in tunnels.
+    resume_ms: int = int(RESUME_S * 1000)  # How long the channels of a lost connection are kept.

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.model.queue.dispatch cimport ServedMessages
+from headrace.protocol.v0_x.connection cimport Connection
+
+cdef class Peer(Connection):
+    cdef public long long unacked
+    cdef public long long prefetch
+    cdef public ConfirmLine line
+    cdef public list unflushed
+    cdef public bint speaks_more
+    cdef public bytes plain_from
+    cdef public bytes plain_to
+
+    cpdef starve(self, ServedMessages queue)
+    cpdef refresh_all(self)
+    cpdef answer(self, object channel, unsigned long long token)
+    cpdef consumer_cancelled(self, object consumer)

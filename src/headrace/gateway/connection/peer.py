@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What channels and consumers need of the connection that they are on."""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.queue.queue import Queue
+    from headrace.protocol.v0_x.connection import Connection
+
+
+class Peer(Connection):
+    """A client's connection, seen from its channels."""
+
+    unacked: int  # Deliveries on all channels.
+    prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
+    line: Any  # The ConfirmLine of its virtual host's store.
+    unflushed: list[Any]  # Channels with publishes of this read.
+    speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
+    plain_from: bytes | None  # The content header that was last made plain,
+    plain_to: bytes  # and what became of it.
+
+    def starve(self, queue: Queue) -> None:
+        """The client does not read: ``queue`` has to be drained once it does."""
+
+    def refresh_all(self) -> None:
+        """Credit of the whole connection came back: let all its queues look again."""
+
+    def answer(self, channel: Any, token: int) -> None:
+        """What a channel waited for in the confirm line is durable."""
+
+    def consumer_cancelled(self, consumer: Any) -> None:
+        """A queue ended a consumer's part."""
+
+    def consumer_ended(self, consumer: Any) -> None:
+        """A consumer has all that it asked for."""
+
+    def consumer_failed(self, consumer: Any, error: Exception) -> None:
+        """A consumer cannot have what it asked for."""

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file as queues keep it: a message whose body is elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.headers import shortstr
+from headrace.model.message import KIND_FILE, REDELIVERED, Message, new_message
+
+if TYPE_CHECKING:
+    from headrace.model.queue.dispatch import Consumer
+
+BODY_SIZE_AT = 4  # Where the body size stands in a content header.
+
+
+def file_message(exchange: str, routing_key: str, header: bytes, body: Any) -> Message:
+    """Return a file as queues keep it: address, content header, and a reference to the body."""
+    address = shortstr(exchange) + shortstr(routing_key)
+    frame = b"\x02\x00\x00" + len(header).to_bytes(4, "big") + header + b"\xce"
+    data = address + b"\x00\x00" + frame + body.number.to_bytes(8, "big")
+    message = new_message(data, len(address), body.size)
+    message.flags = KIND_FILE
+    return message
+
+
+def shown(message: Message, consumer: Consumer) -> Message:
+    """Return a twin of a file that is only shown to a consumer."""
+    twin = message.copy()
+    twin.seq = message.seq
+    twin.flags |= message.flags & REDELIVERED
+    twin.consumer = consumer
+    return twin
+
+
+def identifier_of(message: Message) -> str:
+    """Return under which identifier a file is staged to clients: the same each time."""
+    data = message.data
+    assert data is not None
+    return f"headrace-{data[len(data) - 8 :].hex()}"
+
+
+def with_body_size(header: bytes, size: int) -> bytes:
+    """Return a content header that says another size of the body."""
+    return header[:BODY_SIZE_AT] + size.to_bytes(8, "big") + header[BODY_SIZE_AT + 8 :]

@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file class for one channel or session, whatever the version.
+
+In: open, stage, publish; see :mod:`headrace.gateway.content_classes.file_intake`.
+
+Out: open, stage, deliver. Files go one after another: the client is asked how much of the next it
+has, is sent the rest, and told of the delivery. With automatic acknowledgement a file leaves its
+queue once it was sent as a whole, not before.
+
+What goes over the wire is said by the methods of :class:`FileDesk` that a version fills in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.gateway.content_classes.desk import Desk
+from headrace.gateway.content_classes.file_intake import FileIntake
+from headrace.gateway.content_classes.file_message import identifier_of, shown
+from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.model.errors import (
+    CommandInvalid,
+    PreconditionFailed,
+    ResourceError,
+)
+from headrace.model.message import REDELIVERED, Message
+from headrace.model.queue.dispatch import Consumer
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.model.queue.queue import Queue
+
+REFUSED_MAX = 4096  # Files that one channel gave back and is not given again; then discarded.
+TX_FILES_MAX = 65536  # Publishes of files in one transaction.
+
+
+class Limits:
+    """How much may be on its way or unsettled: of a channel, or of a whole connection."""
+
+    def __init__(self) -> None:
+        self.count_max = 0  # Messages; 0 is no limit.
+        self.octets_max = 0
+        self.count = 0
+        self.octets = 0
+
+    def allows(self, size: int = 0) -> bool:
+        """Tell whether one more of that size may go; the first may, whatever its size."""
+        if self.count_max and self.count >= self.count_max:
+            return False
+        return not (self.octets_max and self.count and self.octets + size > self.octets_max)
+
+    def take(self, size: int) -> None:
+        """One more is on its way."""
+        self.count += 1
+        self.octets += size
+
+    def give(self, size: int) -> None:
+        """One was settled."""
+        self.count -= 1
+        self.octets -= size
+
+
+class FileConsumer(Consumer):
+    """A consumer of files. To its queue it always acknowledges; it may do so by itself."""
+
+    def __init__(self, desk: FileDesk, lane: Queue, tag: str, automatic: bool) -> None:
+        Consumer.__init__(self, lane, tag, False)
+        self.desk = desk
+        self.automatic = automatic
+        self.selective = self.picky = True  # Files that the client gave back do not come again.
+        self.publisher = desk.number
+
+    def can(self) -> bool:
+        return self.desk.can(self)
+
+    def accepts(self, message: Message) -> int:
+        if self.no_local and self.publisher == message.publisher:
+            return 0
+        return self.desk.accepts(self, message)
+
+    def deliver(self, message: Message) -> None:
+        self.desk.deliver(self, message)
+
+    def hold(self, position: int) -> None:
+        self.desk.hold_output(self.queue.store, position)
+
+    def cancelled(self) -> None:
+        self.desk.consumer_gone(self)
+
+
+class Sending(NamedTuple):
+    """A file on its way to the client."""
+
+    consumer: FileConsumer
+    message: Message
+    tag: int
+    header: bytes
+    reader: Any
+
+
+class FileDesk(Desk):
+    """Files of one channel or session."""
+
+    def __init__(self, vhost: Any, owner: str, number: int, shared: Limits) -> None:
+        """``owner`` is the user, ``number`` the connection's, ``shared`` are its limits."""
+        self.vhost = vhost
+        self.staging = vhost.files
+        self.owner = owner
+        self.number = number
+        self.shared = shared
+        self.limits = Limits()
+        self.intake = FileIntake(self)
+        self.sending: Sending | None = None  # What it is offered, or sent.
+        self.offered = False  # We wait for its open-ok.
+        self.tag = 0
+        self.unacked: dict[int, Message] = {}
+        self.parted: dict[int, Message] = {}  # Settled in a transaction of the session's own.
+        self.tx_publishes: list[tuple[Message, list[Queue]]] = []  # Until the commit,
+        self.tx_settles: dict[int, str] = {}  # and the outcomes by tag.
+        self.refused: set[int] = set()  # The seqs of what it gave back.
+        self.ended = False
+
+    takes_channel = False  # While a body is on its way the channel says nothing else.
+
+    # --- What a version says --------------------------------------------------------------------
+
+    def say(self, method: Any) -> None:
+        """Send a method."""
+        raise NotImplementedError
+
+    def say_body(
+        self,
+        method: Any,
+        header: bytes,
+        reader: Any,
+        at: int,
+        then: Callable[[OSError | None], None],
+    ) -> None:
+        """Send a method with a body from the disk, and call ``then`` after its last octet."""
+        raise NotImplementedError
+
+    def header_for(self, message: Message) -> bytes:
+        """Return the content header of a file in the terms of the client's version.
+
+        Raises:
+            CannotConvert: it cannot be said there.
+        """
+        return header_of(message)
+
+    def say_stage(self, sending: Sending, staged: int) -> None:
+        """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
+        raise NotImplementedError
+
+    def say_flow(self, active: bool) -> None:
+        """Ask the client to stop publishing, or to go on."""
+        raise NotImplementedError
+
+    def say_error(self, error: Exception) -> None:
+        """Something went wrong after its method was handled: close what has to be closed."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """Take nothing more in until :meth:`go_on`."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Take in what came meanwhile."""
+        raise NotImplementedError
+
+    def hold_back(self) -> None:
+        """The disk is behind: read nothing more from the client for now."""
+        raise NotImplementedError
+
+    def hold_output(self, store: Any, position: int) -> None:
+        """Let nothing that is sent from now on leave before the store is durable up to there."""
+
+    def work(self) -> Any:
+        """Return the work of the transaction branch that this belongs to, or None."""
+        return None
+
+    def transactional(self) -> bool:
+        """Tell whether publishes and outcomes wait for :meth:`commit`."""
+        return False
+
+    # --- What every version says --------------------------------------------------------------
+
+    def say_open(self, identifier: str, size: int) -> None:
+        """Send file.open."""
+        self.say(self.codec.FileOpen(identifier=identifier, content_size=size))
+
+    def say_open_ok(self, staged: int) -> None:
+        """Send file.open-ok."""
+        self.say(self.codec.FileOpenOk(staged_size=staged))
+
+    def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
+        """Send file.deliver."""
+        exchange, routing_key = address_of(sending.message)
+        self.say(
+            self.codec.FileDeliver(
+                consumer_tag=sending.consumer.tag,
+                delivery_tag=sending.tag,
+                redelivered=redelivered,
+                exchange=exchange,
+                routing_key=routing_key,
+                identifier=identifier,
+            )
+        )
+
+    def say_return(self, code: int, text: str, message: Message, reader: Any) -> bool:
+        """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
+        exchange, routing_key = address_of(message)
+        method = self.codec.FileReturn(
+            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
+        )
+
+        def done(error: OSError | None) -> None:
+            reader.close()
+            if error is not None:
+                self.say_error(error)
+            if self.takes_channel:
+                self.go_on()
+
+        self.say_body(method, self.header_for(message), reader, 0, done)
+        return self.takes_channel
+
+    # --- Deliveries -----------------------------------------------------------------------------
+
+    def can(self, consumer: FileConsumer) -> bool:
+        """Tell whether one more file may go to a consumer."""
+        if self.ended or self.sending is not None or not self.ready(consumer.queue):
+            return False
+        return consumer.automatic or (self.limits.allows() and self.shared.allows())
+
+    def accepts(self, consumer: FileConsumer, message: Message) -> int:
+        """Tell whether this file may go to it: 1 yes, 0 never, 2 not now."""
+        if message.seq in self.refused:
+            return 0
+        size = message.body_size
+        if consumer.automatic or (self.limits.allows(size) and self.shared.allows(size)):
+            return 1
+        return 2
+
+    def deliver(self, consumer: FileConsumer, message: Message) -> None:
+        """A queue gives a file."""
+        data = message.data
+        assert data is not None
+        body = self.staging.body_of(data)
+        if consumer.browses:  # Whoever takes it meanwhile may; this one has a twin to settle.
+            message = shown(message, consumer)
+        self.tag += 1
+        self.unacked[self.tag] = message
+        if not consumer.automatic:
+            self.limits.take(message.body_size)
+            self.shared.take(message.body_size)
+        try:
+            header = self.header_for(message)
+        except CannotConvert as error:
+            self.forget_delivery(consumer, message)
+            consumer.queue.unconvertible(message, consumer, error.reason)
+            return
+        try:
+            reader = self.staging.reader(body)
+        except OSError as error:
+            self.forget_delivery(consumer, message)
+            consumer.queue.unconvertible(message, consumer, f"its body cannot be read: {error}")
+            return
+        self.sending = Sending(consumer, message, self.tag, header, reader)
+        self.offered = True
+        self.say_open(identifier_of(message), message.body_size)
+
+    def forget_delivery(self, consumer: FileConsumer, message: Message) -> None:
+        """The file just taken is not delivered after all."""
+        del self.unacked[self.tag]
+        if not consumer.automatic:
+            self.limits.give(message.body_size)
+            self.shared.give(message.body_size)
+
+    def open_ok(self, staged: int) -> None:
+        """The client says how much of the offered file it has."""
+        sending = self.sending
+        if sending is None or not self.offered:
+            raise CommandInvalid("file.open-ok without file.open")
+        if staged > sending.message.body_size:
+            raise PreconditionFailed(
+                f"{staged} octets are staged of a file of {sending.message.body_size}"
+            )
+        self.offered = False
+        self.say_stage(sending, staged)
+
+    def sent(self, error: OSError | None) -> None:
+        """All of a body was handed to the socket."""
+        sending, self.sending = self.sending, None
+        if sending is None:
+            return
+        sending.reader.close()
+        if self.ended:
+            return
+        if error is not None:
+            self.say_error(AmqpError(ReplyCode.INTERNAL_ERROR, f"cannot read the file: {error}"))
+            return
+        message, consumer = sending.message, sending.consumer
+        if message.data is not None:  # Its queue may have been deleted meanwhile.
+            self.say_deliver(sending, bool(message.flags & REDELIVERED), identifier_of(message))
+        if consumer.automatic:
+            self.settle([sending.tag], "accept")
+        self.go_on()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """There may be room again: let queues look."""
+        for consumer in list(self.consumers()):
+            if consumer.parked and isinstance(consumer, FileConsumer):
+                consumer.queue.unpark(consumer)
+
+    def qos(self, size: int, count: int, everywhere: bool) -> None:
+        """Limit what may be on its way or unsettled; 0 is no limit."""
+        limits = self.shared if everywhere else self.limits
+        limits.octets_max, limits.count_max = size, count
+        self.refresh()
+
+    # --- Settlement -----------------------------------------------------------------------------
+
+    def tags(self, tag: int, multiple: bool) -> list[int]:
+        """Return the deliveries that a tag names.
+
+        Raises:
+            PreconditionFailed: it names none.
+        """
+        settled = [known for known in self.unacked if self.may_settle(known)]
+        if multiple and tag == 0:
+            return settled
+        if tag not in settled:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        if not multiple:
+            return [tag]
+        return [known for known in settled if known <= tag]
+
+    def may_settle(self, tag: int) -> bool:
+        """Tell whether a delivery is complete, and its outcome open."""
+        if self.sending is not None and self.sending.tag == tag:
+            return False
+        return tag not in self.tx_settles
+
+    def ack(self, tag: int, multiple: bool) -> None:
+        """The client accepts files."""
+        self.decide(self.tags(tag, multiple), "accept")
+
+    def reject(self, tag: int, requeue: bool) -> None:
+        """The client cannot take a file; it does not get it again on this channel."""
+        tags = self.tags(tag, False)
+        if self.unacked[tag].consumer.browses:
+            self.decide(tags, "accept")
+        elif requeue and len(self.refused) < REFUSED_MAX:
+            self.refused.add(self.unacked[tag].seq)
+            self.decide(tags, "requeue")
+        else:
+            self.decide(tags, "discard")
+
+    def decide(self, tags: list[int], outcome: str) -> None:
+        """The client has decided about files; in a transaction that counts with the commit."""
+        if self.work() is None and self.transactional():
+            for tag in tags:
+                self.tx_settles[tag] = outcome
+            return
+        self.settle(tags, outcome)
+        self.refresh()
+
+    def settle(self, tags: Iterable[int], outcome: str) -> None:
+        """Give deliveries their outcome: accept, requeue or discard."""
+        work = self.work()
+        touched: dict[Queue, None] = {}
+        for tag in tags:
+            message = self.unacked[tag]
+            consumer: Any = message.consumer
+            lane = consumer.queue
+            joins = work is not None and not consumer.automatic and not consumer.browses
+            if joins:
+                work.settle(lane, message, OUTCOMES[outcome])
+            del self.unacked[tag]
+            if not consumer.automatic:
+                self.limits.give(message.body_size)
+                self.shared.give(message.body_size)
+            if joins:
+                if not work.owns:
+                    self.parted[tag] = message
+                continue
+            touched[lane] = None
+            if consumer.browses:
+                continue
+            if outcome == "accept":
+                lane.settle(message)
+            elif outcome == "requeue":
+                lane.requeue(message)
+            else:
+                lane.discard(message)
+        for lane in touched:
+            lane.drain()
+
+    # --- Transactions ---------------------------------------------------------------------------
+
+    def publish_later(self, message: Message, queues: list[Queue]) -> None:
+        """In a transaction: keep the publish for the commit."""
+        if self.ended:
+            return
+        if len(self.tx_publishes) >= TX_FILES_MAX:
+            raise ResourceError(f"a transaction holds more than {TX_FILES_MAX} files")
+        self.staging.hold(message.data)
+        self.tx_publishes.append((message, queues))
+
+    def commit(self) -> None:
+        """Make it happen; the caller has begun a transaction of the store."""
+        publishes, settles = self.tx_publishes, self.tx_settles
+        self.forget()
+        for message, queues in publishes:
+            self.intake.publish_now(message, [queue for queue in queues if not queue.deleted])
+        for tag, outcome in settles.items():
+            self.settle([tag], outcome)
+        self.refresh()
+
+    def part_again(self) -> None:
+        """The session's transaction is rolled back: what was settled in it is not."""
+        for message in self.parted.values():
+            self.limits.take(message.body_size)
+            self.shared.take(message.body_size)
+        self.unacked.update(self.parted)
+        self.parted = {}
+
+    def forget(self) -> None:
+        """Roll back: forget the transaction's publishes and outcomes."""
+        publishes, self.tx_publishes, self.tx_settles = self.tx_publishes, [], {}
+        for message, _ in publishes:
+            self.staging.release(message.data)  # Nothing is removed before the turn is over.
+
+    # --- The end --------------------------------------------------------------------------------
+
+    def stop_halfway(self) -> None:
+        """What is half done, in or out, will not be completed here."""
+        self.intake.end()
+        sending, self.sending = self.sending, None
+        self.offered = False
+        if sending is not None:
+            sending.reader.close()
+            message = self.unacked.pop(sending.tag)
+            if not sending.consumer.automatic:
+                self.limits.give(message.body_size)
+                self.shared.give(message.body_size)
+            if not sending.consumer.browses:
+                lane = sending.consumer.queue
+                lane.requeue(message)
+                lane.drain()
+
+    def share(self, shared: Limits) -> None:
+        """Count what is unsettled with another connection's."""
+        for message in self.unacked.values():
+            if not getattr(message.consumer, "automatic", True):
+                self.shared.give(message.body_size)
+                shared.take(message.body_size)
+        self.shared = shared
+
+    def end(self) -> None:
+        """The channel or session is over: parts are kept for a while, files return."""
+        if self.ended:
+            return
+        self.ended = True
+        self.part_again()
+        self.stop_halfway()
+        self.forget()
+        for message in self.unacked.values():
+            if not getattr(message.consumer, "automatic", True):
+                self.shared.give(message.body_size)
+        touched: dict[Queue, None] = {}
+        for message in self.unacked.values():
+            if message.consumer.browses:
+                continue
+            lane = message.consumer.queue
+            touched[lane] = None
+            lane.requeue(message)
+        self.unacked = {}
+        for lane in touched:
+            lane.drain()
+
+
+OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.work.

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes in which files and stream packets stand: who finds, chooses and takes there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.consumer import Choice
+from headrace.model.arguments.replay_period import REPLAY
+from headrace.model.errors import NotImplementedHere
+from headrace.model.operations.peek import OFFSET
+from headrace.model.operations.queue_view import ARGUMENT as BROWSE
+from headrace.model.queue.content_lanes import lane_of
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+
+
+def lanes_of(queues: Iterable[Queue], kind: int) -> list[Any]:
+    """Return where content of one kind stands in these queues.
+
+    Raises:
+        AmqpError: one of them keeps messages only (0-9/file.publish.exchange#03).
+    """
+    found = []
+    for queue in queues:
+        if queue.is_stream:
+            raise AmqpError(
+                ReplyCode.NOT_IMPLEMENTED,
+                f"queue '{queue.name}' of type stream keeps messages only",
+                scope=Scope.CHANNEL,
+            )
+        found.append(lane_of(queue, kind))
+    return found
+
+
+def takes_at_once(lane: Queue, message: Message) -> bool:
+    """Tell whether somebody would get a file now."""
+    if lane.ready_count:
+        return False
+    return any(
+        c.can()
+        and c.accepts(message) == 1
+        and (c.selector is None or c.selector.matches(lane.vhost.contents.values(message)))
+        for c in lane.consumers or ()
+    )
+
+
+def choose(consumer: Consumer, arguments: Mapping[str, Any]) -> None:
+    """Let a consumer of files or packets, which is on no queue yet, choose as it says.
+
+    Raises:
+        InvalidArgument: an argument makes no sense.
+        NotImplementedHere: it asks for a range of positions.
+    """
+    lane: Any = consumer.queue
+    what = f"queue '{lane.name}' in vhost '{lane.vhost.name}'"
+    for name in (BROWSE, OFFSET, REPLAY):
+        if name in arguments:
+            raise NotImplementedHere(f"arg '{name}' for {what} is for messages only")
+    choice = Choice(arguments, what)
+    consumer.arguments = dict(arguments)
+    consumer.browses = choice.browses or lane.parent.shown_only
+    choice.give(consumer)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The multimedia stream class for one channel or session, whatever the version.
+
+A message is a packet. A packet is gone once it is delivered; nobody acknowledges it. Consumers get
+as many octets in a second as they ask for and no more; what they do not keep up with waits in their
+queue, which lets packets of low priority go when there are too many.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.content_classes.desk import Desk
+from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
+from headrace.gateway.conversion.headers import address_of, shortstr
+from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
+from headrace.model.queue.dispatch import Consumer
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+
+BURST_MS = 20.0  # How much a consumer may catch up with when its timer was late.
+NO_ROUTE = 312
+NO_CONSUMERS = 313
+
+
+class Pace:
+    """How fast packets may go: of a channel, or of a whole connection."""
+
+    def __init__(self) -> None:
+        self.rate = 0  # Octets in a second; 0 is no limit.
+        self.next_ms = 0.0  # When the next packet may go.
+
+    def wait_ms(self, now_ms: int) -> float:
+        """Return when the next packet may go; 0 when it may now."""
+        return self.next_ms if self.rate and self.next_ms > now_ms else 0.0
+
+    def take(self, octets: int, now_ms: int) -> None:
+        """A packet goes."""
+        if self.rate:
+            self.next_ms = max(self.next_ms, now_ms - BURST_MS) + octets * 1000 / self.rate
+
+
+class StreamConsumer(Consumer):
+    """A consumer of packets."""
+
+    def __init__(self, desk: PacketDesk, lane: Queue, tag: str) -> None:
+        Consumer.__init__(self, lane, tag, True)
+        self.desk = desk
+        self.publisher = desk.number
+
+    def can(self) -> bool:
+        return self.desk.can(self)
+
+    def accepts(self, message: Message) -> int:
+        return 0 if self.no_local and self.publisher == message.publisher else 1
+
+    def deliver(self, message: Message) -> None:
+        self.desk.deliver(self, message)
+
+    def cancelled(self) -> None:
+        self.desk.consumer_gone(self)
+
+
+class PacketDesk(Desk):
+    """Packets of one channel or session."""
+
+    def __init__(self, vhost: Any, number: int, shared: Pace) -> None:
+        """``number`` is the connection's, ``shared`` its pace."""
+        self.vhost = vhost
+        self.number = number
+        self.shared = shared
+        self.pace = Pace()
+        self.tag = 0
+        self.ended = False
+
+    # --- What is said ---------------------------------------------------------------------------
+
+    def say(self, method: Any, message: Message) -> None:
+        """Send a method with a packet, as the version has it."""
+        raise NotImplementedError
+
+    def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
+        """Send stream.deliver with the packet."""
+        method = self.codec.StreamDeliver(
+            consumer_tag=consumer.tag,
+            delivery_tag=tag,
+            exchange=address_of(message)[0],
+            queue=consumer.queue.name,
+        )
+        self.say(method, message)
+
+    def say_return(self, code: int, text: str, message: Message) -> None:
+        """Send stream.return with the packet."""
+        exchange, routing_key = address_of(message)
+        method = self.codec.StreamReturn(
+            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
+        )
+        self.say(method, message)
+
+    # --- Both ways ------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        mandatory: bool,
+        immediate: bool,
+        header: bytes,
+        body: bytes,
+    ) -> None:
+        """The client publishes a packet."""
+        priority = self.priority_of(header)
+        queues = list(self.find_queues(exchange, routing_key, header))
+        lanes = lanes_of(queues, KIND_STREAM)
+        message = packet(exchange, routing_key, header, body)
+        message.priority = priority
+        message.publisher = self.number
+        if immediate:
+            lanes = [lane for lane in lanes if takes_at_once(lane, message)]
+            queues = [lane.parent for lane in lanes]
+        self.vhost.tally.published += 1
+        if queues:
+            self.vhost.deliver(message, queues, False)
+        elif immediate:
+            self.say_return(NO_CONSUMERS, "NO_CONSUMERS", message)
+        elif mandatory:
+            self.say_return(NO_ROUTE, "NO_ROUTE", message)
+
+    def can(self, consumer: StreamConsumer) -> bool:
+        """Tell whether a packet may go to a consumer now."""
+        if self.ended or not self.ready(consumer.queue):
+            return False
+        now_ms = self.vhost.tally.now_ms
+        until = max(self.pace.wait_ms(now_ms), self.shared.wait_ms(now_ms))
+        if not until:
+            return True
+        self.vhost.agenda.put(consumer, int(until) + 1, partial(self.wake, consumer))
+        return False
+
+    def wake(self, consumer: StreamConsumer, _: int) -> int:
+        """The next packet may go; never again because of this one."""
+        if not self.ended:
+            consumer.queue.unpark(consumer)
+        return 0
+
+    def deliver(self, consumer: StreamConsumer, message: Message) -> None:
+        """A queue gives a packet."""
+        now_ms = self.vhost.tally.now_ms
+        self.pace.take(message.body_size, now_ms)
+        self.shared.take(message.body_size, now_ms)
+        self.tag += 1
+        try:
+            self.say_deliver(consumer, self.tag, message)
+        except CannotConvert as error:
+            consumer.queue.unconvertible(message, consumer, error.reason)
+
+    def qos(self, rate: int, everywhere: bool) -> None:
+        """Limit the octets in a second; 0 is no limit."""
+        pace = self.shared if everywhere else self.pace
+        pace.rate = rate
+        pace.next_ms = 0.0
+        for consumer in list(self.consumers()):
+            if consumer.parked and isinstance(consumer, StreamConsumer):
+                consumer.queue.unpark(consumer)
+
+    def end(self) -> None:
+        """The channel or session is over."""
+        self.ended = True
+        for consumer in self.consumers():
+            self.vhost.agenda.remove(consumer)
+
+
+def packet(exchange: str, routing_key: str, header: bytes, body: bytes) -> Message:
+    """Return a packet as queues keep it: address and content header, the body beside them."""
+    address = shortstr(exchange) + shortstr(routing_key)
+    frame = b"\x02\x00\x00" + len(header).to_bytes(4, "big") + header + b"\xce"
+    message = new_message(address + b"\x00\x00" + frame, len(address), len(body))
+    message.flags = KIND_STREAM | LARGE
+    message.parts = (body,)
+    return message

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishes with the header ``x-delay`` go where they wait: see
+
+:mod:`headrace.model.queue_kinds.delayed`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.neutral_transfer import with_application_header
+from headrace.gateway.conversion.neutral_values import STR16, CannotConvert
+from headrace.gateway.messages.route import Route
+from headrace.model.errors import PreconditionFailed
+from headrace.model.queue_kinds.delayed import HEADER, PUBLISHER, delay_of
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.wire.errors import MalformedError
+from headrace.wire.properties import with_header_entry_at
+from headrace.wire.table import encode_entry
+
+ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # What a message with the header contains.
+NO_ROOM = "invalid message: its headers have no room for the publisher of a delayed message"
+
+
+def account_of(user: Any) -> str:
+    """Return whose rights count when the message of a user is due; empty: they count now alone.
+
+    The rights of a token end with it, and are not known later.
+    """
+    return "" if getattr(user, "grants", None) is not None else user.name
+
+
+def signed(data: bytes, header: int, account: str) -> bytes:
+    """Return a publish of 0-x that says in a header whose it is.
+
+    Raises:
+        PreconditionFailed: it has no room for that.
+    """
+    try:
+        return with_header_entry_at(data, header, encode_entry(PUBLISHER, account))
+    except MalformedError:
+        raise PreconditionFailed(NO_ROOM) from None
+
+
+def signed_0_10(segment: bytes, account: str) -> bytes:
+    """As :func:`signed`, of a header segment of 0-10."""
+    try:
+        return with_application_header(segment, PUBLISHER.encode(), (STR16, account.encode()))
+    except CannotConvert:
+        raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, NO_ROOM) from None
+
+
+def delay_in(data: bytes, header: int) -> int:
+    """Return the delay of a publish of 0-x in milliseconds; 0 when it has none.
+
+    ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at
+    ``header``.
+
+    Raises:
+        PreconditionFailed: it makes no sense.
+    """
+    return delay_of(table_in(header_at(data, header)[0]))
+
+
+def delayed(vhost: Any, route: Route) -> Route:
+    """Return where a delayed message waits, instead of its route now.
+
+    What leads nowhere now leads nowhere, and the broker's own queues are not kept waiting.
+    """
+    if route.count == 0 or route.serves:
+        return route
+    return Route(route.key, (vhost.delayed.queue(),), 0)

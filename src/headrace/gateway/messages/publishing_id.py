@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The number that a publisher gave a message: taken out of its headers.
+
+``x-publisher-name`` stays, ``x-publishing-id`` goes: a consumer that publishes what it got, headers
+and all, does not pass for the first publisher, whose ids were all taken. Of names that begin with
+``amq.headrace.``, those of our own tools, nothing stays.
+"""
+
+from __future__ import annotations
+
+from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.model.vhost.publishing_ids import Number, number_of
+from headrace.wire.properties import without_header_entry
+
+NAME_KEY = "x-publisher-name"
+OWN_NAMES = b"amq.headrace."
+ID_KEY = "x-publishing-id"
+ID_ENTRY = bytes((len(ID_KEY),)) + ID_KEY.encode()
+
+
+def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
+    """Return a publish of 0-x without its publishing id, and its number; None when it has none.
+
+    ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at
+    ``header``.
+
+    Raises:
+        PreconditionFailed: it has an id that makes no sense.
+    """
+    payload, end = header_at(data, header)
+    headers = table_in(payload)
+    if ID_KEY not in headers:
+        return data, None
+    number = number_of(headers.get(NAME_KEY), headers[ID_KEY])
+    payload = without_header_entry(payload, ID_KEY.encode())
+    if number[0].startswith(OWN_NAMES):
+        payload = without_header_entry(payload, NAME_KEY.encode())
+    size = len(payload).to_bytes(4, "big")
+    return data[: header + 3] + size + payload + data[end:], number

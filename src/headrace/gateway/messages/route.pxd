@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.queue.queue cimport Queue
+
+@cython.final
+cdef class Route:
+    cdef public bytes key
+    cdef public tuple queues
+    cdef public Py_ssize_t count
+    cdef public unsigned long long generation
+    cdef public bytes queue_ids
+    cdef public bint durable
+    cdef public bint keeps
+    cdef public bint uncommon
+    cdef public bint serves
+    cdef public object passage
+
+@cython.locals(queue=Queue)
+cpdef bint will_last(tuple queues, bint persistent) except -1

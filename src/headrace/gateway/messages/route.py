@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where one exchange and routing key lead, with all that a publish has to know about it.
+
+A route is looked up once and remembered until bindings or permissions change; so the verdict of
+the permission check costs nothing per message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    pass
+
+from headrace.model.arguments.values import keeps_all
+
+if TYPE_CHECKING:
+    from headrace.model.interceptor.interception import Passage
+    from headrace.model.queue.queue import Queue
+
+SERVICES = "amq.headrace."  # What the names of queues that the broker consumes begin with.
+
+
+class Route:
+    """The queues that a message of this address goes to."""
+
+    def __init__(
+        self,
+        key: bytes,
+        queues: tuple[Queue, ...],
+        generation: int,
+        passage: Passage | None = None,
+    ) -> None:
+        self.key = key  # Exchange and routing key, both as short strings.
+        self.queues = queues
+        self.count = len(queues)
+        self.passage = passage  # Through which each message is taken, if not as any other.
+        self.generation = generation  # Of the bindings and permissions that it was made under.
+        self.queue_ids = b"".join(
+            [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]
+        )
+        self.durable = any(queue.durable for queue in queues)
+        self.serves = self.count > 0 and all(queue.name.startswith(SERVICES) for queue in queues)
+        self.keeps = any(keeps_all(queue.arguments) for queue in queues)  # Whatever comes.
+        self.uncommon = self.serves or self.keeps
+
+
+def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:
+    """Tell whether a message in one of these queues survives a crash."""
+    lasts = False
+    for queue in queues:
+        lasts = lasts or queue.is_stream or (persistent and queue.durable)
+    return lasts

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about records that retention dropped before a reader came to them."""
+
+from headrace.gateway.requests.requests import Answered, Call, Handler
+from headrace.gateway.requests.streams import LISTED_MAX
+from headrace.model.stream.lost_records import READER_OCTETS_MAX
+from headrace.model.stream.stream import Stream
+
+
+def note(call: Call) -> Answered:
+    """A reader found a range gone."""
+    stream, reader = call.stream(), reader_of(call)
+    first, last = call.number("first"), call.number("last")
+    gaps = call.vhost.gaps
+    return {"records": gaps.note(stream, reader, first, last, call.vhost.tally.now_ms)}
+
+
+def count(call: Call) -> Answered:
+    """How many records of some streams a reader found gone."""
+    names = call.request.get("streams")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        call.refuse("bad-request", "'streams' is not a list of names")
+    if len(names) > LISTED_MAX:
+        call.refuse("limit", f"'streams' has more than {LISTED_MAX} names")
+    reader = reader_of(call)
+    found = {}
+    for name in names:
+        call.allow("read", name)
+        queue = call.vhost.queues.get(name)
+        if isinstance(queue, Stream) and (records := call.vhost.gaps.count(queue, reader)):
+            found[name] = records
+    return {"records": found}
+
+
+def reader_of(call: Call) -> str:
+    """Return the reader in whose name the request is."""
+    return call.text("reader", octets_max=READER_OCTETS_MAX)
+
+
+HANDLERS: dict[str, Handler] = {"gap.note": note, "gap.count": count}

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about groups: where the readers of streams stand
+(:mod:`headrace.model.stream.consumer_groups`).
+
+A request names one stream (``stream``, ``position``, ``id``) or several, which then change together
+or not at all (``positions`` and ``ids``, objects by stream, or ``streams``, a list).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headrace.gateway.requests.requests import Answered, Call, Handler, Refused
+from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, Group, Groups
+from headrace.model.stream.stream import Stream
+
+STREAMS_MAX = 1000  # In one request.
+LIST_MAX = 500  # Groups in one answer.
+GROUP_OCTETS = 1024  # Of the fact of a group, at most.
+
+
+def begin(call: Call) -> Answered:
+    """Remember where groups begin, unless they began before."""
+    name, groups = group_name(call), groups_of(call)
+    pin = None if call.request.get("pin") is None else call.flag("pin")
+
+    def step(stream: Stream, position: int) -> Group:
+        return groups.begin(stream, name, position, pin=pin)
+
+    positions = positions_of(call)
+    require_room(call, name, positions)
+    return together(call, positions, step)
+
+
+def commit(call: Call) -> Answered:
+    """Move committed positions."""
+    name, owner, force = group_name(call), owner_of(call, ""), call.flag("force")
+    now_ms, groups = call.vhost.tally.now_ms, groups_of(call)
+
+    def step(stream: Stream, position: int) -> Group:
+        return groups.commit(stream, name, position, owner=owner, force=force, now_ms=now_ms)
+
+    positions = positions_of(call)
+    for stream, position in positions.items():
+        groups.check(stream, name, position, owner=owner, force=force, now_ms=now_ms)
+    require_room(call, name, positions)
+    return together(call, positions, step)
+
+
+def get(call: Call) -> Answered:
+    """Tell where groups stand."""
+    name = group_name(call)
+    return answered(call, [groups_of(call).find(stream, name) for stream in streams_of(call)])
+
+
+def delete(call: Call) -> Answered:
+    """Forget groups."""
+    name, force = group_name(call), call.flag("force")
+    now_ms, groups = call.vhost.tally.now_ms, groups_of(call)
+    streams = streams_of(call)
+    for stream in streams:
+        group = groups.find(stream, name)
+        if not force:
+            groups.check_owner(group, "", now_ms)
+    return together(
+        call,
+        dict.fromkeys(streams, 0),
+        lambda stream, _: groups.delete(stream, name, force=True, now_ms=now_ms),
+    )
+
+
+def claim(call: Call) -> Answered:
+    """Make somebody the owner of groups."""
+    name, owner, force = group_name(call), owner_of(call), call.flag("force")
+    now_ms, groups = call.vhost.tally.now_ms, groups_of(call)
+
+    def step(stream: Stream, _: int) -> Group:
+        return groups.claim(stream, name, owner, call.connection, force=force, now_ms=now_ms)
+
+    streams = streams_of(call)
+    for stream in streams:
+        groups.check_claim(stream, name, owner, force=force, now_ms=now_ms)
+    require_room(call, name, streams)
+    return together(call, dict.fromkeys(streams, 0), step)
+
+
+def release(call: Call) -> Answered:
+    """Give claims up."""
+    name, owner, groups = group_name(call), owner_of(call), groups_of(call)
+    streams = streams_of(call)
+    for stream in streams:
+        groups.find(stream, name)
+    return together(
+        call,
+        dict.fromkeys(streams, 0),
+        lambda stream, _: groups.release(stream, name, owner),
+    )
+
+
+def list_some(call: Call) -> Answered:
+    """Tell of the groups whose streams the user may read, some at a time."""
+    after = call.request.get("after", [0, ""])
+    if not (
+        isinstance(after, list)
+        and len(after) == 2
+        and isinstance(after[0], int)
+        and isinstance(after[1], str)
+    ):
+        call.refuse("bad-request", "'after' is what an answer told as 'next'")
+    groups = groups_of(call)
+    only = call.stream().id if "stream" in call.request else 0
+    page = groups.page((after[0], after[1]), LIST_MAX, only)
+    allowed = call.context.access.allowed
+    told = [
+        describe(call, group)
+        for group in page
+        if allowed(call.user, call.vhost.name, "read", group.stream.name)
+    ]
+    answer: Answered = {"groups": told}
+    if len(page) == LIST_MAX:
+        answer["next"] = [page[-1].stream.id, page[-1].name]
+    return answer
+
+
+def require_room(call: Call, name: str, streams: Iterable[Stream]) -> None:
+    """Refuse before anything is changed when new groups have no room."""
+    groups = groups_of(call)
+    more = sum(not groups.has(stream, name) for stream in streams)
+    if more:
+        groups.require(more)
+        call.vhost.facts.require(more, more * GROUP_OCTETS)
+
+
+def together(
+    call: Call, positions: dict[Stream, int], step: Callable[[Stream, int], Group | None]
+) -> Answered:
+    """Take a step for each stream, all in one transaction; answer with the groups."""
+    store = call.vhost.store
+    store.begin()
+    try:
+        return answered(call, [step(stream, at) for stream, at in positions.items()])
+    finally:
+        store.commit()
+
+
+def answered(call: Call, groups: list[Any]) -> Answered:
+    """Return the answer for the groups of the streams that were asked for."""
+    told = [describe(call, group) for group in groups if group is not None]
+    if "stream" in call.request:
+        return told[0] if told else {}
+    return {"groups": told}
+
+
+def describe(call: Call, group: Group) -> Answered:
+    """Return what is told of a group."""
+    lag, lag_octets = group.lag()
+    return {
+        "stream": group.stream.name,
+        "id": group.stream.id,
+        "group": group.name,
+        "initial": group.initial,
+        "committed": group.committed,
+        "committed_ms": group.moved_ms,
+        "position": group.position,
+        "pin": group.pin,
+        "owner": group.owner,
+        "claimed": groups_of(call).is_claimed(group, call.vhost.tally.now_ms),
+        "lag": lag,
+        "lag_octets": lag_octets,
+        "gone": group.gone(),
+    }
+
+
+# --- Fields -----------------------------------------------------------------------------------
+
+
+def groups_of(call: Call) -> Groups:
+    """Return the groups of the virtual host."""
+    groups: Groups = call.vhost.groups
+    return groups
+
+
+def group_name(call: Call) -> str:
+    """Return the name of the group."""
+    return call.text("group", octets_max=NAME_OCTETS_MAX)
+
+
+def owner_of(call: Call, default: str | None = None) -> str:
+    """Return the token of an owner."""
+    return call.text("owner", default, octets_max=NAME_OCTETS_MAX)
+
+
+def streams_of(call: Call) -> list[Stream]:
+    """Return the streams that are named."""
+    if "stream" in call.request:
+        names: Any = [call.text("stream")]
+        ids: Any = {names[0]: call.request["id"]} if "id" in call.request else {}
+    else:
+        names, ids = call.request.get("streams"), call.request.get("ids") or {}
+        if names is None:
+            positions = call.request.get("positions")
+            names = list(positions) if isinstance(positions, dict) else None
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        call.refuse("bad-request", "'stream', 'streams' or 'positions' is missing")
+    if len(names) > STREAMS_MAX or len(set(names)) < len(names):
+        call.refuse("bad-request", f"streams are named once each, {STREAMS_MAX} at most")
+    if not isinstance(ids, dict):
+        call.refuse("bad-request", "'ids' is no object")
+    streams = []
+    for name in names:
+        named = Call(call.context, call.vhost, call.connection, {"stream": name}).stream()
+        if name in ids and ids[name] != named.id:
+            raise Refused(
+                "gone",
+                f"stream '{name}' was deleted and made again: its id is {named.id}, "
+                f"not {ids[name]!r}",
+            )
+        streams.append(named)
+    return streams
+
+
+def positions_of(call: Call) -> dict[Stream, int]:
+    """Return the streams that are named, each with its position."""
+    streams = streams_of(call)
+    if "stream" in call.request:
+        return {streams[0]: position_of(streams[0], call.request.get("position"))}
+    said = call.request.get("positions")
+    if not isinstance(said, dict):
+        call.refuse("bad-request", "'positions' is missing, or no object")
+    return {stream: position_of(stream, said.get(stream.name)) for stream in streams}
+
+
+def position_of(stream: Stream, said: Any) -> int:
+    """Return an offset that was given as a number, a word, or a moment."""
+    if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < 1 << 63:
+        return said
+    if said in ("first", "last", "next"):
+        return stream.resolve(said)
+    moment = said.get("timestamp_ms") if isinstance(said, dict) else None
+    if isinstance(moment, int) and 0 <= moment < 1 << 60:
+        return int(stream.log.offset_at(moment))
+    raise Refused(
+        "bad-request",
+        f"the position for stream '{stream.name}' is no offset, none of first, last and next, "
+        'and no {"timestamp_ms": ...}',
+    )
+
+
+HANDLERS: dict[str, Handler] = {
+    "group.begin": begin,
+    "group.claim": claim,
+    "group.commit": commit,
+    "group.delete": delete,
+    "group.get": get,
+    "group.list": list_some,
+    "group.release": release,
+}

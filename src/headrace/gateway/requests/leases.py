@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about leases (:mod:`headrace.model.lease.registry`).
+
+A user needs the permission to read the queue. Who claims, takes, settles or gives back says which
+``owner`` it is; an operator's ``lease.release`` may come with ``force`` instead. Readers, who own
+nothing, may reject in advance; they say whom they read for.
+"""
+
+from typing import Any
+
+from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+from headrace.model.lease.lease import Lease
+from headrace.model.lease.ownership import KEEP, OWNER_OCTETS_MAX, TIMEOUT_S, TIMEOUT_S_MAX
+from headrace.model.lease.registry import GROUP_OCTETS_MAX, MESSAGES_MAX, OCTETS_MAX, REJECTS_MAX
+from headrace.model.lease.rejects import has_dead_letters
+
+PARTS_MAX = 1000  # Of a snapshot.
+
+
+def group_of(call: Call) -> str:
+    """Return the group that a request names."""
+    return call.text("group", octets_max=GROUP_OCTETS_MAX)
+
+
+def owner_of(call: Call) -> str:
+    """Return the owner that a request comes from."""
+    return call.text("owner", octets_max=OWNER_OCTETS_MAX)
+
+
+def lease_of(call: Call) -> Lease:
+    """Return the lease that a request names."""
+    lease: Lease = call.vhost.leases.find(call.queue(), group_of(call))
+    return lease
+
+
+def owned(call: Call) -> Lease:
+    """Return the lease that a request names, which comes from its owner."""
+    lease = lease_of(call)
+    call.vhost.leases.own(lease, owner_of(call), call.connection.number)
+    return lease
+
+
+def claim(call: Call) -> Steps:
+    """Become the owner of a lease, which is made unless it is there."""
+    queue, group, owner = call.queue(), group_of(call), owner_of(call)
+    leases = call.vhost.leases
+    terms: dict[str, Any] = {
+        "timeout_s": call.number("timeout_s", TIMEOUT_S, least=1, most=TIMEOUT_S_MAX),
+        "on_timeout": call.text("on_timeout", KEEP),
+        "force": call.flag("force"),
+    }
+    known = next((lease for lease in leases.of(queue) if lease.group == group), None)
+    if known is not None and leases.tenures[known].owner != owner:
+        yield from leases.idle(known)  # What the last owner asked for is done first.
+    return describe(call, leases.claim(queue, group, owner, call.connection.number, **terms))
+
+
+def take(call: Call) -> Steps:
+    """Take messages as the next numbers."""
+    lease = owned(call)
+    first = None if call.request.get("first") is None else call.number("first")
+    messages = call.number("messages", MESSAGES_MAX, least=1, most=MESSAGES_MAX)
+    octets = call.number("octets", OCTETS_MAX, least=1, most=OCTETS_MAX)
+    if first is not None and first < lease.settled:
+        call.refuse("gone", f"{first} is settled; what is leased begins with {lease.settled}")
+    taken = yield from call.vhost.leases.take(lease, first, messages, octets)
+    return {
+        "stream": lease.name,
+        "first": taken.first,
+        "last": taken.last,
+        "octets": taken.octets,
+        "ready": lease.source.ready_count,
+    }
+
+
+def settle(call: Call) -> Steps:
+    """Settle all numbers below one; some are rejected."""
+    lease = owned(call)
+    upto, rejects = call.number("upto"), numbers(call, "rejects")
+    done = yield from call.vhost.leases.settle(lease, upto, rejects)
+    answer: Answered = done._asdict()
+    return answer
+
+
+def numbers(call: Call, field: str) -> list[int]:
+    """Return a list of numbers, in which ``[first, last]`` stands for those up to before last."""
+    found: list[int] = []
+    given = call.request.get(field, [])
+    if not isinstance(given, list):
+        call.refuse("bad-request", f"'{field}' is no list")
+    for item in given:
+        pair = item if isinstance(item, list) else [item, None]
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in pair[:1])
+        if len(pair) != 2 or not whole or not (pair[1] is None or isinstance(pair[1], int)):
+            call.refuse("bad-request", f"'{field}' has {item!r}, which is no number and no range")
+        last = pair[0] + 1 if pair[1] is None else pair[1]
+        if len(found) + last - pair[0] > REJECTS_MAX:
+            call.refuse("limit", f"'{field}' has more than {REJECTS_MAX} numbers")
+        found += range(pair[0], last)
+    return found
+
+
+def reject(call: Call) -> Answered:
+    """A reader's verdict on a range: these numbers are rejected when it is settled, no others."""
+    lease = lease_of(call)
+    owner = call.text("owner", "", octets_max=OWNER_OCTETS_MAX)
+    holder = call.vhost.leases.tenures.owner_of(lease)
+    if owner and holder and owner != holder:
+        call.refuse("conflict", f"the lease's owner is '{holder}', and not '{owner}'")
+    first, last = call.number("first"), call.number("last")
+    call.vhost.leases.rejects.judge(lease, first, last, numbers(call, "numbers"))
+    return {"settled": lease.settled}
+
+
+def rejected(call: Call) -> Answered:
+    """The numbers of a range that are rejected in advance."""
+    lease = lease_of(call)
+    first, last = call.number("first"), call.number("last")
+    found = call.vhost.leases.rejects.ranges(lease, first, last)
+    return {"settled": lease.settled, "numbers": [list(one) for one in found]}
+
+
+def release(call: Call) -> Steps:
+    """Give back what is leased; with ``forget`` the lease is no more."""
+    lease = lease_of(call) if call.flag("force") else owned(call)
+    released = yield from call.vhost.leases.release(lease, forget=call.flag("forget"))
+    return {"released": released, "settled": lease.settled}
+
+
+def leave(call: Call) -> Answered:
+    """Give up the ownership of a lease."""
+    call.vhost.leases.leave(lease_of(call), owner_of(call))
+    return {}
+
+
+def info(call: Call) -> Answered:
+    """What there is to know of a lease."""
+    return describe(call, lease_of(call))
+
+
+def list_leases(call: Call) -> Answered:
+    """What there is to know of all leases of queues that the user may read."""
+    wanted = call.text("queue", "")
+    allowed = call.context.access.allowed
+    found = [
+        describe(call, lease)
+        for lease in call.vhost.leases
+        if (not wanted or lease.source.name == wanted)
+        and allowed(call.user, call.vhost.name, "read", lease.source.name)
+    ]
+    return {"leases": sorted(found, key=lambda lease: (lease["queue"], lease["group"]))}
+
+
+def snapshot(call: Call) -> Answered:
+    """Where a queue begins and ends just now, and positions that cut it into equal parts."""
+    queue = call.queue()
+    if queue.is_stream:
+        call.refuse("precondition", f"queue '{queue.name}' is a stream, which is read as it is")
+    parts = call.number("parts", 1, least=1, most=PARTS_MAX)
+    return {
+        "broker": call.context.identity,
+        "queue": queue.name,
+        "id": queue.id,
+        "first": queue.position_of_first(),
+        "last": call.vhost.tally.next_seq,
+        "bounds": queue.positions(parts),
+        "messages": queue.ready_count,
+        "octets": queue.ready_bytes,
+    }
+
+
+def describe(call: Call, lease: Lease) -> Answered:
+    """Return what is told of a lease."""
+    leases = call.vhost.leases
+    tenure = leases.tenures[lease]
+    return {
+        "broker": call.context.identity,
+        "queue": lease.source.name,
+        "queue_id": lease.source.id,
+        "group": lease.group,
+        "stream": lease.name,
+        "id": lease.id,
+        "settled": lease.settled,
+        "next": lease.log.next_offset,
+        "ready": lease.source.ready_count,
+        "owner": leases.tenures.owner_of(lease),
+        "timeout_s": tenure.timeout_s,
+        "on_timeout": tenure.on_timeout,
+        "dead_letters": has_dead_letters(lease),
+        "rejects": leases.rejects.count(lease),
+    }
+
+
+HANDLERS: dict[str, Handler] = {
+    "lease.claim": claim,
+    "lease.take": take,
+    "lease.settle": settle,
+    "lease.reject": reject,
+    "lease.rejected": rejected,
+    "lease.release": release,
+    "lease.leave": leave,
+    "lease.info": info,
+    "lease.list": list_leases,
+    "queue.snapshot": snapshot,
+}

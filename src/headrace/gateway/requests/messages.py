@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about the messages of queues: move, copy, delete, and give dead letters back.
+
+Each is an errand (:mod:`headrace.model.operations.jobs`): one transaction, whatever its size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.errors import ModelError
+from headrace.model.operations.jobs import NAME_OCTETS_MAX, Running
+from headrace.model.operations.move import Errand, Target, to_origin
+from headrace.model.selector import Selector, compile_selector
+from headrace.model.selector.build import LENGTH_MAX
+
+if TYPE_CHECKING:
+    from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+    from headrace.model.queue.queue import Queue
+
+
+def move(call: Call) -> Answered | Steps:
+    """Messages go from one queue to another."""
+    return run(call, "move")
+
+
+def copy(call: Call) -> Answered | Steps:
+    """Messages go to another queue, and stay as well."""
+    return run(call, "copy")
+
+
+def delete(call: Call) -> Answered | Steps:
+    """Messages go."""
+    return run(call, "delete")
+
+
+def requeue(call: Call) -> Answered | Steps:
+    """Dead letters go back to the queues in which they died."""
+    return run(call, "requeue")
+
+
+def errand(call: Call) -> Answered:
+    """Tell how far an errand is, or what it did."""
+    found = call.vhost.errands.describe(name_of(call))
+    if found is None:
+        call.refuse("not-found", f"there is no errand '{name_of(call)}'")
+    what, answer = found
+    call.allow("read", what["from"])
+    return answered(call, what["from"], answer)
+
+
+def cancel(call: Call) -> Steps:
+    """Let nothing come of an errand; tell what became of it."""
+    errand(call)
+    errands = call.vhost.errands
+    errands.cancel(name_of(call))
+    while True:
+        found = errands.describe(name_of(call))
+        if found is None:
+            call.refuse("not-found", f"there is no errand '{name_of(call)}'")
+        if found[1]["state"] not in ("choosing", "moving"):
+            return answered(call, found[0]["from"], found[1])
+        yield
+
+
+# --- Inside -------------------------------------------------------------------------------------
+
+
+def name_of(call: Call) -> str:
+    """Return the name of the errand that a request is about."""
+    return call.text("id", octets_max=NAME_OCTETS_MAX)
+
+
+def run(call: Call, do: str) -> Answered | Steps:
+    """Do what a request asks for, unless it is done already."""
+    name = call.text("id", "", octets_max=NAME_OCTETS_MAX)
+    wait = call.request.get("wait", True)
+    if not isinstance(wait, bool):
+        call.refuse("bad-request", "'wait' is neither true nor false")
+    if not wait and not name:
+        call.refuse("bad-request", "who does not wait has to name the errand: 'id' is missing")
+    what: dict[str, Any] = {"do": do, "from": call.text("from")}
+    call.allow("read", what["from"])
+    if do in ("move", "copy"):
+        what["to"] = call.text("to")
+        call.allow("write", what["to"])
+    for field in ("selector", "count", "first", "last", "dry_run"):
+        what[field] = call.request.get(field) or None
+    errands = call.vhost.errands
+    known = errands.find(name, what) if name else None
+    if isinstance(known, dict):
+        return answered(call, what["from"], {"id": name, **known, "state": "done", "already": True})
+    if known is None:
+        watcher = call.connection.number
+        dry = call.flag("dry_run")
+        running = errands.begin(name, what, make(call, do), watcher, dry=dry)
+    else:
+        running = known
+        running.watchers.add(call.connection.number)
+    if not wait:
+        return {"id": name, "already": False, **running.describe()}
+    return follow(running)
+
+
+def follow(running: Running) -> Steps:
+    """Wait for the end of an errand, and tell what it did."""
+    while not running.over:
+        yield
+    source = running.errand.source
+    return {"already": False, **running.answer(), "ready": source.message_count()}
+
+
+def answered(call: Call, source: str, answer: Answered) -> Answered:
+    """Return an answer with what the source has now, if it is there."""
+    queue = call.vhost.queues.get(source)
+    return {"already": False, **answer, "ready": 0 if queue is None else queue.message_count()}
+
+
+def make(call: Call, do: str) -> Errand:
+    """Return the errand that a request asks for."""
+    source = call.queue("from")
+    target: Queue | Target | None = None
+    if do in ("move", "copy"):
+        target = destination(call, source)
+    elif do == "requeue":
+        allowed, user, vhost = call.context.access.allowed, call.user, call.vhost.name
+        target = to_origin(call.vhost, lambda name: bool(allowed(user, vhost, "write", name)))
+    return Errand(
+        call.vhost,
+        source,
+        target=target,
+        keeps=do == "copy",
+        selector=selector_of(call),
+        count=None if call.request.get("count") is None else call.number("count", least=1),
+        first=call.number("first", 0),
+        last=None if call.request.get("last") is None else call.number("last"),
+        dry=call.flag("dry_run"),
+        most=call.vhost.errands.messages_max,
+    )
+
+
+def destination(call: Call, source: Queue) -> Queue:
+    """Return the queue that messages are to go to."""
+    queue = call.queue("to", "write")
+    if queue is source:
+        call.refuse("precondition", f"queue '{queue.name}' is where the messages are already")
+    return queue
+
+
+def selector_of(call: Call) -> Selector | None:
+    """Return the selector of a request; without one every message is selected."""
+    text = call.request.get("selector", "")
+    if not isinstance(text, str) or len(text) > LENGTH_MAX:
+        call.refuse("bad-request", f"'selector' is no text of {LENGTH_MAX} characters at most")
+    if not text.strip():
+        return None
+    try:
+        return compile_selector(text)
+    except ModelError as error:
+        call.refuse("bad-request", error.text)
+
+
+HANDLERS: dict[str, Handler] = {
+    "messages.move": move,
+    "messages.copy": copy,
+    "messages.delete": delete,
+    "messages.requeue": requeue,
+    "messages.errand": errand,
+    "messages.cancel": cancel,
+}

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue ``amq.headrace.pipeline``: what pipelines ask a broker for beside AMQP's methods.
+
+Each area has a module with a table of its requests, ``HANDLERS``; docs/pipeline-service.md tells
+them all. Users need permissions on what a request speaks of, none on this queue.
+"""
+
+from typing import Any
+
+from headrace.gateway.requests import (
+    gaps,
+    groups,
+    leases,
+    messages,
+    publishers,
+    staged,
+    streams,
+    super_streams,
+)
+from headrace.gateway.requests.requests import Handler, Service
+
+QUEUE = "amq.headrace.pipeline"
+REQUEST_OCTETS_MAX = 1 << 20
+
+HANDLERS: dict[str, Handler] = {
+    **groups.HANDLERS,
+    **streams.HANDLERS,
+    **gaps.HANDLERS,
+    **leases.HANDLERS,
+    **messages.HANDLERS,
+    **super_streams.HANDLERS,
+    **publishers.HANDLERS,
+    **staged.HANDLERS,
+}
+
+
+class Pipeline(Service):
+    """Serves the requests of one virtual host."""
+
+    def __init__(self, context: Any, vhost: Any) -> None:
+        Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
+        vhost.leases.tenures.is_open = context.connections.__contains__
+        vhost.errands.is_open = context.connections.__contains__

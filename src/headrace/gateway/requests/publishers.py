@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about publishers that number their messages."""
+
+from datetime import UTC, datetime
+
+from headrace.gateway.requests.requests import Answered, Call, Handler
+from headrace.model.vhost.publishing_ids import NAME_MAX
+
+LISTED_MAX = 1000  # Publishers in one answer.
+
+
+def publisher_last(call: Call) -> Answered:
+    """The highest publishing id that was taken from a publisher; -1 when none was."""
+    name = call.text("name", octets_max=NAME_MAX)
+    return {"name": name, "last": call.vhost.publishers.last(name.encode())}
+
+
+def publisher_list(call: Call) -> Answered:
+    """The publishers behind a name, in order, so many at a time."""
+    after = call.text("after", "", octets_max=NAME_MAX).encode()
+    listed: list[Answered] = []
+    for name, last, used_ms in call.vhost.publishers.items():
+        if name <= after and after:
+            continue
+        if len(listed) == LISTED_MAX:
+            return {"publishers": listed, "more": True}
+        used = datetime.fromtimestamp(used_ms / 1000, UTC).isoformat() if used_ms else None
+        listed.append({"name": name.decode("utf-8", "replace"), "last": last, "used": used})
+    return {"publishers": listed, "more": False}
+
+
+def publisher_forget(call: Call) -> Answered:
+    """Forget a publisher: its ids may begin anew."""
+    name = call.text("name", octets_max=NAME_MAX)
+    call.allow("configure", name)
+    return {"forgotten": call.vhost.publishers.forget(name.encode())}
+
+
+HANDLERS: dict[str, Handler] = {
+    "publisher.last": publisher_last,
+    "publisher.list": publisher_list,
+    "publisher.forget": publisher_forget,
+}

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that are messages, and their answers.
+
+A service is a queue that the broker consumes itself. A request is a message with a JSON object,
+sent there through the default exchange with a ``reply-to``. The answer, a JSON object too, goes to
+that queue with the same ``correlation-id``, once all that it tells is durable. An object with
+``error`` (a sentence) and ``code`` (a word) refuses::
+
+    not-found       there is no such thing
+    refused         the user may not do this
+    precondition    the thing is different from what the request assumes
+    conflict        somebody else is in the way
+    gone            what is asked for is no longer kept
+    limit           a limit of the broker would be exceeded
+    bad-request     the request makes no sense
+    internal        the broker is at fault; its log says how
+
+A handler does its work at once and returns the answer, or it is a generator: then it goes on in a
+later turn of the event loop after each ``yield``, and what it returns is the answer. So long work
+does not keep others waiting; a slice should take a few milliseconds (SLICE_S).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headrace.gateway.conversion.headers import shortstr
+from headrace.model import errors
+from headrace.model.contents import UnreadableError
+from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, new_message
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.stream.stream import Stream
+from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import framed
+from headrace.spec.tables import V0_9_1
+from headrace.wire.memory import get32
+
+if TYPE_CHECKING:
+    from headrace.model.ports import Store
+    from headrace.model.queue.queue import Queue
+
+log = logging.getLogger(__name__)
+
+REQUESTS_MAX = 64  # Taken in one turn,
+WAITING_MAX = 10_000  # and waiting for later ones; the oldest give way,
+WAITING_OCTETS_MAX = 64 << 20  # likewise by size.
+SLICE_S = 0.005  # What long work may take before it lets others go on.
+SLICED_MAX = 64  # Requests of one service that are half done.
+NUMBER_MAX = (1 << 63) - 1
+_HEADER, _BODY = 2, 3  # Types of frames.
+
+Answered = dict[str, Any]
+Steps = Generator[None, None, Answered]
+
+CODES: dict[type[errors.ModelError], str] = {
+    errors.AccessRefused: "refused",
+    errors.IllegalState: "conflict",
+    errors.NotAllowed: "refused",
+    errors.NotFound: "not-found",
+    errors.PreconditionFailed: "precondition",
+    errors.ResourceError: "limit",
+    errors.ResourceLocked: "refused",
+}
+
+
+class Refused(Exception):
+    """A request that is not served; code and text go into the answer."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class Call:
+    """One request, as a handler sees it."""
+
+    def __init__(self, context: Any, vhost: Any, connection: Any, request: dict[str, Any]) -> None:
+        self.context = context
+        self.vhost = vhost
+        self.connection = connection  # It may be gone in a later slice.
+        self.user = connection.user
+        self.request = request
+
+    def refuse(self, code: str, text: str) -> NoReturn:
+        """End the call with an error."""
+        if code == "refused":
+            self.context.refused(self.connection, text)
+        raise Refused(code, text)
+
+    def allow(self, permission: str, name: str) -> None:
+        """Refuse a user without ``configure``, ``write`` or ``read`` permission on a name."""
+        if not self.context.access.allowed(self.user, self.vhost.name, permission, name):
+            self.refuse(
+                "refused",
+                f"{permission} access to '{name}' in vhost '{self.vhost.name}' refused for user "
+                f"'{self.user.name}'",
+            )
+
+    def text(self, field: str, default: str | None = None, *, octets_max: int = 255) -> str:
+        """Return a field that is a text, not empty unless the default is."""
+        value = self.request.get(field, default)
+        if not isinstance(value, str) or (not value and default != ""):
+            self.refuse("bad-request", f"'{field}' is missing, or no text")
+        if len(value.encode("utf-8", "surrogatepass")) > octets_max:
+            self.refuse("bad-request", f"'{field}' has more than {octets_max} octets")
+        if not value.isprintable():
+            self.refuse("bad-request", f"'{field}' has characters that cannot be printed")
+        return value
+
+    def number(
+        self,
+        field: str,
+        default: int | None = None,
+        *,
+        least: int = 0,
+        most: int = NUMBER_MAX,
+    ) -> int:
+        """Return a field that is a whole number within bounds."""
+        value = self.request.get(field, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.refuse("bad-request", f"'{field}' is missing, or no whole number")
+        if not least <= value <= most:
+            self.refuse("bad-request", f"'{field}' is {value}, not within {least} and {most}")
+        return value
+
+    def flag(self, field: str) -> bool:
+        """Return a field that is true or false; it is false when missing."""
+        value = self.request.get(field, False)
+        if not isinstance(value, bool):
+            self.refuse("bad-request", f"'{field}' is neither true nor false")
+        return value
+
+    def queue(self, field: str = "queue", permission: str = "read") -> Queue:
+        """Return the queue that a field names; the user needs the permission on it."""
+        name = self.text(field)
+        known = self.vhost.queues.get(name)
+        self.allow(permission, name if known is None else known.access_name)
+        found: Queue = self.vhost.find_queue(name, self.connection)
+        return found
+
+    def stream(self, field: str = "stream", permission: str = "read") -> Stream:
+        """Return the stream that a field names; the user needs the permission on it."""
+        found = self.queue(field, permission)
+        if not isinstance(found, Stream):
+            self.refuse("precondition", f"queue '{found.name}' is not a stream")
+        return found
+
+
+Handler = Callable[[Call], Answered | Steps]
+
+# Requests of operators. Those with which applications read, lease and stage are no more audited
+# than what they publish.
+AUDITED = frozenset(
+    (
+        *("messages.move", "messages.copy", "messages.delete", "messages.requeue"),
+        "messages.cancel",
+        *("commit", "rollback", "forget"),  # Of prepared transactions.
+        *("group.delete", "sink.discard", "publisher.forget", "superstream.add"),
+    )
+)
+
+
+class Service(Consumer):
+    """Serves the requests to one queue of one virtual host."""
+
+    permission = ""  # On the queue's name, needed for every request.
+
+    def __init__(
+        self,
+        context: Any,
+        vhost: Any,
+        name: str,
+        handlers: Mapping[str, Handler],
+        *,
+        octets_max: int,
+    ) -> None:
+        queue: Queue = vhost.declare_queue(
+            exclusive=True,
+            owner=self,
+            fresh_name=name,
+            arguments={"x-max-length": WAITING_MAX, "x-max-length-bytes": WAITING_OCTETS_MAX},
+        )
+        Consumer.__init__(self, queue, name, False)
+        self.context = context
+        self.vhost = vhost
+        self.handlers = handlers
+        self.octets_max = octets_max
+        self.taken: list[Message] = []
+        self.sliced = 0  # Requests that are half done.
+        self.number = 0
+        queue.add_consumer(self)
+
+    def can(self) -> bool:
+        return len(self.taken) < REQUESTS_MAX and self.sliced < SLICED_MAX
+
+    def deliver(self, message: Message) -> None:
+        if not self.taken:
+            self.vhost.tally.waking.append(self)
+        self.taken.append(message)
+
+    def drain(self) -> None:
+        """Serve what came in this turn; at its end, when nothing else is half done."""
+        taken, self.taken = self.taken, []
+        for message in taken:
+            try:
+                self.serve(in_memory(message, self.vhost.store))
+            except (AmqpError, OSError, UnreadableError, UnicodeDecodeError) as error:
+                log.warning("a request to %s cannot be read: %s", self.tag, error)
+            self.queue.settle(message)
+        self.queue.unpark(self)
+        if self.taken:  # More than one turn's worth came: there must be another turn.
+            self.vhost.agenda.put(self, self.vhost.tally.now_ms, never_again)
+
+    def serve(self, message: Message) -> None:
+        """Do what one message asks for, and answer."""
+        connection = self.context.connections.get(message.publisher)
+        if connection is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
+            return
+        data = self.vhost.contents.joined(message)
+        at = message.address_len + 2
+        size = get32(data, at + 3)
+        _, body_size, properties = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])
+        if not isinstance(properties, BasicProperties) or not properties.reply_to:
+            return
+        answer = self.answer_to(connection, properties)
+        if answer is None:
+            return
+        name, user = self.queue.name, connection.user
+        permission = self.permission
+        if permission and not self.context.access.allowed(user, self.vhost.name, permission, name):
+            answer.give(failure("refused", f"{permission} access to '{name}' refused"))
+        elif body_size > self.octets_max:
+            answer.give(failure("limit", f"a request has {self.octets_max} octets at most"))
+        else:
+            self.do(connection, body_of(data, at + size + 8), answer)
+
+    def answer_to(self, connection: Any, properties: BasicProperties) -> Answer | None:
+        """Return what answers a request; None for one that is not to be served at all."""
+        assert properties.reply_to is not None
+        return Answer(self, properties.reply_to, properties.correlation_id)
+
+    def do(self, connection: Any, body: bytes, answer: Answer) -> None:
+        """Do what a request says, and answer it."""
+        try:
+            request = json.loads(body)
+            what = request["do"]
+            handler = self.handlers.get(what)
+        except (ValueError, RecursionError, KeyError, TypeError):
+            answer.give(failure("bad-request", "a request is a JSON object with 'do'"))
+            return
+        if handler is None:
+            answer.give(failure("bad-request", f"there is no request {what!r}"))
+            return
+        reason = self.context.access.audit.refusal() if what in AUDITED else ""
+        if reason:
+            answer.give(failure("refused", f"request {reason}"))
+            return
+        call = Call(self.context, self.vhost, connection, request)
+        self.begin(call, partial(handler, call), answer)
+
+    def begin(self, call: Call, work: Callable[[], Any], answer: Answer) -> None:
+        """Do some work, at once or in slices, and answer."""
+        outcome = self.attempt(work)
+        if isinstance(outcome, dict):
+            self.audit(call, outcome)
+            answer.give(outcome)
+            return
+        self.number += 1
+        key = (self, self.number)
+        self.sliced += 1
+        if self.step(key, call, outcome, answer):
+
+            def again(now_ms: int) -> int:
+                return now_ms + 1 if self.step(key, call, outcome, answer) else 0
+
+            self.vhost.agenda.put(key, self.vhost.tally.now_ms, again)
+
+    def step(self, key: object, call: Call, steps: Steps, answer: Answer) -> bool:
+        """Do the next slice of a long request; false when that was the last."""
+
+        def following() -> Answered | None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                returned: Answered = end.value
+                return returned
+            return None
+
+        outcome = self.attempt(following)
+        if outcome is None:
+            return True
+        self.sliced -= 1
+        self.audit(call, outcome)
+        answer.give(outcome)
+        self.queue.unpark(self)
+        return False
+
+    def audit(self, call: Call, outcome: Answered) -> None:
+        """Have the audit log note a request that changes things, and how it ended."""
+        if call.request["do"] in AUDITED:
+            self.note(call, {**call.request}, outcome)
+
+    def note(self, call: Call, request: dict[str, Any], outcome: Answered) -> None:
+        """Write a request into the audit log, if there is one."""
+        audit = self.context.access.audit
+        if audit.active:
+            audit.tell(
+                "request",
+                user=call.user,
+                peer=getattr(call.user, "peer", None),
+                allowed="error" not in outcome,
+                reason=str(outcome.get("error", "")),
+                vhost=self.vhost.name,
+                request=request,
+            )
+
+    def attempt(self, work: Callable[[], Any]) -> Any:
+        """Do some work; what goes wrong is the answer."""
+        try:
+            return work()
+        except Refused as error:
+            return failure(error.code, error.text)
+        except errors.ModelError as error:
+            return failure(code_of(error), error.text)
+        except Exception:
+            log.exception("a request to %s failed", self.tag)
+            return failure("internal", "internal error")
+
+
+class Answer:
+    """An answer to come, which is sent when what it tells is durable."""
+
+    def __init__(self, service: Service, reply_to: str, correlation_id: str | None) -> None:
+        self.service = service
+        self.reply_to = reply_to
+        self.correlation_id = correlation_id
+        self.body = b""
+
+    def give(self, answer: Answered) -> None:
+        """This is the answer."""
+        self.body = json.dumps(answer, separators=(",", ":")).encode()
+        self.service.context.line(self.service.vhost.name).join(self, 0)
+
+    def released(self, token: int) -> None:
+        """Send it."""
+        vhost = self.service.vhost
+        properties = BasicProperties(
+            content_type="application/json", correlation_id=self.correlation_id
+        )
+        queues = vhost.route("", self.reply_to, dict).queues
+        if queues:
+            vhost.deliver(made("", self.reply_to, properties, self.body), queues, False)
+
+
+def made(exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> Message:
+    """Return a new message of the broker's own."""
+    address = shortstr(exchange) + shortstr(routing_key)
+    header = encode_content_header(V0_9_1, 60, len(body), properties)
+    data = address + b"\x00\x00" + framed(_HEADER, 0, header) + framed(_BODY, 0, body)
+    return new_message(data, len(address), len(body))
+
+
+def in_memory(message: Message, store: Store) -> Message:
+    """Return a request, or, where memory was short and it was paged out, a copy with its data.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not message.flags & PAGED:
+        return message
+    copy = message.copy()
+    copy.seq, copy.position = message.seq, message.position
+    copy.flags = message.flags
+    store.load(copy)
+    return copy
+
+
+def never_again(_: int) -> int:
+    """What is due once and has nothing to do but to make a turn."""
+    return 0
+
+
+def body_of(data: bytes, at: int) -> bytes:
+    """Return what the body frames of a message hold, the first of which stands at ``at``."""
+    pieces = []
+    while at < len(data):
+        size = get32(data, at + 3)
+        pieces.append(data[at + 7 : at + 7 + size])
+        at += size + 8
+    return b"".join(pieces)
+
+
+def failure(code: str, text: str) -> Answered:
+    """Return the answer that refuses a request."""
+    return {"error": text, "code": code}
+
+
+def code_of(error: errors.ModelError) -> str:
+    """Return the word for a refusal of the model."""
+    for kind in type(error).__mro__:
+        code = CODES.get(kind)
+        if code is not None:
+            return code
+    return "bad-request"

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about staged batches (:mod:`headrace.model.transaction.staged_batch`).
+
+A user needs the permission to write to the sink's name, and to configure it for ``sink.discard``.
+"""
+
+from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+from headrace.model.transaction.dtx import State
+from headrace.model.transaction.staged_batch import (
+    BATCH_MAX,
+    SINK_OCTETS_MAX,
+    STAGE_OCTETS_MAX,
+    Stage,
+    read_xid,
+)
+
+OWNER_OCTETS_MAX = 255
+STAGES_MAX = 20_000  # Attempts that one commit may name.
+SHOWN_MAX = 1000  # Branches that are shown of one sink.
+
+
+def sink_of(call: Call, permission: str = "write") -> str:
+    """Return the sink that a request names."""
+    name = call.text("sink", octets_max=SINK_OCTETS_MAX)
+    call.allow(permission, name)
+    return name
+
+
+def begin(call: Call) -> Steps:
+    """Become the owner of a sink."""
+    name = sink_of(call)
+    owner = call.text("owner", octets_max=OWNER_OCTETS_MAX)
+    run = call.text("run", "", octets_max=OWNER_OCTETS_MAX)
+    answer: Answered = yield from call.vhost.sinks.begin(name, owner, run, force=call.flag("force"))
+    return answer
+
+
+def release(call: Call) -> Answered:
+    """Give a sink back."""
+    owner = call.text("owner", octets_max=OWNER_OCTETS_MAX)
+    answer: Answered = call.vhost.sinks.release(sink_of(call), owner)
+    return answer
+
+
+def last(call: Call) -> Answered:
+    """Tell which batch of a sink was committed last."""
+    answer: Answered = call.vhost.sinks.describe(sink_of(call, "write"))
+    return answer
+
+
+def prepare(call: Call) -> Answered:
+    """Make staged work survive until it is decided."""
+    held = call.vhost.sinks.prepare(
+        sink_of(call),
+        epoch_of(call),
+        call.number("batch", most=BATCH_MAX),
+        call.text("branch", octets_max=STAGE_OCTETS_MAX),
+        call.number("count"),
+    )
+    return {"already": not held}
+
+
+def commit(call: Call) -> Steps:
+    """Make a batch visible."""
+    name = sink_of(call)
+    texts = call.request.get("branches", [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        call.refuse("bad-request", "'branches' is no list of texts")
+    if len(texts) > STAGES_MAX:
+        call.refuse("limit", f"a batch is the work of {STAGES_MAX} attempts at most")
+    stages = [Stage.parse(text) for text in texts]
+    batch = call.number("batch", most=BATCH_MAX)
+    answer: Answered = yield from call.vhost.sinks.commit(name, epoch_of(call), batch, stages)
+    return answer
+
+
+def abort(call: Call) -> Steps:
+    """Give up what is staged for a batch."""
+    batch = call.number("batch", most=BATCH_MAX)
+    answer: Answered = yield from call.vhost.sinks.abort(sink_of(call), epoch_of(call), batch)
+    return answer
+
+
+def discard(call: Call) -> Steps:
+    """Forget a sink."""
+    answer: Answered = yield from call.vhost.sinks.discard(sink_of(call, "configure"))
+    return answer
+
+
+def list_sinks(call: Call) -> Answered:
+    """All sinks that the user may write to."""
+    vhost = call.vhost
+    found = []
+    for name, _ in vhost.sinks:
+        if call.context.access.allowed(call.user, vhost.name, "write", name):
+            branches = vhost.sinks.undecided(name)
+            found.append(
+                {
+                    **vhost.sinks.describe(name),
+                    "branches": len(branches),
+                    "messages": sum(branch.size()[0] for branch in branches),
+                }
+            )
+    return {"sinks": found}
+
+
+def show(call: Call) -> Answered:
+    """One sink, with what is staged and undecided."""
+    name = sink_of(call)
+    branches = call.vhost.sinks.undecided(name)
+    shown = []
+    for branch in branches[:SHOWN_MAX]:
+        _, batch, part = read_xid(branch.xid)
+        shown.append(
+            {
+                "batch": batch,
+                "branch": part,
+                "state": branch.state.value,
+                "since_ms": branch.since_ms,
+                "messages": branch.size()[0],
+            }
+        )
+    return {
+        **call.vhost.sinks.describe(name),
+        "branches": len(branches),
+        "messages": sum(branch.size()[0] for branch in branches),
+        "prepared": sum(branch.state is State.PREPARED for branch in branches),
+        "staged": shown,
+    }
+
+
+def epoch_of(call: Call) -> int:
+    """Return the epoch that a request comes from; 0 is the present one."""
+    return call.number("epoch", 0)
+
+
+HANDLERS: dict[str, Handler] = {
+    "sink.list": list_sinks,
+    "sink.show": show,
+    "sink.discard": discard,
+    "batch.begin": begin,
+    "batch.release": release,
+    "batch.last": last,
+    "batch.prepare": prepare,
+    "batch.commit": commit,
+    "batch.abort": abort,
+}

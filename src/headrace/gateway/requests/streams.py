@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about streams, and about the broker itself."""
+
+from heapq import nsmallest
+from itertools import islice
+
+from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+from headrace.model.stream.stream import Stream
+
+LISTED_MAX = 1000  # Streams of one answer.
+MOMENT_MS_MAX = 1 << 60
+SLICE_QUEUES = 2000  # Looked at in one turn of the event loop.
+
+
+def broker_info(call: Call) -> Answered:
+    """Who the broker is."""
+    return {"broker": call.context.identity, "vhost": call.vhost.name}
+
+
+def stream_info(call: Call) -> Answered:
+    """Where a stream begins and ends, and which one it is."""
+    return {"broker": call.context.identity, **describe(call.stream())}
+
+
+def stream_list(call: Call) -> Answered | Steps:
+    """Tell of several streams: of those that are named, or of all, in order of their names."""
+    names = call.request.get("streams")
+    if names is None:
+        return every_stream(call, call.text("after", ""), call.number("most", LISTED_MAX, least=1))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        call.refuse("bad-request", "'streams' is not a list of names")
+    if len(names) > LISTED_MAX:
+        call.refuse("limit", f"'streams' has more than {LISTED_MAX} names")
+    found, missing = [], []
+    for name in names:
+        call.allow("read", name)
+        queue = call.vhost.queues.get(name)
+        if isinstance(queue, Stream):
+            found.append(describe(queue))
+        else:
+            missing.append(name)
+    return {"broker": call.context.identity, "streams": found, "missing": missing}
+
+
+def every_stream(call: Call, after: str, most: int) -> Steps:
+    """Tell of the streams that the user may read, from the first name behind `after` on."""
+    most = min(most, LISTED_MAX)
+    names: list[str] = []
+    rest = iter(list(call.vhost.queues.items()))
+    while some := list(islice(rest, SLICE_QUEUES)):
+        names += [name for name, queue in some if name > after and is_shown(call, queue)]
+        names = nsmallest(most + 1, names)
+        yield
+    queues = [call.vhost.queues.get(name) for name in names[:most]]
+    return {
+        "broker": call.context.identity,
+        "streams": [describe(queue) for queue in queues if queue is not None],
+        "missing": [],
+        "after": names[most - 1] if len(names) > most else "",
+    }
+
+
+def is_shown(call: Call, queue: object) -> bool:
+    """Whether a queue is a stream that the user may read, and none of the broker's own."""
+    if not isinstance(queue, Stream) or queue.name.startswith("amq."):
+        return False
+    allowed: bool = call.context.access.allowed(call.user, call.vhost.name, "read", queue.name)
+    return allowed
+
+
+def stream_offset(call: Call) -> Answered:
+    """Where in a stream a moment is."""
+    log = call.stream().log
+    offset = log.offset_at(call.number("timestamp_ms", most=MOMENT_MS_MAX))
+    return {"offset": offset, "first": log.first_offset, "next": log.committed_offset}
+
+
+def stream_measure(call: Call) -> Answered:
+    """How many octets the records of a range have, and how far a number of octets goes."""
+    stream = call.stream()
+    log = stream.log
+    first, end = call.number("from"), log.committed_offset
+    last = min(call.number("to", end), end)
+    if first < log.first_offset:
+        call.refuse("gone", f"offset {first} is gone; the first is {log.first_offset}")
+    if "records_max" in call.request:
+        last = min(last, first + call.number("records_max", least=1))
+    if "octets_max" in call.request and first < last:
+        last = log.within(first, last, call.number("octets_max", least=1))
+    count = max(0, last - first)
+    octets = log.measure(first, last) if count else 0
+    return {"count": count, "octets": octets, "next": first + count}
+
+
+def describe(stream: Stream) -> Answered:
+    """Return what is told of a stream."""
+    log = stream.log
+    return {
+        "stream": stream.name,
+        "id": stream.id,
+        "first": log.first_offset,
+        "next": log.committed_offset,
+        "octets": log.octets,
+    }
+
+
+HANDLERS: dict[str, Handler] = {
+    "broker.info": broker_info,
+    "stream.info": stream_info,
+    "stream.list": stream_list,
+    "stream.measure": stream_measure,
+    "stream.offset": stream_offset,
+}

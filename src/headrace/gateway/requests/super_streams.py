@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about super streams (:mod:`headrace.model.vhost.super_stream`)."""
+
+from typing import Any
+
+from headrace.gateway.requests.requests import Answered, Call, Handler
+from headrace.gateway.requests.streams import describe
+from headrace.model.exchange.exchange import SuperStreamExchange
+from headrace.model.vhost.super_stream import (
+    PARTITIONS_MAX,
+    add_partition,
+    is_super_stream,
+    partitions_of,
+)
+
+
+def info(call: Call) -> Answered:
+    """Tell the partitions of a super stream."""
+    return tell(call, exchange_of(call, "read"))
+
+
+def list_all(call: Call) -> Answered:
+    """Tell the super streams that the user may read."""
+    allowed = call.context.access.allowed
+    found = [
+        exchange
+        for exchange in call.vhost.exchanges.values()
+        if is_super_stream(exchange) and allowed(call.user, call.vhost.name, "read", exchange.name)
+    ]
+    told = [
+        {"exchange": one.name, "partitions": len(partitions_of(one))}
+        for one in sorted(found, key=lambda one: str(one.name))
+    ]
+    return {"super_streams": told}
+
+
+def add(call: Call) -> Answered:
+    """Declare one more partition, with the arguments that the others were declared with."""
+    exchange = exchange_of(call, "configure")
+    if not isinstance(exchange, SuperStreamExchange):
+        call.refuse("precondition", f"exchange '{exchange.name}' is not of type x-super-stream")
+    call.allow("read", exchange.name)
+    existing = partitions_of(exchange)
+    if len(existing) >= PARTITIONS_MAX:
+        call.refuse("limit", f"a super stream has {PARTITIONS_MAX} partitions at most")
+    stream = call.text("stream")
+    if all(partition.stream.name != stream for partition in existing):
+        call.allow("configure", stream)
+        call.allow("write", stream)
+        order = 1 + max((p.order for p in existing if p.order is not None), default=-1)
+        add_partition(call.vhost, exchange.name, stream, order, exchange.arguments)
+    return tell(call, exchange)
+
+
+def tell(call: Call, exchange: Any) -> Answered:
+    """Return what is told of a super stream; the user must be allowed to read all of it."""
+    partitions = []
+    for number, partition in enumerate(partitions_of(exchange)):
+        call.allow("read", partition.stream.name)
+        partitions.append({"number": number, "key": partition.key, **describe(partition.stream)})
+    by = "hash" if isinstance(exchange, SuperStreamExchange) and not exchange.by_key else "key"
+    return {
+        "broker": call.context.identity,
+        "exchange": exchange.name,
+        "type": exchange.type,
+        "by": by,
+        "partitions": partitions,
+    }
+
+
+def exchange_of(call: Call, permission: str) -> Any:
+    """Return the super stream that is named."""
+    name = call.text("exchange")
+    call.allow(permission, name)
+    exchange = call.vhost.find_exchange(name)
+    if not is_super_stream(exchange):
+        call.refuse("precondition", f"exchange '{name}' is that of no super stream")
+    return exchange
+
+
+HANDLERS: dict[str, Handler] = {
+    "superstream.add": add,
+    "superstream.info": info,
+    "superstream.list": list_all,
+}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides transactions for those who cannot say ``dtx.commit``: an operator, or an own coordinator.
+
+The requests to the queue ``amq.headrace.transactions`` (:mod:`.requests`)::
+
+    {"do": "list"}                                      {"transactions": [{"xid": ..., ...}, ...]}
+    {"do": "prepare", "xid": "order-17"}                {"status": "xa-ok"}
+    {"do": "commit", "xid": ..., "heuristic": true}     {"status": "xa-heurcom"}
+    {"do": "rollback", "xid": ...}, {"do": "forget", "xid": ...}
+    anything wrong                                      {"error": ..., "code": ...}
+
+``commit`` of a branch that is not prepared is in one phase. ``heuristic`` decides in place of the
+branch's coordinator, which is told so when it comes. The user needs the permission to configure
+the queue's name.
+"""
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from headrace.gateway.requests.requests import Answered, Call, Handler, Service
+from headrace.model.transaction.dtx import Branch, State, Status
+from headrace.model.transaction.xid import Xid
+
+QUEUE = "amq.headrace.transactions"
+REQUEST_OCTETS_MAX = 4096
+
+
+def list_all(call: Call) -> Answered:
+    """What there is."""
+    return {"transactions": [describe(branch) for branch in call.vhost.branches]}
+
+
+def decide(what: str, call: Call) -> Answered:
+    """Give a branch an outcome."""
+    branches = call.vhost.branches
+    text = call.request.get("xid", "")
+    if not isinstance(text, str) or not text:
+        call.refuse("bad-request", f"{what} needs an xid")
+    try:
+        xid = Xid.parse(text)
+    except ValueError as error:
+        call.refuse("bad-request", str(error))
+    heuristic = bool(call.request.get("heuristic"))
+    if what == "prepare":
+        status = Status(branches.prepare(xid))
+    elif what == "forget":
+        branches.forget(xid)
+        status = Status.OK
+    elif heuristic:
+        status = Status(branches.decide(xid, commit=what == "commit"))
+    elif what == "commit":
+        one_phase = branches.find(xid).state is State.ACTIVE
+        status = Status(branches.commit(xid, one_phase=one_phase))
+    else:
+        status = Status(branches.rollback(xid))
+    return {"status": status_name(status)}
+
+
+HANDLERS: dict[str, Handler] = {
+    "list": list_all,
+    **{what: partial(decide, what) for what in ("prepare", "commit", "rollback", "forget")},
+}
+
+
+class Coordinator(Service):
+    """Serves the requests of one virtual host."""
+
+    permission = "configure"
+
+    def __init__(self, context: Any, vhost: Any) -> None:
+        Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
+
+
+def describe(branch: Branch) -> dict[str, Any]:
+    """Return what an operator wants to know of a branch."""
+    publishes, settles = branch.size()
+    state = branch.state.value
+    if branch.state is State.ACTIVE and branch.failed:
+        state = f"rollback only ({status_name(branch.failed)})"
+    elif branch.state is State.COMPLETED:
+        state = f"{state} ({status_name(branch.decided)})"
+    since = datetime.fromtimestamp(branch.since_ms / 1000, UTC)
+    return {
+        "xid": str(branch.xid),
+        "state": state,
+        "since": since.isoformat(timespec="seconds"),
+        "publishes": publishes,
+        "settles": settles,
+        "sessions": len(branch.workers) + len(branch.suspended),
+    }
+
+
+def status_name(status: Status) -> str:
+    """Return the name that the standard has for a status."""
+    return f"xa-{status.name.lower()}"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logins of connections: which mechanisms a client is offered, and the steps of its choice."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.gateway.sasl.mechanism import RESPONSE_BYTES_MAX, STEPS_MAX
+from headrace.gateway.security.audit import SILENT, Audit
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from headrace.gateway.oauth.tokens import Tokens
+    from headrace.gateway.sasl.mechanism import Mechanism, Steps
+    from headrace.gateway.security.access import User
+
+
+WITHDRAWN = "tokens of their issuer are no longer taken"
+
+log = logging.getLogger(__name__)
+Found = TypeVar("Found")
+
+
+class Login:
+    """A login that goes on."""
+
+    __slots__ = ("mechanism", "steps", "taken")
+
+    def __init__(self, mechanism: str, steps: Steps) -> None:
+        self.mechanism = mechanism
+        self.steps = steps
+        self.taken = 0
+
+
+class Logins:
+    """All logins of a broker, by the numbers of their connections."""
+
+    def __init__(
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        *,
+        tokens: Tokens | None = None,
+        plain_needs_tls: bool = False,
+        plain_on_loopback: bool = True,
+        audit: Audit = SILENT,
+    ) -> None:
+        self._audit = audit
+        self._going: dict[int, Login] = {}
+        self._vouching: set[str] = set()  # Whose tokens are taken.
+        self._withdrawn: set[str] = set()  # Who vouches for nobody any more.
+        self.use(mechanisms, tokens, plain_needs_tls, plain_on_loopback)
+
+    def use(
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        tokens: Tokens | None,
+        plain_needs_tls: bool,
+        plain_on_loopback: bool,
+    ) -> None:
+        """Let in by these from now on.
+
+        With ``plain_needs_tls``, mechanisms that send a secret as it is need TLS; with
+        ``plain_on_loopback`` not from this machine itself.
+        """
+        before, self._vouching = self._vouching, set() if tokens is None else tokens.sources
+        self._withdrawn = (self._withdrawn | before) - self._vouching
+        self.mechanisms = mechanisms
+        self._tokens = tokens
+        self._plain_needs_tls = plain_needs_tls
+        self._plain_on_loopback = plain_on_loopback
+
+    def is_withdrawn(self, user: User) -> bool:
+        """Tell whether a user came with a token of an issuer that is no longer trusted."""
+        return user.source in self._withdrawn
+
+    def offered(self, peer: Peer) -> list[str]:
+        """The mechanisms that a client may use, in the order of the setting."""
+        return [
+            name
+            for name, mechanism in self.mechanisms.items()
+            if mechanism.offered(peer) and not (mechanism.clear and self._too_open(peer))
+        ]
+
+    def _too_open(self, peer: Peer) -> bool:
+        if peer.encrypted or not self._plain_needs_tls:
+            return False
+        return not (peer.loopback and self._plain_on_loopback)
+
+    async def step(self, number: int, peer: Peer, mechanism: str, response: bytes) -> bytes | User:
+        """Take a response of a connection: return the next challenge, or the user.
+
+        Raises:
+            LoginRefused: it proves nobody, or the mechanism was not offered.
+        """
+        login = self._going.pop(number, None)
+        try:
+            if login is None:
+                if mechanism not in self.offered(peer):
+                    raise LoginRefused(f"mechanism {mechanism:.64} is not offered here")
+                login = Login(mechanism, self.mechanisms[mechanism].begin(peer))
+            login.taken += 1
+            if len(response) > RESPONSE_BYTES_MAX or login.taken > STEPS_MAX:
+                raise LoginRefused("a SASL response is too long, or there are too many")
+            found = await sound(login.steps.step(response))
+        except LoginRefused as error:
+            self._tell(None, peer, mechanism, str(error))
+            raise
+        if isinstance(found, bytes):
+            self._going[number] = login
+            return found
+        if self.is_withdrawn(found):  # While it was checked.
+            self._tell(None, peer, mechanism, WITHDRAWN)
+            raise LoginRefused(WITHDRAWN)
+        self._tell(found, peer, mechanism)
+        return found
+
+    def forget(self, number: int) -> None:
+        """The connection is over."""
+        self._going.pop(number, None)
+
+    async def renew(self, user: User, secret: bytes) -> User:
+        """Return the user with new credentials; only tokens are ever renewed.
+
+        Raises:
+            LoginRefused: they prove nobody, or somebody else.
+        """
+        if not user.source or self._tokens is None:
+            return user
+        try:
+            if len(secret) > RESPONSE_BYTES_MAX:
+                raise LoginRefused("the new secret is too long")
+            renewed = await sound(self._tokens.user(secret, user.peer))
+            if not renewed.same_as(user):
+                raise LoginRefused(f"the new secret is that of user {renewed.name!r}")
+        except LoginRefused as error:
+            self._tell(user, user.peer, "update-secret", str(error))
+            raise
+        self._tell(renewed, user.peer, "update-secret")
+        return renewed
+
+    def _tell(self, user: User | None, peer: Peer, mechanism: str, reason: str = "") -> None:
+        if self._audit.active:
+            self._audit.tell(
+                "login",
+                user=user,
+                peer=peer,
+                allowed=not reason,
+                reason=reason,
+                mechanism=mechanism,
+            )
+
+
+async def sound(work: Awaitable[Found]) -> Found:
+    """Do a step of a login; one that fails as nothing should is refused as any other.
+
+    Raises:
+        LoginRefused: it proves nobody.
+    """
+    try:
+        return await work
+    except LoginRefused:
+        raise
+    except Exception:
+        log.exception("a login failed")
+        raise LoginRefused("it could not be checked") from None

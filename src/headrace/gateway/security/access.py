@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts and permissions.
+
+Passwords are checked with argon2id on threads of their own, so that many logins at once do not
+stall the event loop. A login that was right is remembered for a while under a keyed hash of its
+password, so that a reconnecting crowd costs nothing. An unknown user costs the same time and gets
+the same answer as a wrong password. How names and passwords come is the matter of the mechanisms of
+`headrace.gateway.sasl`. Permissions are RE2 expressions, which take linear time.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Protocol
+
+from headrace.gateway.security.audit import SILENT, Audit
+from headrace.gateway.security.passwords import NOBODY, improved, is_foreign, verify_password
+from headrace.gateway.security.permissions import PERMISSIONS, Rights
+from headrace.gateway.security.regex import PatternError, Search, compile_search, quoted
+from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.throttle import Throttle
+from headrace.model.policy.accounts import (
+    Account,
+    AccountError,
+    Permission,
+    Snapshot,
+    TopicPermission,
+)
+
+log = logging.getLogger(__name__)
+
+GUEST = "guest"
+LOGIN_THREADS = 2
+LOGINS_REMEMBERED_MAX = 1024
+LOGINS_REMEMBERED_S = 300.0
+VERDICTS_MAX = 65536  # Answers that are remembered; all are forgotten when there are more.
+TOPIC_VERDICTS_MAX = 65536
+EVERYTHING = (".*", "^.*", "^.*$", "^")  # Expressions that restrict nothing.
+DEFAULT_EXCHANGE = "amq.default"  # What permissions call the exchange without a name.
+
+
+class Directory(Protocol):
+    """Where accounts are kept; see `headrace.store.catalog.users`."""
+
+    def snapshot(self) -> Snapshot:
+        """Read everything."""
+
+    def improve_password(self, before: str, account: Account) -> bool:
+        """Keep a password in a better way, unless it is another by now."""
+
+
+class Grants(Protocol):
+    """Rights that came with a login, such as those of a token, in place of an account's."""
+
+    def may_open(self, vhost: str) -> bool:
+        """Tell whether there is any right in the virtual host."""
+
+    def allowed(self, vhost: str, permission: str, name: str) -> bool:
+        """As `Access.allowed`."""
+
+    def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
+        """As `Access.topic_allowed`."""
+
+    def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
+        """As `Access.every_topic_allowed`."""
+
+
+def check_permission(permission: Permission) -> None:
+    """Raise AccountError when one of the three is no regular expression."""
+    for action in PERMISSIONS:
+        _check_pattern(action, permission.pattern(action))
+
+
+def check_topic_permission(permission: TopicPermission) -> None:
+    """Raise AccountError when one of the two is no regular expression."""
+    for action in ("write", "read"):
+        _check_pattern(action, expanded(permission.pattern(action), "user", "vhost"))
+
+
+def _check_pattern(action: str, pattern: str) -> None:
+    try:
+        compile_search(pattern)
+    except PatternError as error:
+        raise AccountError(f"{action} '{pattern}' is no regular expression: {error}") from None
+
+
+def expanded(pattern: str, user: str, vhost: str) -> str:
+    """An expression for topics with its variables filled in, which match themselves alone."""
+    return pattern.replace("{username}", quoted(user)).replace("{vhost}", quoted(vhost))
+
+
+class User:
+    """Somebody who has logged in. What they may do is looked up anew, so changes take effect."""
+
+    __slots__ = ("_access", "expires_s", "grants", "name", "peer", "source", "tags")
+
+    def __init__(
+        self,
+        access: "Access",
+        name: str,
+        tags: tuple[str, ...],
+        peer: Peer,
+        *,
+        grants: Grants | None = None,
+        source: str = "",
+        expires_s: float | None = None,
+    ) -> None:
+        """``grants`` takes the place of the account's permissions, ``expires_s`` is Unix time."""
+        self._access = access
+        self.name = name
+        self.tags = tags
+        self.peer = peer
+        self.grants = grants
+        self.source = source  # Who vouches for the name; empty: our own accounts.
+        self.expires_s = expires_s
+
+    def may_open(self, vhost: str) -> bool:
+        """Tell whether the user has any permission in the virtual host."""
+        return self._access.user_may_open(self, vhost)
+
+    def is_known(self) -> bool:
+        """Tell whether the account is still there; who comes with a token needs none."""
+        return self.grants is not None or self.name in self._access.snapshot.accounts
+
+    def same_as(self, other: "User") -> bool:
+        """Tell whether both are the same person, so that one may take over what is the other's."""
+        return (self.source, self.name) == (other.source, other.name)
+
+    def __repr__(self) -> str:
+        return f"User({self.name!r})"
+
+
+class Access(Rights):
+    """Who has an account, and who may do what."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        *,
+        writer: Executor | None = None,
+        secret: bytes = b"",
+        guest_loopback_only: bool = True,
+        audit: Audit = SILENT,
+        throttle: Throttle | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``writer`` has the thread that the directory is written on; without it that is one which
+        checks passwords.
+        """
+        self._directory = directory
+        self._writer = writer
+        self.guest_loopback_only = guest_loopback_only
+        self.audit = audit
+        self.throttle = Throttle() if throttle is None else throttle
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._secret = os.urandom(32)
+        # Of the salts of those who have no account, which are the same each time, as others' are.
+        self.strangers_secret = hmac.digest(secret or os.urandom(32), b"strangers", "sha256")
+        self._remembered: OrderedDict[bytes, float] = OrderedDict()
+        self._verdicts: dict[tuple[str, str, str, str], bool] = {}
+        self._topic_verdicts: dict[tuple[str, str, str, str, str], bool] = {}
+        self._searches: dict[str, Search] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self.generation = 1  # Bumped by every change.
+        self.snapshot = directory.snapshot()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    def take(self, snapshot: Snapshot) -> bool:
+        """Go by what was read last from now on; tell whether it is different."""
+        if snapshot == self.snapshot:
+            return False
+        self.snapshot = snapshot
+        self.generation += 1
+        self._verdicts.clear()
+        self._topic_verdicts.clear()
+        self._searches.clear()
+        return True
+
+    # --- Accounts -------------------------------------------------------------------------------
+
+    def account(self, name: str) -> Account | None:
+        """The account of that name, if there is one."""
+        return self.snapshot.accounts.get(name)
+
+    def admit(self, name: str, peer: Peer) -> User:
+        """Return the user of that name, who has been proven by other means than a password here.
+
+        Raises:
+            LoginRefused: there is none, or not from there.
+        """
+        account = self.snapshot.accounts.get(name)
+        if account is None:
+            raise LoginRefused(f"there is no user {name!r}")
+        if not self._may_come_from(name, peer.loopback):
+            raise LoginRefused(f"user {name!r} may log in over loopback only")
+        return User(self, account.name, account.tags, peer)
+
+    def recall(self, name: str, password: bytes, peer: Peer) -> User | None:
+        """Return the user whose password was right a short while ago, or None."""
+        account = self.snapshot.accounts.get(name)
+        if account is None or not self._may_come_from(name, peer.loopback):
+            return None
+        key = self._key(account, password)
+        until = self._remembered.get(key)
+        if until is None:
+            return None
+        if until < self._clock():
+            del self._remembered[key]
+            return None
+        return User(self, account.name, account.tags, peer)
+
+    async def check_password(self, name: str, password: bytes, peer: Peer) -> User:
+        """Return the user of that name and password, checking it on a thread.
+
+        Raises:
+            LoginRefused: the password is wrong, or there is no such user from there.
+        """
+        user = self.recall(name, password, peer)
+        if user is not None:
+            return user
+        async with self.attempt(name, peer):
+            return await self._check_password(name, password, peer)
+
+    async def _check_password(self, name: str, password: bytes, peer: Peer) -> User:
+        account = self.snapshot.accounts.get(name)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="headrace-login")
+        known = account.password_hash if account is not None else NOBODY
+        right = await asyncio.get_running_loop().run_in_executor(
+            self._threads, verify_password, known, password
+        )
+        if account is None:
+            raise LoginRefused(f"there is no user {name!r}")
+        if not right:
+            raise LoginRefused(f"wrong password for user {name!r}")
+        if self.snapshot.accounts.get(name) != account:
+            raise LoginRefused(f"user {name!r} was changed during the login")
+        user = self.admit(name, peer)
+        if is_foreign(account.password_hash):
+            account = await self._improve(account, password)
+        self.remember(account, password)
+        return user
+
+    async def _improve(self, account: Account, password: bytes) -> Account:
+        """Replace a hash of RabbitMQ by one of ours; return the account as it is then."""
+        assert self._threads is not None
+        loop = asyncio.get_running_loop()
+        better = await loop.run_in_executor(self._threads, improved, account, password)
+        if better is None or self._threads is None:
+            return account
+        writer = self._writer or self._threads
+        try:
+            if not await loop.run_in_executor(
+                writer, self._directory.improve_password, account.password_hash, better
+            ):
+                return account
+        except AccountError as error:
+            log.warning("the password hash of user %r stays as it is: %s", account.name, error)
+            return account
+        if self.snapshot.accounts.get(account.name) == account:
+            self.snapshot.accounts[account.name] = better
+        return better
+
+    @contextlib.asynccontextmanager
+    async def attempt(self, name: str, peer: Peer) -> AsyncIterator[None]:
+        """Have a login wait when others failed before it, and note how it ends.
+
+        Raises:
+            LoginRefused: too many failed.
+        """
+        wait_s = self.throttle.wait_s(peer.host, name)
+        if wait_s is None:
+            raise LoginRefused(f"too many logins from {peer.host} failed")
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        try:
+            yield
+        except Exception:
+            self.throttle.failed(peer.host, name)
+            raise
+        self.throttle.succeeded(peer.host, name)
+
+    def remember(self, account: Account, password: bytes) -> None:
+        """Spare the next login with this password the work; the password is known to be right."""
+        self._remembered[self._key(account, password)] = self._clock() + LOGINS_REMEMBERED_S
+        while len(self._remembered) > LOGINS_REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+
+    def _may_come_from(self, name: str, peer_is_loopback: bool) -> bool:
+        return peer_is_loopback or name != GUEST or not self.guest_loopback_only
+
+    def _key(self, account: Account, password: bytes) -> bytes:
+        """The name of a login in memory: worthless without the secret, void with a new password."""
+        parts = (account.name.encode(), account.password_hash.encode(), password)
+        text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.digest(self._secret, text, hashlib.sha256)
+
+    # --- Permissions ----------------------------------------------------------------------------
+
+    def vhost_exists(self, name: str) -> bool:
+        return name in self.snapshot.vhosts
+
+    def may_open(self, user: str, vhost: str) -> bool:
+        """Tell whether the account has any permission in the virtual host."""
+        return (user, vhost) in self.snapshot.permissions
+
+    def user_may_open(self, user: User, vhost: str) -> bool:
+        """Tell whether somebody who has logged in has any permission in the virtual host."""
+        if user.grants is None:
+            return self.may_open(user.name, vhost)
+        return not self.expired(user) and user.grants.may_open(vhost)
+
+    def expired(self, user: User) -> bool:
+        """Tell whether the time of a login is over."""
+        return user.expires_s is not None and self._wall_clock() >= user.expires_s
+
+    def allowed(self, user: User, vhost: str, permission: str, name: str) -> bool:
+        if user.grants is not None:
+            if self.expired(user):
+                return False
+            return user.grants.allowed(vhost, permission, name or DEFAULT_EXCHANGE)
+        key = (user.name, vhost, permission, name)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = self._judge(user.name, vhost, permission, name or DEFAULT_EXCHANGE)
+            if len(self._verdicts) >= VERDICTS_MAX:
+                self._verdicts.clear()
+            self._verdicts[key] = verdict
+        return verdict
+
+    def _judge(self, user: str, vhost: str, permission: str, name: str) -> bool:
+        given = self.snapshot.permissions.get((user, vhost))
+        return given is not None and self._matches(given.pattern(permission), name, user)
+
+    def topic_allowed(
+        self, user: User, vhost: str, permission: str, exchange: str, routing_key: str
+    ) -> bool:
+        if user.grants is not None:
+            if self.expired(user):
+                return False
+            return user.grants.topic_allowed(vhost, permission, exchange, routing_key)
+        given = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
+        if given is None:
+            return True  # Nobody said anything about the topics there.
+        key = (user.name, vhost, permission, exchange, routing_key)
+        verdict = self._topic_verdicts.get(key)
+        if verdict is None:
+            pattern = expanded(given.pattern(permission), user.name, vhost)
+            verdict = self._matches(pattern, routing_key, user.name)
+            if len(self._topic_verdicts) >= TOPIC_VERDICTS_MAX:
+                self._topic_verdicts.clear()
+            self._topic_verdicts[key] = verdict
+        return verdict
+
+    def every_topic_allowed(self, user: User, vhost: str, permission: str, exchange: str) -> bool:
+        if user.grants is not None:
+            if self.expired(user):
+                return False
+            return user.grants.every_topic_allowed(vhost, permission, exchange)
+        given = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
+        return given is None or given.pattern(permission) in EVERYTHING
+
+    def account_user(self, name: str) -> User | None:
+        account = self.snapshot.accounts.get(name)
+        return None if account is None else User(self, account.name, account.tags, Peer())
+
+    def _matches(self, pattern: str, name: str, user: str) -> bool:
+        search = self._searches.get(pattern)
+        try:
+            if search is None:
+                search = self._searches[pattern] = compile_search(pattern)
+            return search(name) is not None
+        except PatternError as error:  # Written by somebody other than our commands.
+            log.error("permission '%s' of user '%s' is no expression: %s", pattern, user, error)
+            return False

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of virtual hosts and users, as connections meet them.
+
+Those on connections, channels and queues are refusals; what is there stays, even if a limit that is
+set later is below it. The limit on messages a second makes publishers wait: the transport reads
+their connections more slowly. The limit on the size of messages is part of every connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headrace.model.errors import NotAllowed, PreconditionFailed
+from headrace.model.policy.rate_limit import Meter
+from headrace.model.policy.rules import NO_LIMITS, Limits
+
+VHOST, USER = "vhost", "user"
+
+
+class Quotas:
+    """Counts what virtual hosts and users have, and says what they may not have."""
+
+    def __init__(
+        self, body_max: int, limits_of_user: Callable[[str], Limits] | None = None
+    ) -> None:
+        """``body_max`` is the largest body for anybody, in octets."""
+        self.body_max = body_max
+        self._limits_of_user = limits_of_user
+        self._members: dict[tuple[str, str], dict[Any, None]] = {}  # Connections.
+        self._meters: dict[tuple[str, str], Meter] = {}
+
+    def admit(self, connection: Any, vhost: Any) -> None:
+        """Let a connection, whose user is known, open a virtual host.
+
+        Raises:
+            NotAllowed: one of the two has as many as it may have.
+        """
+        user = connection.user.name
+        most = vhost.rules.limits.connections
+        if 0 <= most <= len(self._members.get((VHOST, vhost.name), ())):
+            raise NotAllowed(
+                f"access to vhost '{vhost.name}' refused for user '{user}': connection limit "
+                f"({most}) is reached"
+            )
+        most = self.limits_of_user(user).connections
+        if 0 <= most <= len(self._members.get((USER, user), ())):
+            raise NotAllowed(
+                f"connection refused for user '{user}': user connection limit ({most}) is reached"
+            )
+        for key in ((VHOST, vhost.name), (USER, user)):
+            self._members.setdefault(key, {})[connection] = None
+        self._measure(connection, vhost, user)
+
+    def leave(self, connection: Any) -> None:
+        """A connection is over."""
+        if connection.vhost is None or connection.user is None:
+            return
+        for key in ((VHOST, connection.vhost.name), (USER, connection.user.name)):
+            members = self._members.get(key)
+            if members is not None:
+                members.pop(connection, None)
+                if not members:
+                    del self._members[key]
+                    self._meters.pop(key, None)
+
+    def changed(self) -> None:
+        """Limits may be others now: let them count for who is there."""
+        for (kind, user), members in self._members.items():
+            if kind == USER:
+                for connection in members:
+                    self._measure(connection, connection.vhost, user)
+
+    def limits_of_user(self, user: str) -> Limits:
+        """How much a user may have."""
+        return NO_LIMITS if self._limits_of_user is None else self._limits_of_user(user)
+
+    def check_channel(self, connection: Any, more: int) -> None:
+        """Refuse channels, or attached sessions, beyond a limit; ``more`` are not counted yet.
+
+        Raises:
+            NotAllowed: there are as many as there may be.
+        """
+        vhost, user = connection.vhost, connection.user.name
+        most = self.limits_of_user(user).channels
+        if 0 <= most < more + _channels(self._members.get((USER, user), ())):
+            raise NotAllowed(
+                f"number of channels opened for user '{user}' has reached the maximum allowed "
+                f"user limit of ({most})"
+            )
+        most = vhost.rules.limits.channels
+        if 0 <= most < more + _channels(self._members.get((VHOST, vhost.name), ())):
+            raise NotAllowed(
+                f"number of channels opened in vhost '{vhost.name}' has reached the maximum "
+                f"allowed limit of ({most})"
+            )
+
+    def check_queue(self, vhosts: Iterable[Any], user: str, name: str) -> None:
+        """Refuse a queue that is to be made, beyond the limit of its user.
+
+        Raises:
+            PreconditionFailed: the user declared as many as may be.
+        """
+        most = self.limits_of_user(user).queues
+        if most >= 0 and most <= sum(vhost.queues_of.get(user, 0) for vhost in vhosts):
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit of user '{user}' ({most}) is reached"
+            )
+
+    def _measure(self, connection: Any, vhost: Any, user: str) -> None:
+        """Set the size of bodies and the rate of messages that a connection may have."""
+        both = (
+            ((VHOST, vhost.name), vhost.rules.limits),
+            ((USER, user), self.limits_of_user(user)),
+        )
+        sizes = [limits.message_size for _, limits in both if limits.message_size >= 0]
+        connection.body_max = min([self.body_max, *sizes])
+        meters = []
+        for key, limits in both:
+            if limits.message_rate < 1:
+                self._meters.pop(key, None)
+                continue
+            meter = self._meters.get(key)
+            if meter is None or meter.rate != limits.message_rate:
+                meter = self._meters[key] = Meter(limits.message_rate)
+            meters.append(meter)
+        if connection.transport is not None:
+            connection.transport.measure(tuple(meters))
+
+
+def _channels(connections: Iterable[Any]) -> int:
+    return sum(connection.channel_count() for connection in connections)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept instead of a password, and checking one against it."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import secrets
+
+import argon2
+
+from headrace.model.policy.accounts import Account, AccountError, ScramKeys
+from headrace.protocol import scram
+
+log = logging.getLogger(__name__)
+
+PASSWORD_BYTES_MAX = 4096
+
+# RFC 9106 and OWASP: 19 MiB, two passes; some 25 ms.
+_HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+# The hash of a password that nobody has, checked for users that do not exist.
+NOBODY = (
+    "$argon2id$v=19$m=19456,t=2,p=1$RWMRApVjw57DArp3mQNdgg"
+    "$XNAvbm5MpLJYA7Q8S4/qCCU/0TDHnCJiy4EJGiUbOTg"
+)
+# Hashes that came with definitions of RabbitMQ: base64 of four octets of salt and the digest.
+FOREIGN = {"rabbit_sha256": "sha256", "rabbit_sha512": "sha512"}
+FOREIGN_SALT_SIZE = 4
+NO_PASSWORD = "!"  # noqa: S105 - in place of a hash: nobody logs in with a password
+
+
+def hash_password(password: str) -> str:
+    """Return the salted hash to keep instead of a password."""
+    if len(password.encode()) > PASSWORD_BYTES_MAX:
+        raise AccountError(f"a password may not be longer than {PASSWORD_BYTES_MAX} octets")
+    return _HASHER.hash(password)
+
+
+def scram_keys(password: str) -> ScramKeys | None:
+    """Return what SCRAM needs of a password; None when SASLprep does not allow it there."""
+    salt = secrets.token_bytes(scram.SALT_SIZE)
+    try:
+        stored_key, server_key = scram.keys(scram.salted(password, salt, scram.ITERATIONS))
+    except scram.ScramError:
+        return None
+    return ScramKeys(scram.ITERATIONS, salt, stored_key, server_key)
+
+
+def make_account(name: str, password: str, tags: tuple[str, ...] = ()) -> Account:
+    """Return an account with a password.
+
+    Raises:
+        AccountError: the password is too long.
+    """
+    return Account(name, hash_password(password), tags, scram_keys(password))
+
+
+def verify_password(password_hash: str, password: bytes) -> bool:
+    """Tell whether a password is the one that was hashed."""
+    if is_foreign(password_hash):
+        verify_password(NOBODY, password)  # It takes as long as with any other.
+        scheme, _, digest = password_hash.partition("$")
+        return _verify_foreign(FOREIGN[scheme], digest, password)
+    if password_hash == NO_PASSWORD:
+        verify_password(NOBODY, password)  # It takes as long as with any other.
+        return False
+    try:
+        return _HASHER.verify(password_hash, password)
+    except argon2.exceptions.VerificationError:
+        return False
+    except argon2.exceptions.InvalidHash:
+        log.error("a user's password hash cannot be read; set the password again")
+        return False
+
+
+def is_foreign(password_hash: str) -> bool:
+    """Tell whether a hash came from RabbitMQ."""
+    scheme, dollar, _ = password_hash.partition("$")
+    return bool(dollar) and scheme in FOREIGN
+
+
+def improved(account: Account, password: bytes) -> Account | None:
+    """Return the account with a hash of ours, of the password that is known to be right.
+
+    None when it is no text: such a one keeps the hash that it has.
+    """
+    try:
+        return make_account(account.name, password.decode(), account.tags)
+    except UnicodeDecodeError:
+        return None
+
+
+def _verify_foreign(algorithm: str, text: str, password: bytes) -> bool:
+    """A hash of RabbitMQ's; as fast to check as to guess, so it is best replaced soon."""
+    try:
+        octets = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    salt, known = octets[:FOREIGN_SALT_SIZE], octets[FOREIGN_SALT_SIZE:]
+    return hmac.compare_digest(hashlib.new(algorithm, salt + password).digest(), known)

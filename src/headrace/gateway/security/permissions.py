@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about permissions, and the refusal that clients of every version are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.security.audit import SILENT, Audit
+from headrace.model.errors import AccessRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TOPIC = "topic"
+PERMISSIONS = ("configure", "write", "read")
+KEYS_KEPT = "messages keep their own routing keys"
+
+
+class Rights:
+    """What users may do. `headrace.gateway.security.access.Access` answers from accounts and
+
+    tokens.
+    """
+
+    audit: Audit = SILENT
+    noted = ""  # The refusal that was told the audit log last, and the client not yet.
+
+    def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
+        """Tell whether the user may ``configure``, ``write`` to or ``read`` from the name."""
+        raise NotImplementedError
+
+    def topic_allowed(
+        self, user: Any, vhost: str, permission: str, exchange: str, routing_key: str
+    ) -> bool:
+        """Tell whether the user may ``write`` to or ``read`` from the topic of a topic exchange."""
+        return True
+
+    def every_topic_allowed(self, user: Any, vhost: str, permission: str, exchange: str) -> bool:
+        """Tell whether no topic permission restricts the user at the exchange."""
+        return True
+
+    def account_user(self, name: str) -> Any:
+        """Return the user of an account who has not logged in; None when there is no account."""
+        return None
+
+    def vhost_exists(self, name: str) -> bool:
+        """Tell whether there is such a virtual host."""
+        raise NotImplementedError
+
+    def check(self, user: Any, vhost: str, permission: str, kind: str, name: str) -> None:
+        """Refuse what the user has no permission for.
+
+        Raises:
+            AccessRefused: with the text that clients match.
+        """
+        if not self.allowed(user, vhost, permission, name):
+            self.refuse(
+                user,
+                vhost,
+                f"{permission} access to {kind} '{name}' in vhost '{vhost}' refused for user "
+                f"'{user.name}'",
+            )
+
+    def any_allowed(self, user: Any, vhost: str, name: str) -> bool:
+        """Tell whether the user has a permission on the name, whichever."""
+        return any(self.allowed(user, vhost, permission, name) for permission in PERMISSIONS)
+
+    def check_any(self, user: Any, vhost: str, kind: str, name: str) -> None:
+        """Refuse to tell whether a thing exists to who has no permission on it at all.
+
+        Raises:
+            AccessRefused: as if the user had wanted to configure it.
+        """
+        if not self.any_allowed(user, vhost, name):
+            self.check(user, vhost, "configure", kind, name)
+
+    def check_topic(
+        self, user: Any, vhost: Any, permission: str, exchange: str, routing_key: str
+    ) -> None:
+        """Refuse a topic that the user may not publish to or bind; other exchanges have none.
+
+        ``vhost`` is the :class:`headrace.model.vhost.virtual_host.VirtualHost`.
+
+        Raises:
+            AccessRefused: with the text that clients match.
+        """
+        found = vhost.exchanges.get(exchange)
+        if found is None or not is_topic(found):
+            return
+        if not self.topic_allowed(user, vhost.name, permission, exchange, routing_key):
+            self.refuse(
+                user,
+                vhost.name,
+                f"{permission} access to topic '{routing_key}' in exchange '{exchange}' in vhost "
+                f"'{vhost.name}' refused for user '{user.name}'",
+            )
+
+    def check_every_topic(self, user: Any, vhost: Any, exchange: str, why: str) -> None:
+        """Refuse to let messages with any routing key into an exchange where the user may not.
+
+        An exchange that is not there yet may become a topic exchange.
+
+        Raises:
+            AccessRefused: ``why`` says which routing keys these would be.
+        """
+        found = vhost.exchanges.get(exchange)
+        if found is not None and not is_topic(found):
+            return
+        if not self.every_topic_allowed(user, vhost.name, "write", exchange):
+            self.refuse(
+                user,
+                vhost.name,
+                f"write access to every topic in exchange '{exchange}' in vhost '{vhost.name}' "
+                f"refused for user '{user.name}': {why}",
+            )
+
+    def check_elsewhere(
+        self, user: Any, vhost: Any, exchange: str, routing_key: Any = None, *, letters: bool = True
+    ) -> None:
+        """Refuse to let a queue's or an exchange's messages go on to where the user may not write.
+
+        ``routing_key`` is the one that dead letters get; without one each keeps its own.
+
+        Raises:
+            AccessRefused: with the text that clients match.
+        """
+        self.check(user, vhost.name, "write", "exchange", exchange or "amq.default")
+        if isinstance(routing_key, str):
+            self.check_topic(user, vhost, "write", exchange, routing_key)
+        elif letters:
+            why = "without 'x-dead-letter-routing-key' dead letters keep their own routing keys"
+            self.check_every_topic(user, vhost, exchange, why)
+        else:
+            self.check_every_topic(user, vhost, exchange, KEYS_KEPT)
+
+    def refusal_when_due(self, vhost: Any, name: str, exchange: str, keys: Iterable[str]) -> str:
+        """Return why an account may not publish what it published before; empty when it may."""
+        user = self.account_user(name)
+        if user is None:
+            return f"there is no user '{name}' any more"
+        try:
+            self.check(user, vhost.name, "write", "exchange", exchange or "amq.default")
+            for key in keys:
+                self.check_topic(user, vhost, "write", exchange, key)
+        except AccessRefused as error:
+            self.noted = ""  # No client is told.
+            return error.text
+        return ""
+
+    def refuse(self, user: Any, vhost: str, text: str) -> None:
+        """Note a refusal, and raise it."""
+        if self.audit.active:
+            self.audit.tell(
+                "permission",
+                user=user,
+                peer=getattr(user, "peer", None),
+                allowed=False,
+                reason=text,
+                vhost=vhost,
+            )
+            self.noted = text
+        raise AccessRefused(text)
+
+
+def is_topic(exchange: Any) -> bool:
+    """Tell whether an exchange routes by topics, be it later."""
+    arguments = exchange.arguments or {}
+    return exchange.type == TOPIC or arguments.get("x-delayed-type") == TOPIC

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dtx class of 0-10: work for transaction branches, and their outcomes.
+
+A session works for a branch between start and end. Outcomes may come from any session of the same
+virtual host; they are answered when they are on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.v0_10.errors import fault, translate
+from headrace.model.errors import ModelError
+from headrace.model.transaction.xid import Xid
+from headrace.protocol.codec_0_10 import (
+    DtxCommit,
+    DtxEnd,
+    DtxForget,
+    DtxGetTimeout,
+    DtxPrepare,
+    DtxRecover,
+    DtxRollback,
+    DtxSelect,
+    DtxSetTimeout,
+    DtxStart,
+    GetTimeoutResult,
+    RecoverResult,
+    XaResult,
+)
+from headrace.protocol.codec_0_10 import Xid as WireXid
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+
+if TYPE_CHECKING:
+    from headrace.model.transaction.dtx import Status
+
+
+def xid_of(command: Any) -> Xid:
+    """Return the xid that a command names."""
+    xid = command.xid
+    if xid is None:
+        raise fault(ExecutionCode.INVALID_ARGUMENT, "an xid is missing", command, "xid")
+    return Xid(xid.format or 0, xid.global_id or b"", xid.branch_id or b"")
+
+
+def ask(command: Any, call: Callable[[], Any]) -> Any:
+    """Call the model; what it refuses is to blame on the xid."""
+    try:
+        return call()
+    except ModelError as error:
+        raise translate(error, command, "xid") from None
+
+
+def result(session: Any, status: Status) -> None:
+    """Send how a command ended."""
+    session.send_result(session.command_id, XaResult(status=int(status)))
+
+
+def select(session: Any, command: DtxSelect, header: bytes, parts: object) -> None:
+    """Let a session take part in distributed transactions."""
+    if session.selected_tx:
+        raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is transactional already")
+    if not session.selected_dtx:
+        session.selected_dtx = True
+        session.on_end.append(partial(session.vhost.branches.worker_gone, session))
+
+
+def start(session: Any, command: DtxStart, header: bytes, parts: object) -> None:
+    """Begin, join or resume work for a branch."""
+    if not session.selected_dtx:
+        raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "dtx.select comes before dtx.start")
+    if command.join and command.resume:
+        text = "join and resume exclude each other"
+        raise fault(ExecutionCode.NOT_ALLOWED, text, command, "resume")
+    xid = xid_of(command)
+    begin = partial(session.vhost.branches.start, session, xid)
+    result(session, ask(command, partial(begin, join=command.join, resume=command.resume)))
+
+
+def end(session: Any, command: DtxEnd, header: bytes, parts: object) -> None:
+    """End or suspend work for a branch."""
+    if not session.selected_dtx:
+        raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "dtx.select comes before dtx.end")
+    if command.fail and command.suspend:
+        text = "fail and suspend exclude each other"
+        raise fault(ExecutionCode.NOT_ALLOWED, text, command, "suspend")
+    stop = partial(session.vhost.branches.end, session, xid_of(command))
+    result(session, ask(command, partial(stop, fail=command.fail, suspend=command.suspend)))
+
+
+def prepare(session: Any, command: DtxPrepare, header: bytes, parts: object) -> bool:
+    """Make sure that a branch can have either outcome."""
+    return outcome(session, command, session.vhost.branches.prepare)
+
+
+def commit(session: Any, command: DtxCommit, header: bytes, parts: object) -> bool:
+    """Make the work of a branch happen."""
+    call = partial(session.vhost.branches.commit, one_phase=command.one_phase)
+    return outcome(session, command, call)
+
+
+def rollback(session: Any, command: DtxRollback, header: bytes, parts: object) -> bool:
+    """Undo the work of a branch."""
+    return outcome(session, command, session.vhost.branches.rollback)
+
+
+def outcome(session: Any, command: Any, call: Callable[[Xid], Status]) -> bool:
+    """Decide, and answer when that is on disk."""
+    status = ask(command, partial(call, xid_of(command)))
+    later: bool = session.later(XaResult(status=int(status)))
+    return later
+
+
+def forget(session: Any, command: DtxForget, header: bytes, parts: object) -> bool:
+    """Free the xid of a branch that an operator has decided."""
+    ask(command, partial(session.vhost.branches.forget, xid_of(command)))
+    later: bool = session.later()
+    return later
+
+
+def recover(session: Any, command: DtxRecover, header: bytes, parts: object) -> None:
+    """List the branches that are prepared or heuristically completed."""
+    found = [
+        WireXid(format=xid.format, global_id=xid.global_id, branch_id=xid.branch_id)
+        for xid in session.vhost.branches.recover()
+    ]
+    session.send_result(session.command_id, RecoverResult(in_doubt=found))
+
+
+def get_timeout(session: Any, command: DtxGetTimeout, header: bytes, parts: object) -> None:
+    """Tell the timeout of a branch."""
+    timeout_s = ask(command, partial(session.vhost.branches.get_timeout, xid_of(command)))
+    session.send_result(session.command_id, GetTimeoutResult(timeout=timeout_s))
+
+
+def set_timeout(session: Any, command: DtxSetTimeout, header: bytes, parts: object) -> None:
+    """Limit the time that a branch may take."""
+    branches = session.vhost.branches
+    ask(command, partial(branches.set_timeout, xid_of(command), command.timeout or 0))
+
+
+HANDLERS: dict[str, Any] = {
+    "dtx.select": select,
+    "dtx.start": start,
+    "dtx.end": end,
+    "dtx.prepare": prepare,
+    "dtx.commit": commit,
+    "dtx.rollback": rollback,
+    "dtx.forget": forget,
+    "dtx.recover": recover,
+    "dtx.get-timeout": get_timeout,
+    "dtx.set-timeout": set_timeout,
+}

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The message class of 0-10, but for the transfers and accepts of the hot path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_of, watch
+from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
+from headrace.gateway.messages.outcome import (
+    SETTLE_ACCEPT,
+    SETTLE_DISCARD,
+    SETTLE_RELEASE,
+    SETTLE_REQUEUE,
+)
+from headrace.gateway.v0_10.arguments import plain
+from headrace.gateway.v0_10.errors import fault, translate
+from headrace.gateway.v0_10.queue_names import queue_of
+from headrace.gateway.v0_10.session.subscription import Subscription, serial_distance
+from headrace.model.arguments.consumer import Choice
+from headrace.model.errors import ModelError
+from headrace.model.operations.peek import beginning
+from headrace.model.operations.queue_view import ARGUMENT as BROWSE
+from headrace.model.operations.queue_view import view_of
+from headrace.model.queue.multi_queue import ARGUMENT as MULTIQUEUE
+from headrace.model.queue.multi_queue import Pool, holders_of, names_in
+from headrace.protocol.codec_0_10 import (
+    Acquired,
+    MessageAccept,
+    MessageAcquire,
+    MessageCancel,
+    MessageFlow,
+    MessageFlush,
+    MessageReject,
+    MessageRelease,
+    MessageResume,
+    MessageResumeResult,
+    MessageSetFlowMode,
+    MessageStop,
+    MessageSubscribe,
+)
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.wire.ranges import SequenceSet
+
+SUBSCRIPTIONS_MAX = 65535  # On one session.
+UNLIMITED = 0xFFFFFFFF
+OCTETS = 1  # The credit unit; 0 is messages.
+WINDOW = 1  # The flow mode; 0 is credit.
+
+
+def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: object) -> None:
+    """Start a subscription; its credit is zero."""
+    destination = command.destination or ""
+    accept_mode = command.accept_mode or 0
+    acquire_mode = command.acquire_mode or 0
+    try:
+        if command.queue == REPLY_TO:
+            queue = make_queue(session, session, accept_mode == 0)
+        else:
+            queue = source_of(session, command)
+    except ModelError as error:
+        raise translate(error, command, "queue") from None
+    if accept_mode > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such accept-mode", command, "accept_mode")
+    if acquire_mode > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such acquire-mode", command, "acquire_mode")
+    if destination in session.subscriptions:
+        raise fault(
+            ExecutionCode.NOT_ALLOWED,
+            f"there is a subscription to '{destination}' on this session",
+            command,
+            "destination",
+        )
+    if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
+        raise fault(
+            ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
+            f"more than {SUBSCRIPTIONS_MAX} subscriptions",
+            command,
+            "destination",
+        )
+    if session.selected_tx and accept_mode and not session.connection.kin:
+        raise fault(
+            ExecutionCode.NOT_ALLOWED,
+            "a transactional session accepts explicitly",
+            command,
+            "accept_mode",
+        )
+    if queue.exclusive_consumer is not None or (
+        command.exclusive and (queue.consumer_count() or queue.single)
+    ):
+        raise fault(
+            ExecutionCode.RESOURCE_LOCKED,
+            f"queue '{queue.name}' has other subscribers",
+            command,
+            "exclusive" if command.exclusive else "queue",
+        )
+    arguments = plain(command.arguments or {})
+    try:
+        choice = Choice(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
+        if (choice.browses or queue.shown_only) and not arguments.get(BROWSE):
+            acquire_mode = 1
+        if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, Pool)):
+            queue = view_of(queue)  # Which refuses to be one of several.
+        timeout_ms = 0
+        if accept_mode == 0 and acquire_mode == 0:
+            timeout_ms = timeout_of(
+                session.vhost, queue, arguments, session.context.context.ack_timeout_ms
+            )
+    except ModelError as error:
+        raise translate(error, command, "arguments") from None
+    subscription = Subscription(session, queue, destination, accept_mode, acquire_mode)
+    subscription.number = session.command_id
+    subscription.publisher = session.number
+    subscription.exclusive = command.exclusive
+    subscription.arguments = arguments
+    choice.give(subscription)
+    try:
+        session.vhost.check_consumer(subscription)
+    except ModelError as error:
+        raise translate(error, command, "arguments") from None
+    first = 0
+    if queue.is_stream:
+        subscription.browses = False  # Streams are read without taking from them in any case.
+        link = session.connection
+        queue.check_consumer(subscription, link.publishes or link.published)
+    elif subscription.browses:
+        first = beginning(queue, arguments)
+    session.subscriptions[destination] = subscription
+    session.ended_tags.pop(destination, None)
+    queue.used_ms = session.tally.now_ms
+    queue.add_consumer(subscription)
+    if first:
+        queue.browse_from(subscription, first)
+    if timeout_ms:
+        watch_accepts(session, subscription, timeout_ms)
+
+
+def source_of(session: Any, command: MessageSubscribe) -> Any:
+    """Return what a subscription takes from: a queue, or all those that its arguments list."""
+    arguments = command.arguments or {}
+    if MULTIQUEUE not in arguments:
+        queue = queue_of(session, command.queue)
+        session.check_access("read", "queue", queue.access_name)
+        return queue
+    queues = [queue_of(session, name) for name in names_in(plain(arguments))]
+    for queue in queues:
+        session.check_access("read", "queue", queue.access_name)
+    return Pool(queues)
+
+
+def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> None:
+    """See to it that a subscription does not hold transfers for longer than its timeout."""
+
+    def overdue(last: int) -> None:
+        late = [one for one in holders_of(subscription) if session.held_up_to(one, last)]
+        if not late:
+            return
+        if session.context.context.ack_timeout_closes:
+            subscription.queue.remove_consumer(subscription)
+            subscription.failed(closing(0, timeout_ms))
+        else:
+            for one in late:
+                session.return_late(one, last)
+
+    def goes_on() -> bool:
+        if session.over:
+            return False
+        known = session.subscriptions.get(subscription.tag) is subscription
+        return known or session.unsettled > 0
+
+    timeout = AckTimeout(
+        subscription,
+        timeout_ms,
+        newest=lambda: (session.next_id - 1) & 0xFFFFFFFF,
+        overdue=overdue,
+        goes_on=goes_on,
+    )
+    watch(session.vhost.agenda, timeout, session.tally.now_ms)
+
+
+def subscription_of(session: Any, command: Any) -> Any:
+    """Return the subscription that a command names; None if we ended it a short while ago."""
+    destination = command.destination or ""
+    subscription = session.subscriptions.get(destination)
+    if subscription is None and destination not in session.ended_tags:
+        raise fault(
+            ExecutionCode.NOT_FOUND,
+            f"there is no subscription to '{destination}'",
+            command,
+            "destination",
+        )
+    return subscription
+
+
+def cancel(session: Any, command: MessageCancel, header: bytes, parts: object) -> None:
+    """End a subscription; what it delivered stays unsettled on the session."""
+    subscription = subscription_of(session, command)
+    if subscription is None:
+        return
+    del session.subscriptions[subscription.tag]
+    subscription.cancelled_by_client = True
+    if subscription.flushing >= 0:
+        session.complete(subscription.flushing)
+        subscription.flushing = -1
+    queue = subscription.queue
+    queue.remove_consumer(subscription)
+    session.leave_queue(queue)
+
+
+def set_flow_mode(session: Any, command: MessageSetFlowMode, header: bytes, parts: object) -> None:
+    """Choose what the credit of a subscription means, while there is none."""
+    subscription = subscription_of(session, command)
+    if subscription is None:
+        return
+    mode = command.flow_mode or 0
+    if mode > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such flow-mode", command, "flow_mode")
+    window = mode == WINDOW
+    if window == subscription.window:
+        return
+    if subscription.credit_messages and subscription.credit_octets:
+        raise fault(
+            ExecutionCode.ILLEGAL_STATE,
+            "the flow mode changes while there is credit",
+            command,
+            "flow_mode",
+        )
+    subscription.window = window
+
+
+def flow(session: Any, command: MessageFlow, header: bytes, parts: object) -> None:
+    """Give credit; without a value it is without limit."""
+    subscription = subscription_of(session, command)
+    if subscription is None:
+        return
+    unit = command.unit or 0
+    if unit > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such unit of credit", command, "unit")
+    if subscription.queue.deleted:
+        raise fault(
+            ExecutionCode.RESOURCE_DELETED,
+            f"queue '{subscription.queue.name}' was deleted",
+            command,
+            "destination",
+        )
+    value = UNLIMITED if command.value is None else command.value
+    subscription.add_credit(unit == OCTETS, value)
+    if subscription.auto_close and not subscription.idle():
+        subscription.queue.drain()  # There may be nothing, and this is the end.
+
+
+def flush(session: Any, command: MessageFlush, header: bytes, parts: object) -> bool:
+    """Send what there is and the credit allows, then take the credit away."""
+    subscription = subscription_of(session, command)
+    if subscription is None:
+        return True
+    if subscription.flushing >= 0:
+        session.complete(subscription.flushing)
+    subscription.flushing = session.command_id
+    session.go_on_flushing(subscription)
+    return False
+
+
+def stop(session: Any, command: MessageStop, header: bytes, parts: object) -> None:
+    """Take the credit away."""
+    subscription = subscription_of(session, command)
+    if subscription is not None:
+        subscription.stop()
+
+
+# --- Settlement ---------------------------------------------------------------------------------
+
+
+def check_sent(session: Any, command: Any) -> SequenceSet:
+    """Return the transfers that a command names; refuse ids that were never used."""
+    transfers: SequenceSet = command.transfers or SequenceSet()
+    for _, hi in transfers:
+        if serial_distance(hi, session.next_id) <= 0:
+            raise fault(
+                ExecutionCode.ILLEGAL_ARGUMENT,
+                f"command {hi} was not sent yet",
+                command,
+                "transfers",
+            )
+    return transfers
+
+
+def accept(session: Any, command: MessageAccept, header: bytes, parts: object) -> bool:
+    """The client is done with messages; most accepts take the hot path."""
+    return settled(session, command, SETTLE_ACCEPT)
+
+
+def reject(session: Any, command: MessageReject, header: bytes, parts: object) -> bool:
+    """The client cannot use messages: they go to the alternate exchange."""
+    return settled(session, command, SETTLE_DISCARD)
+
+
+def release(session: Any, command: MessageRelease, header: bytes, parts: object) -> bool:
+    """The client gives messages back."""
+    return settled(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
+
+
+def settled(session: Any, command: Any, outcome: int) -> bool:
+    """Settle what a command names; it is complete when that is on disk."""
+    session.settle_ranges(list(check_sent(session, command)), outcome)
+    return False
+
+
+def acquire(session: Any, command: MessageAcquire, header: bytes, parts: object) -> None:
+    """Take messages that were only shown; some may be gone."""
+    acquired = session.acquire(list(check_sent(session, command)))
+    session.send_result(session.command_id, Acquired(transfers=SequenceSet(acquired)))
+
+
+def resume(session: Any, command: MessageResume, header: bytes, parts: object) -> None:
+    """Tell how much there is of an interrupted message."""
+    exchange = command.destination or ""
+    if exchange not in session.vhost.exchanges:
+        raise fault(
+            ExecutionCode.NOT_FOUND, f"there is no exchange '{exchange}'", command, "destination"
+        )
+    try:
+        session.check_access("write", "exchange", exchange or "amq.default")
+    except ModelError as error:
+        raise translate(error, command, "destination") from None
+    name = (command.resume_id or "").encode()
+    octets = session.context.fragments.resume(session, name)
+    session.send_result(session.command_id, MessageResumeResult(offset=octets))
+
+
+HANDLERS: dict[str, Any] = {
+    "message.subscribe": subscribe,
+    "message.cancel": cancel,
+    "message.set-flow-mode": set_flow_mode,
+    "message.flow": flow,
+    "message.flush": flush,
+    "message.stop": stop,
+    "message.accept": accept,
+    "message.reject": reject,
+    "message.release": release,
+    "message.acquire": acquire,
+    "message.resume": resume,
+}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tx class of 0-10: transfers and accepts of a session that happen together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.transaction.transaction import Work
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+
+if TYPE_CHECKING:
+    from headrace.protocol.codec_0_10 import TxCommit, TxRollback, TxSelect
+
+
+def select(session: Any, command: TxSelect, header: bytes, parts: object) -> None:
+    """Make a session transactional, once."""
+    if session.selected_tx or session.selected_dtx:
+        raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is transactional already")
+    if any(one.accept_mode for one in session.subscriptions.values()):
+        raise ExecutionError(
+            ExecutionCode.NOT_ALLOWED, "a subscription of the session does not accept explicitly"
+        )
+    session.selected_tx = True
+    session.work = Work(session.vhost)
+
+
+def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> bool:
+    """Make the transaction happen; the command is complete when it is on disk.
+
+    Raises:
+        ExecutionError: all of it happened, but for messages that a queue refused.
+    """
+    check(session)
+    refused = session.work.commit()
+    session.parted.clear()
+    session.returning.clear()
+    if session.files is not None:
+        session.files.parted.clear()
+    if refused:  # A transfer that was part of a transaction is rejected no more.
+        raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "partial tx completion")
+    later: bool = session.later()
+    return later
+
+
+def rollback(session: Any, command: TxRollback, header: bytes, parts: object) -> None:
+    """Forget the transaction; what was accepted in it is unsettled again."""
+    check(session)
+    session.work.forget()
+    session.part_again()
+    if session.files is not None:
+        session.files.part_again()
+
+
+def check(session: Any) -> None:
+    """Refuse to end a transaction where none can be."""
+    if not session.selected_tx:
+        raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is not transactional")
+
+
+HANDLERS: dict[str, Any] = {
+    "tx.select": select,
+    "tx.commit": commit,
+    "tx.rollback": rollback,
+}

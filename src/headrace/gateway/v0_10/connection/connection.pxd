@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.v0_10.session.session cimport Session
+from headrace.gateway.v0_10.session.subscription cimport Subscription
+from headrace.model.ports cimport Store
+from headrace.model.counters cimport Tally
+from headrace.protocol.v0_10.connection.connection cimport Connection
+from headrace.protocol.v0_10.attachment cimport Attachable
+
+cdef class GatewayConnection(Connection):
+    cdef public object context
+    cdef public object shared
+    cdef public bint loopback
+    cdef public Tally tally
+    cdef public Store store
+    cdef public ConfirmLine line
+    cdef public str mechanism
+    cdef public dict client_properties
+    cdef public bint kin
+    cdef public list joined
+    cdef public list unflushed
+    cdef public dict handlers
+
+    @cython.locals(target=Session)
+    cdef on_transfer(
+        self, Attachable session, const unsigned char* d, Py_ssize_t args,
+        Py_ssize_t args_end, Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body,
+        Py_ssize_t body_end
+    )
+    @cython.locals(target=Session)
+    cpdef on_transfer_large(
+        self, Attachable session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
+        Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
+    )
+    @cython.locals(target=Session)
+    cdef on_accept(
+        self, Attachable session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+    )
+    cpdef object sink_of(self, Attachable session, bytes header)
+    @cython.locals(target=Session)
+    cpdef on_command(self, Attachable session, object command, bytes header, tuple parts)
+    @cython.locals(target=Session)
+    cpdef on_completed(self, Attachable session, unsigned int lo, unsigned int hi)
+    cpdef fed(self)
+    @cython.locals(waiting=list, session=Session)
+    cpdef turn_over(self)
+    cpdef announce_later(self)

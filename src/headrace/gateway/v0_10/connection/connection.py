@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a 0-10 connection meets the model: opening, sessions, and the way of each command.
+
+Sessions outlive connections, so what a client has lies in its sessions
+(:mod:`headrace.gateway.v0_10.session.session`). The connection hands them what came: transfers and
+accepts with offsets, everything else as typed commands through the table of
+:mod:`headrace.gateway.v0_10.commands.table`.
+"""
+
+import logging
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.v0_10.connection.connection import Connection
+    from headrace.protocol.v0_10.session.session import Session as ProtocolSession
+
+from headrace.gateway.connection.context import CHANGES, waits
+from headrace.gateway.v0_10.commands.file import begin_stage
+from headrace.gateway.v0_10.errors import translate
+from headrace.gateway.v0_10.qpid_clients import is_kin, is_reticent
+from headrace.model.errors import ModelError
+from headrace.model.queue.multi_queue import holders_of, parts_of
+from headrace.protocol.codec_0_10 import (
+    ConnectionClose,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionRedirect,
+    ConnectionSecure,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    Control,
+    SessionDetach,
+)
+from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
+from headrace.protocol.v0_x.handshake import Role
+from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_10.session.subscription import Subscription
+
+log = logging.getLogger(__name__)
+
+DECLARES = (0x0701, 0x0801)  # Of exchange and queue: they may ask what there is.
+REFUSALS = (ExecutionCode.UNAUTHORIZED_ACCESS, ExecutionCode.RESOURCE_LOCKED)
+REFUSALS_TO_OPEN = (CloseCode.INVALID_PATH, CloseCode.CONNECTION_FORCED)
+
+FRAME_SIZE_MAX = 65535  # Octets; what a size of 16 bits can say.
+FRAME_SIZE_MIN = 4096
+LOCALE = "en_US"
+
+
+class GatewayConnection(Connection):
+    """One client."""
+
+    def __init__(self, shared: Any, number: int, loopback: bool) -> None:
+        """``shared`` is a :class:`headrace.gateway.v0_10.connection.context.Context010`."""
+        context = shared.context
+        Connection.__init__(
+            self,
+            Role.SERVER,
+            pool=context.pool,
+            max_frame_size=max(FRAME_SIZE_MIN, min(context.frame_max, FRAME_SIZE_MAX)),
+            channel_max=context.channel_max,
+            body_max=context.body_max,
+            sessions=shared.sessions,
+        )
+        self.context = context
+        self.shared = shared
+        self.number = number
+        self.loopback = loopback
+        self.limit(context.output_max)
+        self.hold_above = 2 * context.output_max
+        self.tally = context.tally
+        self.store: Any = None  # The Store of its virtual host,
+        self.line: Any = None  # and that store's ConfirmLine.
+        self.mechanism = ""
+        self.client_properties: dict[str, Any] = {}
+        self.kin = False  # One of Qpid's own clients.
+        self.joined: list[Any] = []  # Sessions that came back in this read.
+        self.unflushed: list[Session] = []  # Sessions with a batch of this read.
+        self.handlers: dict[str, Any] = shared.handlers
+        context.connections[number] = self
+
+    # --- Opening --------------------------------------------------------------------------------
+
+    def on_header(self) -> None:
+        context = self.context
+        self.send_control(
+            ConnectionStart(
+                server_properties=self.shared.introduction(self),
+                mechanisms=context.offered(self.number),
+                locales=[LOCALE],
+            )
+        )
+
+    def on_control(self, number: int, control: Control) -> None:
+        if isinstance(control, ConnectionStartOk):
+            self.start_ok(control)
+        elif isinstance(control, ConnectionSecureOk):
+            self.context.authenticate(self, self.mechanism, control.response or b"")
+        elif isinstance(control, ConnectionTuneOk):
+            if self.transport is not None:
+                self.transport.set_heartbeat(control.heartbeat or 0)
+        elif isinstance(control, ConnectionOpen):
+            self.open_vhost(control)
+        elif isinstance(control, ConnectionUpdateSecret):
+            self.update_secret(control)
+
+    def start_ok(self, control: ConnectionStartOk) -> None:
+        """The client chose a mechanism and says who it is."""
+        self.client_properties = dict(control.client_properties or {})
+        self.kin = is_kin(self.client_properties)
+        self.reticent = is_reticent(self.client_properties)
+        self.mechanism = control.mechanism or ""
+        if control.locale and control.locale != LOCALE:
+            log.info("connection %d asks for locale %.32r", self.number, control.locale)
+        self.context.authenticate(self, self.mechanism, control.response or b"")
+
+    def on_not_offered(self, mechanism: str) -> None:
+        self.context.not_offered(self, mechanism)
+
+    def logged_in(self, user: Any) -> None:
+        if self.ended or self.state_number != 3:
+            return
+        self.user = user
+        context = self.context
+        heartbeat = context.heartbeat_s
+        self.send_control(
+            ConnectionTune(
+                channel_max=min(context.channel_max, 0xFFFF),
+                max_frame_size=self.offered_frame_size,
+                heartbeat_min=0 if heartbeat else None,
+                heartbeat_max=min(2 * heartbeat, 0xFFFF) if heartbeat else None,
+            )
+        )
+
+    def update_secret(self, control: ConnectionUpdateSecret) -> None:
+        """The client renews its credentials: of those that expire, the new ones are checked."""
+        renew = self.context.renew
+        if renew is None or self.user.expires_s is None:
+            self.send_control(ConnectionUpdateSecretOk())
+        else:
+            renew(self, control.new_secret or b"")
+
+    def renewed(self, user: Any) -> None:
+        """The new credentials are right; what they no longer allow ends."""
+        if self.ended or self.state_number != 8:
+            return
+        self.user = user
+        sessions: list[Any] = list(self.attached.values())
+        for session in sessions:
+            session.user = user
+        self.tally.generation += 1  # Routes were made with the rights of the old ones.
+        self.send_control(ConnectionUpdateSecretOk())
+        self.recheck()
+
+    def not_renewed(self) -> None:
+        """The new credentials are wrong; why exactly stays in our log."""
+        if not self.ended:
+            self.fail(
+                CloseError(
+                    CloseCode.CONNECTION_FORCED, "New secret was refused by one of the backends"
+                )
+            )
+
+    def challenge(self, octets: bytes) -> None:
+        """The login has another step."""
+        if not self.ended:
+            self.send_control(ConnectionSecure(challenge=octets))
+
+    def login_refused(self) -> None:
+        if self.ended:
+            return
+        self.fail(
+            CloseError(
+                CloseCode.CONNECTION_FORCED,
+                f"Login was refused using authentication mechanism {self.mechanism}",
+            )
+        )
+
+    def open_vhost(self, control: ConnectionOpen) -> None:
+        """The client names its virtual host; without a name it gets the default one.
+
+        It may be sent to another host, unless it insists, and hears of others.
+        """
+        context = self.context
+        name = control.virtual_host or self.shared.default_vhost
+        offers = context.offers
+        if not control.insist and name in offers.redirect:
+            host, *others = offers.redirect[name].split(",")
+            self.send_control(ConnectionRedirect(host=host, known_hosts=others))
+            self.on_closed()
+            return
+        if name not in context.vhosts or not context.access.vhost_exists(name):
+            raise CloseError(CloseCode.INVALID_PATH, f"vhost {name} not found")
+        if not self.user.may_open(name):
+            raise CloseError(
+                CloseCode.CONNECTION_FORCED,
+                f"access to vhost '{name}' refused for user '{self.user.name}'",
+            )
+        try:
+            context.quotas.admit(self, context.vhosts[name])
+        except ModelError as error:
+            raise CloseError(CloseCode.CONNECTION_FORCED, error.text) from None
+        self.vhost = context.vhosts[name]
+        self.store = context.stores[name]
+        self.line = context.line(name)
+        if self.transport is not None:
+            self.transport.opened()
+        context.telling.connection_opened(self, "0-10")
+        known = offers.known_hosts.get(name, "")
+        self.send_control(ConnectionOpenOk(known_hosts=known.split(",") if known else []))
+
+    # --- Sessions -------------------------------------------------------------------------------
+
+    def channel_count(self) -> int:
+        """How many sessions are attached."""
+        return len(self.attached)
+
+    def principal(self) -> Hashable:
+        return self.user.source, self.user.name, self.vhost.name
+
+    def find_session(self, number: int, name: bytes, force: bool) -> ProtocolSession:
+        try:
+            self.context.quotas.check_channel(self, 1)
+        except ModelError as error:
+            raise CloseError(CloseCode.CONNECTION_FORCED, error.text) from None
+        self.shared.attaching = self
+        return Connection.find_session(self, number, name, force)
+
+    def on_attached(self, session: Any) -> None:
+        session.number = self.number
+        session.user = self.user  # Perhaps with other rights than when it was attached before.
+        session.routes = {}
+        session.route = None
+        session.until_ms = 0
+        self.context.telling.channel_opened(self, session.channel)
+        if session.batch is not None:
+            self.unflushed.append(session)
+        subscription: Subscription
+        for subscription in list(session.subscriptions.values()):
+            for holder in (subscription, *holders_of(subscription)):
+                holder.publisher = self.number
+            subscription.attach()
+        if session.subscriptions:
+            self.joined.append(session)  # Its command-point comes before any delivery.
+            self.recheck_session(session)
+
+    def on_resumed(self, session: Any, kept: bool) -> None:
+        session.refresh_all()
+
+    def on_given_up(self, session: Any, lo: int, hi: int) -> None:
+        session.give_back(lo, hi)
+
+    def choose_timeout(self, session: ProtocolSession, requested: int | None) -> int | None:
+        granted: int = self.shared.sessions.grant(requested)
+        return granted
+
+    def peer_detaches(self, session: Any, number: int, control: SessionDetach) -> None:
+        if session is not None and session.failure is not None:
+            session.tell_failure()  # It would be told too late.
+        Connection.peer_detaches(self, session, number, control)
+
+    def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
+        """The session itself knows when it is over."""
+        self.context.telling.channel_closed(self, channel)
+
+    def on_session_failed(self, session: Any, error: ExecutionError) -> None:
+        asked = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
+        level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
+        log.log(level, "connection %d: session failed: %s", self.number, error)
+        if error.error_code in REFUSALS:
+            self.context.refused(self, error.text)
+        session.wind_up()
+
+    def recheck(self) -> None:
+        """Rights have changed: sessions that read what they may no longer read fail."""
+        for session in list(self.attached.values()):
+            self.recheck_session(session)
+
+    def recheck_session(self, session: Any) -> None:
+        """Fail a session with a subscription that its user may no longer have."""
+        for subscription in list(session.subscriptions.values()):
+            try:
+                for queue in parts_of(subscription.queue):
+                    session.check_access("read", "queue", queue.access_name)
+            except ModelError as error:
+                session.fail_subscription(subscription, translate(error))
+                return
+
+    # --- Commands -------------------------------------------------------------------------------
+
+    def on_transfer(
+        self,
+        session: Any,
+        d: bytes | bytearray,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        body: int,
+        body_end: int,
+    ) -> None:
+        target: Session = session
+        target.publish(d, args, args_end, header, header_end, body, body_end)
+        if target.route is None or not target.route.serves:
+            self.publishes = True
+
+    def on_transfer_large(
+        self,
+        session: Any,
+        start: bytes,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        target: Session = session
+        target.publish_large(start, args, args_end, header, header_end, parts, body_size)
+        if target.route is None or not target.route.serves:
+            self.publishes = True
+
+    def on_accept(self, session: Any, d: bytes | bytearray, lo: int, hi: int) -> None:
+        target: Session = session
+        target.accept(d, lo, hi)
+
+    def on_completed(self, session: Any, lo: int, hi: int) -> None:
+        target: Session = session
+        if target.runs:
+            target.completed(lo, hi)
+
+    def sink_of(self, session: Any, header: bytes) -> Any:
+        return begin_stage(session, header)
+
+    def on_command(
+        self, session: Any, command: Any, header: bytes, parts: tuple[bytes, ...]
+    ) -> None:
+        self.current = command.CODE[0] << 8 | command.CODE[1]
+        number = session.command_id
+        target: Session = session
+        target.close_batch()
+        handler = self.handlers.get(command.NAME)
+        if handler is None:
+            raise ExecutionError(ExecutionCode.NOT_IMPLEMENTED, f"{command.NAME} is not served")
+        events = self.context.events
+        events.actor = self.user
+        try:
+            done = handler(session, command, header, parts)
+        finally:
+            events.actor = None
+        if done is not False:
+            store = target.store
+            if store.defined > store.synced and command.NAME in CHANGES and waits(command):
+                target.promise(self.current)
+            else:
+                session.complete(number)
+
+    def cannot_keep(self, store: Any) -> None:
+        session: Any
+        for session in list(self.attached.values()):
+            if self.store is store:
+                session.cannot_keep()
+
+    def on_result(self, session: ProtocolSession, command_id: int, value: Any) -> None:
+        """We send no commands that have results."""
+
+    def on_exception(self, session: Any, exception: Any) -> None:
+        log.warning("connection %d: the client failed: %s", self.number, exception.description)
+        session.wind_up()
+
+    def explain(self, error: Exception) -> CloseError | DetachError | ExecutionError:
+        if isinstance(error, ModelError) and self.current:
+            return translate(error)
+        return Connection.explain(self, error)
+
+    # --- Room -----------------------------------------------------------------------------------
+
+    def turn_over(self) -> None:
+        if self.unflushed:
+            waiting = self.unflushed
+            self.unflushed = []
+            session: Session
+            for session in waiting:
+                session.close_batch()
+        if self.joined:
+            joined = self.joined
+            self.joined = []
+            for returned in joined:
+                if returned.connection is self and not returned.resuming:
+                    returned.refresh_all()
+        Connection.turn_over(self)
+
+    def announce_later(self) -> None:
+        """Something became complete: between reads nobody else says so."""
+        if not self.handling:
+            self.announce()
+
+    def owes(self) -> bool:
+        session: Any
+        for session in list(self.attached.values()):  # noqa: SIM110 - no closures when compiled
+            if session.unsettled:
+                return True
+        return False
+
+    def fed(self) -> None:
+        self.starving = None
+        session: Any
+        for session in list(self.attached.values()):
+            session.refresh_all()
+
+    # --- Ends -----------------------------------------------------------------------------------
+
+    def force_close(self, reason: str) -> None:
+        self.fail(CloseError(CloseCode.CONNECTION_FORCED, reason))
+
+    def farewell(self) -> None:
+        if self.state_number == 8:
+            self.send_control(
+                ConnectionClose(
+                    reply_code=CloseCode.CONNECTION_FORCED,
+                    reply_text="broker forced connection closure with reason 'shutdown'",
+                )
+            )
+
+    def on_failed(self, error: CloseError) -> None:
+        log.warning("connection %d: %s", self.number, error)
+        if self.vhost is None and error.close_code in REFUSALS_TO_OPEN:
+            self.context.refused(self, error.text)
+        self.end()
+        if self.transport is not None:
+            self.transport.close_soon()
+
+    def on_closed(self) -> None:
+        self.end()
+        if self.transport is not None:
+            self.transport.close_soon()
+
+    def end(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        self.turn_over()
+        self.lost()
+        self.starving = None
+        self.shared.forget_limits(self.number)
+        self.context.forget(self)
+        if self.vhost is not None:
+            self.vhost.connection_closed(self)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Direct reply-to in 0-10: as in :mod:`headrace.gateway.messages.direct_reply_to`, with a queue of
+the session.
+
+A question says the name in the routing key of its reply-to; the exchange is left out or empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.messages.direct_reply_to import REPLY_TO, answers_to
+from headrace.gateway.v0_10.session.transfer_header import malformed
+from headrace.model.errors import PreconditionFailed
+from headrace.protocol.codec_0_10 import (
+    MessageProperties,
+    ReplyTo,
+    decode_headers,
+    encode_headers,
+)
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.wire.errors import MalformedError
+
+ENTRY = bytes((len(REPLY_TO),)) + REPLY_TO.encode()  # What a header segment with it contains.
+
+
+def name_answers(session: Any, segment: bytes) -> bytes:
+    """Return a question's header segment with the name of the session's own queue in it.
+
+    Raises:
+        ExecutionError: it is malformed, or the session has no subscription for answers.
+    """
+    try:
+        structs = decode_headers(segment)
+    except MalformedError as error:
+        raise malformed(str(error)) from None
+    for struct in structs:
+        if not isinstance(struct, MessageProperties) or struct.reply_to is None:
+            continue
+        if struct.reply_to.routing_key != REPLY_TO or struct.reply_to.exchange:
+            continue
+        try:
+            name = answers_to(session)
+        except PreconditionFailed as error:
+            raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
+        struct.reply_to = ReplyTo(exchange=struct.reply_to.exchange, routing_key=name)
+        return encode_headers(structs)
+    return segment  # Somebody only mentions it.

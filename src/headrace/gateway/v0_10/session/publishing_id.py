@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The number that a publisher gave a message of 0-10: taken out of its application headers."""
+
+from __future__ import annotations
+
+from headrace.gateway.messages.publishing_id import ID_KEY, NAME_KEY
+from headrace.gateway.v0_10.session.transfer_header import malformed
+from headrace.model.errors import PreconditionFailed
+from headrace.model.vhost.publishing_ids import Number, number_of
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.wire.memory import get16, get32
+from headrace.wire.types_0_10 import check_map, decode_map, value_size
+
+_MESSAGE_PROPERTIES = 0x0403
+_APPLICATION_HEADERS = 0x0100  # The last field of message-properties.
+
+
+def take_number_0_10(segment: bytes) -> tuple[bytes, Number | None]:
+    """Return a header segment of 0-10 without its publishing id, and its number; None without one.
+
+    Raises:
+        ExecutionError: it is malformed, or has an id that makes no sense.
+    """
+    struct, start, stop = find_headers(segment)
+    return _take_from_map(segment, struct, start, stop) if start else (segment, None)
+
+
+def _headers_at(d: bytes, at: int, end: int) -> int:
+    """Return where the application headers of message-properties begin; 0 when there are none."""
+    if end - at < 2:
+        raise malformed("a struct is cut off")
+    flags = d[at] | d[at + 1] << 8
+    if not flags & _APPLICATION_HEADERS:
+        return 0
+    at += 2 + (8 if flags & 1 else 0) + (16 if flags & 2 else 0)
+    for bit, wide in ((4, 2), (8, 2), (16, 1), (32, 1), (64, 2), (128, 2)):
+        if flags & bit:
+            if end - at < wide:
+                raise malformed("message-properties are cut off")
+            at += wide + (get16(d, at) if wide == 2 else d[at])
+    if end - at < 4 or at + 4 + get32(d, at) != end or check_map(d, at, end) != end:
+        raise malformed("application-headers are malformed")
+    return at
+
+
+def _take_from_map(d: bytes, struct: int, start: int, stop: int) -> tuple[bytes, Number | None]:
+    """As :func:`take_number_0_10`, of the map at ``start`` in the struct at ``struct``."""
+    headers = decode_map(d, start)[0]
+    if ID_KEY not in headers:
+        return d, None
+    try:
+        number = number_of(headers.get(NAME_KEY), headers[ID_KEY])
+    except PreconditionFailed as error:
+        raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
+    return without_entry(d, struct, start, stop, ID_KEY.encode()), number
+
+
+def without_entry(d: bytes, struct: int, start: int, stop: int, key: bytes) -> bytes:
+    """Return a header segment without an entry of the map at ``start``.
+
+    The map is the last field of the struct at ``struct``, which ends at ``stop``.
+    """
+    kept = []
+    at = start + 8
+    while at < stop:
+        value = at + 1 + d[at] + 1
+        following = value + value_size(d, d[value - 1], value, stop)
+        if d[at + 1 : value - 1] != key:
+            kept.append(d[at:following])
+        at = following
+    entries = b"".join(kept)
+    table = (4 + len(entries)).to_bytes(4, "big") + len(kept).to_bytes(4, "big") + entries
+    fields = d[struct + 4 : start] + table
+    return d[:struct] + len(fields).to_bytes(4, "big") + fields + d[stop:]
+
+
+def find_headers(segment: bytes) -> tuple[int, int, int]:
+    """Return struct, start and end of the application headers of a segment; zeros without them.
+
+    Raises:
+        ExecutionError: it is malformed.
+    """
+    at = 0
+    while at + 6 <= len(segment):
+        stop = at + 4 + get32(segment, at)
+        if get16(segment, at + 4) == _MESSAGE_PROPERTIES and stop <= len(segment):
+            start = _headers_at(segment, at + 6, stop)
+            return (at, start, stop) if start else (0, 0, 0)
+        at = stop
+    return 0, 0, 0

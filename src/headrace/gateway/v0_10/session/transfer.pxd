@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.messages.route cimport Route
+from headrace.gateway.v0_10.session.completion cimport Batcher
+from headrace.gateway.v0_10.session.transfer_header cimport TransferHeader
+from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED
+from headrace.protocol.endpoint cimport C_METHOD_WORK
+
+cdef Py_ssize_t ROUTES_MAX
+
+cdef class Transfers(Batcher):
+    cdef bytes args
+    cdef bytes header
+    cdef public long long until_ms
+    cdef public Route route
+    cdef public dict routes
+    cdef public object fragment
+    cdef public bint explicit
+    cdef public bint rare
+    cdef public tuple publishing
+    cdef bytes delivered_header
+    cdef bytes prefix
+    cdef Py_ssize_t address_len
+    cdef unsigned int flags
+    cdef bint persistent
+    cdef unsigned int priority
+    cdef long long ttl_ms
+    cdef long long deadline_ms
+    cdef unsigned long long timestamp_s
+    cdef bint discards
+    cdef bint immediate
+
+    @cython.locals(read=TransferHeader, address=bytes, exchange=bytes, key=bytes,
+                   now_ms=cython.longlong)
+    cdef Route prepare(self, bytes args, bytes header)
+    @cython.locals(route=Route, generation=cython.ulonglong)
+    cpdef Route find_route(self, bytes address, bytes exchange, bytes key, bytes rest)

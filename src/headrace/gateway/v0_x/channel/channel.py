@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel of a 0-8, 0-9 or 0-9-1 client in the broker: what it settles, and its confirms.
+
+It is three classes on top of one another, each of which knows those below it only:
+:class:`ContentOut` writes contents, :class:`Deliveries` counts the tags and holds what is
+unsettled, and is what a :class:`BasicConsumer` knows of its channel; :class:`Channel` is the whole.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.connection.peer import Peer
+    from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.outcome import SETTLE_ACCEPT as C_ACCEPT
+    from headrace.gateway.messages.outcome import SETTLE_REQUEUE as C_REQUEUE
+    from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+    from headrace.gateway.v0_x.channel.deliveries import Deliveries
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+
+from headrace.model.errors import PreconditionFailed
+from headrace.model.queue.multi_queue import give_credit, go_on, head_of
+
+if TYPE_CHECKING:
+    from headrace.gateway.conversion.convert import Converter
+    from headrace.model.queue.queue import Queue
+
+
+class Channel(Deliveries):
+    """A channel of one connection."""
+
+    def __init__(self, number: int, connection: Peer) -> None:
+        Deliveries.__init__(self, number, connection)
+        self.late: Any = None  # {tag: (consumer, octets)} of what returned, being overdue.
+        self.consumer_prefetch = 0  # Messages, for consumers to come.
+        self.consumers: dict[str, BasicConsumer] | None = None
+        self.getters: dict[tuple[str, bool], Getter] | None = None
+        self.converter: Converter | None = None  # For what is got and came from 0-10.
+        self.message_side: Any = None  # Its part in the message class of 0-9.
+        self.last_queue = ""
+        self.id: bytes | None = None  # What channel.resume of 0-9 knows it by.
+        self.ticket = 0  # The access ticket of the last publish with one,
+        self.ticket_address: bytes | None = None  # and where that went.
+        self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
+        self.confirms = False
+        self.seq = 0  # Publishes seen in confirm mode.
+        self.confirmed = 0  # Confirmed to the client.
+        self.queued = 0  # Put in the confirm line.
+        self.unflushed = False  # Publishes of this read are not in the line yet.
+        self.tx = False
+        self.tx_publishes: list[Any] | None = None
+        self.tx_settles: dict[int, int] | None = None
+        self.tx_octets = 0
+        self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.
+        self.work: Any = None  # Of the transaction branch that the channel works for.
+        self.files: Any = None  # A FileDesk, once used.
+        self.packets: Any = None  # Likewise for the stream class.
+        self.owed: Any = None  # Confirms that wait while a body is sent.
+
+    # --- Settlement ---------------------------------------------------------------------------
+
+    def holds(self, tag: int) -> bool:
+        """Tell whether a delivery tag names something unsettled."""
+        ring = self.ring
+        known = ring is not None and self.base <= tag < self.base + ring.count
+        if known:
+            known = ring.at(tag - self.base) is not None
+        if self.held is not None and tag in self.held:
+            known = True
+        if known and self.tx_settles is not None and tag in self.tx_settles:
+            known = False
+        return known
+
+    def check_tag(self, tag: int) -> None:
+        """Refuse a delivery tag that names nothing unsettled."""
+        if not self.holds(tag):
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+
+    def settle(self, tag: int, multiple: bool, outcome: int) -> None:
+        """Settle one delivery, or all up to it; tag 0 with ``multiple`` means all there are."""
+        if multiple and tag == 0:
+            if not self.unacked:
+                return
+            tag = self.base + self.ring.count - 1
+        else:
+            ring = self.ring
+            if (
+                ring is None
+                or tag < self.base
+                or tag >= self.base + ring.count
+                or ring.at(tag - self.base) is None
+                or self.tx
+            ):
+                if self.late is None or tag not in self.late:
+                    self.check_tag(tag)
+                elif not multiple:
+                    self.settle_late(tag)
+                    return
+        if self.tx:
+            self.note_settles(tag, multiple, outcome)
+        elif multiple:
+            self.settle_range(tag, outcome)
+        else:
+            self.settle_one(tag, outcome)
+
+    def settle_one(self, tag: int, outcome: int) -> None:
+        """Settle the delivery with this tag, which is known."""
+        ring = self.ring
+        if tag < self.base:
+            message = self.held.pop(tag)
+        else:
+            message = ring.at(tag - self.base)
+            ring.clear_at(tag - self.base)
+            self.trim()
+        consumer = message.consumer
+        self.apply(message, consumer, outcome)
+        self.refresh(consumer)
+
+    def settle_range(self, tag: int, outcome: int) -> None:
+        """Settle every unsettled delivery up to this tag."""
+        ring = self.ring
+        last: Any = None
+        if self.late:
+            for old in sorted(self.late):
+                if old <= tag:
+                    self.settle_late(old)
+        if self.held:
+            for old in sorted(self.held):
+                if old <= tag:
+                    self.settle_one(old, outcome)
+        while ring.count and self.base <= tag:
+            message = ring.pop()
+            self.base += 1
+            if message is None:
+                continue
+            consumer = message.consumer
+            if consumer is not last:
+                if last is not None:
+                    self.refresh(last)
+                last = consumer
+            self.apply(message, consumer, outcome)
+        self.trim()
+        if last is not None:
+            self.refresh(last)
+
+    def apply(self, message: Message, consumer: Consumer, outcome: int) -> None:
+        """Give one message its outcome."""
+        self.unacked -= 1
+        self.unacked_bytes -= message.body_size
+        self.connection.unacked -= 1
+        fed = False
+        if isinstance(consumer, BasicConsumer):
+            self.release_credit(consumer)
+        elif not isinstance(consumer, Getter):
+            give_credit(consumer)
+            fed = True
+        queue = consumer.queue
+        if self.work is not None:
+            self.work.settle(queue, message, outcome)
+        elif outcome == C_ACCEPT:
+            queue.settle(message)
+        elif outcome == C_REQUEUE:
+            queue.requeue(message)
+        else:
+            queue.discard(message)
+        if fed:
+            go_on(consumer)
+
+    def release_credit(self, consumer: BasicConsumer) -> None:
+        """The consumer holds one message less."""
+        consumer.unacked -= 1
+
+    def refresh(self, consumer: Consumer) -> None:
+        """Credit came back: let queues look at the consumers that lacked it."""
+        if self.connection.prefetch:
+            unpark_in_turn(list(self.connection.channels.values()), consumer)
+        elif self.prefetch or self.prefetch_size:
+            unpark_in_turn([self], consumer)
+        elif consumer.parked:
+            consumer.queue.unpark(consumer)
+        if consumer.queue.ready_count:
+            consumer.queue.drain()
+
+    def note_settles(self, tag: int, multiple: bool, outcome: int) -> None:
+        """In a transaction: remember the outcome until the commit."""
+        if self.dtx:
+            check_branch(self).require(self.unacked)
+            if multiple:
+                self.settle_range(tag, outcome)
+            else:
+                self.settle_one(tag, outcome)
+            return
+        if self.tx_settles is None:
+            self.tx_settles = {}
+        if not multiple:
+            self.tx_settles[tag] = outcome
+            return
+        if self.held:
+            for known in sorted(self.held):
+                if known <= tag and known not in self.tx_settles:
+                    self.tx_settles[known] = outcome
+        for known in range(self.base, tag + 1):
+            if known not in self.tx_settles and self.ring.at(known - self.base) is not None:
+                self.tx_settles[known] = outcome
+
+    # --- What comes back ----------------------------------------------------------------------
+
+    def held_up_to(self, consumer: Consumer, last: int) -> list[int]:
+        """Return the tags up to ``last`` of what a consumer holds."""
+        found: list[int] = []
+        message: Message | None
+        if self.held:
+            found = [t for t in sorted(self.held) if t <= last and self.of(t) is consumer]
+        ring = self.ring
+        at = 0
+        while ring is not None and at < ring.count and self.base + at <= last:
+            message = ring.at(at)
+            if message is not None and message.consumer is consumer:
+                found.append(self.base + at)
+            at += 1
+        return found
+
+    def of(self, tag: int) -> Consumer:
+        """Return who holds an old delivery."""
+        consumer: Consumer = self.held[tag].consumer
+        return consumer
+
+    def return_late(self, consumer: Consumer, last: int) -> None:
+        """Return to the queue what a consumer has held for too long, up to the tag ``last``."""
+        queue = consumer.queue
+        for tag in self.held_up_to(consumer, last):
+            if tag < self.base:
+                message = self.held.pop(tag)
+            else:
+                message = self.ring.at(tag - self.base)
+                self.ring.clear_at(tag - self.base)
+            if self.late is None:
+                self.late = {}
+            self.late[tag] = (head_of(consumer), message.body_size)
+            if self.tx_settles is not None:
+                self.tx_settles.pop(tag, None)
+            queue.requeue(message)
+        if self.ring is not None:
+            self.trim()
+        queue.drain()
+
+    def settle_late(self, tag: int) -> None:
+        """The client settles what is not its own any more: that gives credit, and no more."""
+        self.refresh(self.forget_late(tag))
+
+    def forget_late(self, tag: int) -> BasicConsumer:
+        """Take what is not its own any more off a consumer's account; return the consumer."""
+        consumer: BasicConsumer
+        consumer, octets = self.late.pop(tag)
+        self.unacked -= 1
+        self.unacked_bytes -= octets
+        self.connection.unacked -= 1
+        self.release_credit(consumer)
+        return consumer
+
+    def take_back(self) -> list[Message]:
+        """Take every unsettled message off the channel, oldest first; they are nobody's now.
+
+        What its transaction has settled stays: the commit is to find it.
+        """
+        messages: list[Message] = []
+        kept: dict[int, Message] = {}
+        settled = self.tx_settles or ()
+        if self.held:
+            for known in sorted(self.held):
+                if known in settled:
+                    kept[known] = self.held[known]
+                else:
+                    messages.append(self.held[known])
+        ring = self.ring
+        tag = self.base
+        while ring is not None and ring.count:
+            message = ring.pop()
+            if message is None:
+                pass
+            elif tag in settled:
+                kept[tag] = message
+            else:
+                messages.append(message)
+            tag += 1
+        self.held = kept or None
+        self.base = self.tag + 1
+        for message in messages:
+            consumer = message.consumer
+            self.unacked -= 1
+            self.unacked_bytes -= message.body_size
+            self.connection.unacked -= 1
+            if isinstance(consumer, BasicConsumer):
+                self.release_credit(consumer)
+            else:
+                give_credit(consumer)
+        return messages
+
+    def requeue_all(self) -> None:
+        """Return every unsettled message to its queue, then let the queues deliver."""
+        queues: dict[Queue, None] = {}
+        for message in self.take_back():
+            queue = message.consumer.queue
+            queue.requeue(message)
+            queues[queue] = None
+        if self.consumers is not None:
+            for consumer in list(self.consumers.values()):
+                if consumer.parked:
+                    consumer.queue.unpark(consumer)
+        for queue in queues:
+            queue.drain()
+
+    # --- Confirms -----------------------------------------------------------------------------
+
+    def publish_seen(self) -> None:
+        """A publish was taken in confirm mode."""
+        self.seq += 1
+        if not self.unflushed:
+            self.unflushed = True
+            self.connection.unflushed.append(self)
+
+    def publish_refused(self) -> None:
+        """A publish was turned away by an overflow policy or a full store: nack it."""
+        self.seq += 1
+        line = self.connection.line
+        if self.seq - 1 > self.queued:
+            line.join(self, self.seq - 1)
+        self.queued = self.seq
+        line.join(self, self.seq | C_ANSWER_NACK)
+
+    def flush_confirms(self) -> None:
+        """The read is over: what it published waits for the disk in one place."""
+        self.unflushed = False
+        if self.seq > self.queued:
+            self.queued = self.seq
+            self.connection.line.join(self, self.seq)
+
+    def released(self, token: int) -> None:
+        """What the channel joined the confirm line for is durable."""
+        self.connection.answer(self, token)
+
+
+def unpark_in_turn(channels: list[Any], last: Any) -> None:
+    """Put the consumers that lacked credit back into their rounds; whoever had some comes last.
+
+    What consumers of several queues share goes around: no queue is left behind.
+    """
+    waiting = [
+        consumer
+        for channel in channels
+        if channel.consumers is not None
+        for consumer in channel.consumers.values()
+    ]
+    if last in waiting:
+        at = waiting.index(last) + 1
+        waiting = waiting[at:] + waiting[:at]
+    for consumer in waiting:
+        if consumer.parked:
+            consumer.queue.unpark(consumer)
+
+
+def check_branch(channel: Any) -> Any:
+    """Return the work of the branch that a channel in dtx mode works for.
+
+    Raises:
+        PreconditionFailed: it works for none.
+    """
+    if channel.work is None:
+        raise PreconditionFailed("no transaction was started on this channel")
+    return channel.work

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.conversion.convert cimport Converter
+from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.messages.stream_headers cimport with_offset
+from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
+from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
+from headrace.model.queue.dispatch cimport Consumer
+from headrace.protocol.output cimport C_SHARE_MIN
+from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64
+
+cdef unsigned int HEADERS
+cdef bytes ENTRIES
+cdef Py_ssize_t ENTRIES_LEN
+cdef Py_ssize_t RECORD_ROOM
+
+cdef class BasicConsumer(Consumer):
+    cdef public Peer connection
+    cdef public Deliveries channel
+    cdef public long long prefetch
+    cdef public long long unacked
+    cdef public Converter converter
+    cdef public bytes prefix
+    cdef Py_ssize_t prefix_len
+
+    @cython.locals(connection=Peer, channel=Deliveries, waiting=Py_ssize_t)
+    cpdef bint can(self) except -1
+    @cython.locals(channel=Deliveries)
+    cpdef int accepts(self, Message message) except -1
+    @cython.locals(channel=Deliveries, redelivered=cython.int, data=bytes)
+    cpdef deliver(self, Message message)
+    @cython.locals(channel=Deliveries, redelivered=cython.int, data=bytes, header=bytes)
+    cdef deliver_transfer(self, Message message)
+    cdef int put(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        int redelivered,
+    ) except -1
+    @cython.locals(connection=Peer, channel=Deliveries, prefix_len=Py_ssize_t, content=Py_ssize_t,
+                   out="unsigned char*", at=Py_ssize_t, number=cython.uint)
+    cdef int write(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        int redelivered,
+    ) except -1
+    cpdef bint lags(self) except -1
+    @cython.locals(connection=Peer, lo=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
+    cdef write_shared(self, bytes data, Py_ssize_t address_len, int redelivered)
+    cpdef bint pours(self) except -1
+    @cython.locals(connection=Peer, channel=Deliveries, content=Py_ssize_t, size=Py_ssize_t,
+                   first=Py_ssize_t, flags=cython.uint, at=Py_ssize_t, stop=Py_ssize_t,
+                   table=Py_ssize_t, behind=Py_ssize_t, data=bytes, prefix_len=Py_ssize_t,
+                   out="unsigned char*", tail=Py_ssize_t, number=cython.uint)
+    cdef int put_record(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        unsigned long long offset, unsigned long long arrived_ms,
+    ) except -1
+    @cython.locals(connection=Peer, data=bytes)
+    cdef put_large(self, Message message, int redelivered)
+    cpdef hold(self, unsigned long long position)
+    cpdef cancelled(self)
+    cpdef ended(self)
+    cpdef failed(self, object error)
+
+cdef class Getter(Consumer):
+    cdef public Peer connection
+    cdef public object channel
+
+    cpdef hold(self, unsigned long long position)
+
+
+cdef bint mentions_stream(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) noexcept

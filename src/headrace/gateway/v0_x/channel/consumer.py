@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumers of a 0-8, 0-9 or 0-9-1 client: whether they take a message, and how it is written."""
+
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.connection.peer import Peer
+    from headrace.gateway.conversion.convert import Converter
+    from headrace.gateway.messages.stream_headers import with_offset
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
+    from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64
+
+from headrace.gateway.conversion.neutral_values import CannotConvert
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+
+HEADERS = 0x2000  # The property flag.
+# What a stream adds to the headers of a record, with room for the two numbers.
+ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
+ENTRIES_LEN = 54
+RECORD_ROOM = 64  # Octets that a record grows by at most.
+
+
+class BasicConsumer(Consumer):
+    """A consumer of the basic class."""
+
+    def __init__(
+        self,
+        connection: Peer,
+        channel: "Channel",
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+    ) -> None:
+        Consumer.__init__(self, queue, tag, no_ack)
+        self.connection = connection
+        self.channel = channel
+        self.publisher = connection.number
+        self.prefetch = 0  # Messages; 0 is no limit.
+        self.unacked = 0
+        raw = tag.encode()
+        self.converter: Converter | None = None  # For messages from 0-10.
+        self.prefix = b"\x00\x3c\x00\x3c" + bytes((len(raw),)) + raw
+        self.prefix_len = len(self.prefix)
+
+    def can(self) -> bool:
+        connection = self.connection
+        waiting = connection.tail - connection.head + connection.chained
+        # As `is_full` tells, without a call.
+        if waiting > connection.room and (waiting > connection.output_max or connection.pool.tight):
+            connection.starve(self.queue)
+            return False
+        channel = self.channel
+        if not channel.flow:
+            return False
+        if self.no_ack:
+            return True
+        if self.prefetch and self.unacked >= self.prefetch:
+            return False
+        if channel.prefetch and channel.unacked >= channel.prefetch:
+            return False
+        if connection.prefetch and connection.unacked >= connection.prefetch:
+            return False
+        return not channel.prefetch_size or channel.unacked_bytes < channel.prefetch_size
+
+    def accepts(self, message: Message) -> int:
+        if self.no_local and self.publisher == message.publisher:
+            return 0
+        channel = self.channel
+        if channel.refused is not None and message.seq in channel.refused:
+            return 0
+        if (
+            channel.prefetch_size
+            and not self.no_ack
+            and channel.unacked
+            and channel.unacked_bytes + message.body_size > channel.prefetch_size
+        ):
+            return 2
+        return 1
+
+    def deliver(self, message: Message) -> None:
+        if message.flags & C_KIND_MASK:
+            self.deliver_transfer(message)
+            return
+        channel = self.channel
+        if self.no_ack:
+            channel.skip_tag()
+        else:
+            channel.remember(message)
+            self.unacked += 1
+        redelivered = 1 if message.flags & C_REDELIVERED else 0
+        if self.queue.is_stream:
+            data = with_offset(message.data, message.address_len, message.seq, message.deadline_ms)
+            self.write(data, 0, message.address_len, len(data), 0)
+        elif message.parts is not None:
+            self.put_large(message, redelivered)
+        else:
+            data = message.data
+            if len(data) < C_SHARE_MIN or not self.lags():
+                self.write(data, 0, message.address_len, len(data), redelivered)
+            else:
+                self.write_shared(data, message.address_len, redelivered)
+
+    def lags(self) -> bool:
+        return self.connection.lags()
+
+    def deliver_transfer(self, message: Message) -> None:
+        """Deliver a message from 0-10, or let the queue know that it cannot be said here."""
+        channel = self.channel
+        if self.converter is None:
+            self.converter = Converter(self.connection.frame_max - 8)
+        try:
+            header = channel.basic_header(self.converter, message)
+        except CannotConvert as error:
+            self.queue.unconvertible(message, self, error.reason)
+            return
+        if self.no_ack:
+            channel.skip_tag()
+        else:
+            channel.remember(message)
+            self.unacked += 1
+        redelivered = 1 if message.flags & C_REDELIVERED else 0
+        data = message.data
+        self.write(data, 0, message.address_len, message.address_len + 2, redelivered)
+        channel.write_converted(header, message)
+
+    def put(
+        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+    ) -> int:
+        self.channel.skip_tag()
+        self.write(d, lo, address_len, end, redelivered)
+        return 0
+
+    def write(
+        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+    ) -> int:
+        """Write basic.deliver with its content; the tag is the channel's latest."""
+        connection = self.connection
+        channel = self.channel
+        prefix_len = self.prefix_len
+        content = lo + address_len + 2
+        connection.reserve(17 + prefix_len + address_len + end - content)
+        out = connection.buffer
+        at = connection.tail
+        number = channel.number
+        out[at] = 1
+        put16(out, at + 1, number)
+        put32(out, at + 3, prefix_len + 9 + address_len)
+        copy(out, at + 7, self.prefix, 0, prefix_len)
+        at += 7 + prefix_len
+        put64(out, at, channel.tag)
+        out[at + 8] = redelivered
+        copy(out, at + 9, d, lo, lo + address_len)
+        at += 9 + address_len
+        out[at] = 0xCE
+        connection.tail = at + 1
+        channel.write_content(d, content, end)
+        return 0
+
+    def write_shared(self, data: bytes, address_len: int, redelivered: int) -> None:
+        """Write basic.deliver; body frames refer to ``data``, as those of other outputs do."""
+        connection = self.connection
+        end = len(data)
+        lo = address_len + 2
+        at = lo + 8 + get32(data, lo + 3)  # Behind the header.
+        self.write(data, 0, address_len, at, redelivered)
+        while at < end:
+            lo = at + 7
+            at = lo + get32(data, at + 3) + 1
+            connection.refer_body(self.channel.number, data, lo, at - 1, connection.frame_max)
+
+    def pours(self) -> bool:
+        return self.no_ack and not self.connection.early
+
+    def put_record(
+        self,
+        d: bytes | bytearray,
+        lo: int,
+        address_len: int,
+        end: int,
+        offset: int,
+        arrived_ms: int,
+    ) -> int:
+        """Write a record of a stream, with its offset and time of arrival in the headers."""
+        connection = self.connection
+        channel = self.channel
+        content = lo + address_len + 2
+        size = get32(d, content + 3)
+        first = content + 19  # Of the properties.
+        flags = get16(d, content + 19)
+        at = first + 2
+        stop = content + 7 + size
+        if flags & 0x8000:
+            at += 1 + d[at]
+        if flags & 0x4000:
+            at += 1 + d[at]
+        table = 0  # Octets of the entries that are there.
+        behind = at  # Where the properties after the headers begin.
+        if flags & HEADERS:
+            table = get32(d, at)
+            behind = at + 4 + table
+        channel.skip_tag()
+        if (
+            flags & 1
+            or end - content + RECORD_ROOM > connection.frame_max
+            or mentions_stream(d, at, behind)
+        ):
+            data = with_offset(cut(d, lo, end), address_len, offset, arrived_ms)
+            self.write(data, 0, address_len, len(data), 0)
+            return 1
+        prefix_len = self.prefix_len
+        connection.reserve(17 + prefix_len + address_len + RECORD_ROOM + end - content)
+        out = connection.buffer
+        tail = connection.tail
+        number = channel.number
+        out[tail] = 1
+        put16(out, tail + 1, number)
+        put32(out, tail + 3, prefix_len + 9 + address_len)
+        copy(out, tail + 7, self.prefix, 0, prefix_len)
+        tail += 7 + prefix_len
+        put64(out, tail, channel.tag)
+        out[tail + 8] = 0
+        copy(out, tail + 9, d, lo, lo + address_len)
+        tail += 9 + address_len
+        out[tail] = 0xCE
+        out[tail + 1] = 2
+        put16(out, tail + 2, number)
+        put32(out, tail + 4, size + ENTRIES_LEN + (0 if flags & HEADERS else 4))
+        tail += 8
+        copy(out, tail, d, content + 7, at)
+        put16(out, tail + 12, flags | HEADERS)
+        tail += at - content - 7
+        put32(out, tail, table + ENTRIES_LEN)
+        tail += 4
+        if table:
+            copy(out, tail, d, at + 4, behind)
+            tail += table
+        copy(out, tail, ENTRIES, 0, ENTRIES_LEN)
+        put64(out, tail + 17, offset)
+        put64(out, tail + 46, arrived_ms)
+        tail += ENTRIES_LEN
+        copy(out, tail, d, behind, stop + 1)
+        tail += stop + 1 - behind
+        lo = stop + 1
+        copy(out, tail, d, lo, end)
+        while lo < end:
+            put16(out, tail + 1, number)
+            size = get32(d, lo + 3) + 8
+            lo += size
+            tail += size
+        connection.tail = tail
+        return 1
+
+    def put_large(self, message: Message, redelivered: int) -> None:
+        """Write basic.deliver for a body that is kept in parts."""
+        connection = self.connection
+        data = message.data
+        self.write(data, 0, message.address_len, len(data), redelivered)
+        connection.write_parts(self.channel.number, message.parts, connection.frame_max)
+
+    def hold(self, position: int) -> None:
+        self.connection.hold(self.queue.store, position)
+
+    def cancelled(self) -> None:
+        self.connection.consumer_cancelled(self)
+
+    def ended(self) -> None:
+        self.connection.consumer_ended(self)
+
+    def failed(self, error: Exception) -> None:
+        self.connection.consumer_failed(self, error)
+
+
+class Getter(Consumer):
+    """Stands for basic.get: it holds what was got and is in no queue's round."""
+
+    def __init__(self, connection: Peer, channel: Any, queue: Queue, no_ack: bool) -> None:
+        Consumer.__init__(self, queue, "", no_ack)
+        self.connection = connection
+        self.channel = channel
+        self.publisher = connection.number
+
+    def hold(self, position: int) -> None:
+        self.connection.hold(self.queue.store, position)
+
+
+def mentions_stream(d: bytes | bytearray, lo: int, hi: int) -> bool:
+    """Tell whether headers may have a name that a stream gives them."""
+    while lo + 9 < hi:
+        if d[lo] == 120 and d[lo + 1] == 45 and d[lo + 2] == 115 and d[lo + 3] == 116:  # "x-st"
+            return True
+        lo += 1
+    return False

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contents that go out on a channel: header and body frames, made fit for who reads them.
+
+Most frames leave as they came, renumbered. A peer with smaller frames gets them split, one that
+knows few types of header values a header with plain ones, and what came from 0-10 another header.
+"""
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.connection.peer import Peer
+    from headrace.gateway.conversion.convert import Converter
+    from headrace.model.message import Message
+    from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
+    from headrace.wire.memory import copy, cut, get16, get32, put16, put32
+
+from headrace.gateway.conversion.plain_headers import plain_header
+
+HEADERS = 0x2000  # The property flag.
+
+
+class ContentOut(ProtocolChannel):
+    """A channel, as far as it writes contents."""
+
+    def __init__(self, number: int, connection: Peer) -> None:
+        ProtocolChannel.__init__(self, number)
+        self.connection = connection
+
+    def write_content(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write header and body frames from ``d[lo:end]``, renumbered for this channel.
+
+        Room for them is reserved unless a frame must be split for a peer with smaller frames.
+        """
+        connection = self.connection
+        if (
+            connection.early
+            and lo < end
+            and get16(d, lo + 19) & HEADERS
+            and not connection.speaks_more
+        ):
+            self.write_plain(d, lo, end)
+            return
+        self.write_frames(d, lo, end)
+
+    def write_frames(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write frames as they are, renumbered."""
+        connection = self.connection
+        number = self.number
+        if end - lo > connection.frame_max and self.must_split(d, lo, end):
+            self.write_split(d, lo, end)
+            return
+        out = connection.buffer
+        at = connection.tail
+        copy(out, at, d, lo, end)
+        connection.tail = at + end - lo
+        while lo < end:
+            put16(out, at + 1, number)
+            size = get32(d, lo + 3) + 8
+            lo += size
+            at += size
+
+    # --- In smaller frames --------------------------------------------------------------------
+
+    def must_split(self, d: bytes | bytearray, lo: int, end: int) -> bool:
+        """Tell whether a frame is larger than the peer takes."""
+        while lo < end:
+            size = get32(d, lo + 3) + 8
+            if size > self.connection.frame_max:
+                return True
+            lo += size
+        return False
+
+    def write_split(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write the content in frames of the size that the peer takes.
+
+        A header is one frame by the standard (0-9-1/4.2.6.1), so it goes whole whatever its size.
+        """
+        connection = self.connection
+        limit = connection.frame_max - 8
+        while lo < end:
+            kind = d[lo]
+            size = get32(d, lo + 3)
+            at = lo + 7
+            stop = at + size
+            while True:
+                piece = stop - at if kind == 2 else min(limit, stop - at)
+                connection.reserve(piece + 8)
+                out = connection.buffer
+                tail = connection.tail
+                out[tail] = kind
+                put16(out, tail + 1, self.number)
+                put32(out, tail + 3, piece)
+                copy(out, tail + 7, d, at, at + piece)
+                out[tail + 7 + piece] = 0xCE
+                connection.tail = tail + 8 + piece
+                at += piece
+                if at >= stop:
+                    break
+            lo = stop + 1
+
+    # --- With plain headers -------------------------------------------------------------------
+
+    def write_plain(self, d: bytes | bytearray, lo: int, end: int) -> None:
+        """Write header and body frames for a client that knows few types of header values."""
+        connection = self.connection
+        size = get32(d, lo + 3)
+        header = self.plain(cut(d, lo + 7, lo + 7 + size))
+        connection.write_frame(2, self.number, header)
+        lo += 8 + size
+        if lo < end:
+            connection.reserve(end - lo)
+            self.write_frames(d, lo, end)
+
+    def plain(self, payload: bytes) -> bytes:
+        """Return a content header with plain types; the last one is remembered."""
+        connection = self.connection
+        if payload != connection.plain_from:
+            connection.plain_to = plain_header(payload)
+            connection.plain_from = payload
+        return connection.plain_to
+
+    # --- From 0-10 ----------------------------------------------------------------------------
+
+    def basic_header(self, converter: Converter, message: Message) -> bytes:
+        """Return the payload of a header frame for a message from 0-10.
+
+        Raises:
+            CannotConvert: with the reason.
+        """
+        data = message.data
+        at = message.address_len + 2
+        return converter.header_for_basic(
+            data, message.address_len, at + 4, get32(data, at), message.body_size
+        )
+
+    def write_converted(self, header: bytes, message: Message) -> None:
+        """Write header and body frames of a message from 0-10."""
+        connection = self.connection
+        if connection.early and get16(header, 12) & HEADERS and not connection.speaks_more:
+            header = self.plain(header)
+        connection.write_frame(2, self.number, header)
+        data = message.data
+        at = message.address_len + 2
+        at += 4 + get32(data, at)
+        end = len(data)
+        limit = connection.frame_max - 8
+        while at < end:
+            piece = min(limit, end - at)
+            connection.reserve(piece + 8)
+            out = connection.buffer
+            tail = connection.tail
+            out[tail] = 3
+            put16(out, tail + 1, self.number)
+            put32(out, tail + 3, piece)
+            copy(out, tail + 7, data, at, at + piece)
+            out[tail + 7 + piece] = 0xCE
+            connection.tail = tail + 8 + piece
+            at += piece
+        if message.parts is not None:
+            connection.write_parts(self.number, message.parts, connection.frame_max)

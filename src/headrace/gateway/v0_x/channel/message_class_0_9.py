@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The message class of 0-9 on one channel: transfers out and in, and who still owes an answer.
+
+Its answers (ok, reject, offset, empty) name nothing, so they count: each side answers what the
+other asked in the order in which it was done with it. What a transfer by reference asks is done
+when its reference is closed, not before (0-9/message.close#01), so its answer is the one after
+that of the close. An ok of ours to a transfer waits for the disk: it says that the message is where
+it has to be (0-9/message.transfer#01).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.contents import segment_of
+from headrace.gateway.conversion.convert import body_of_frames
+from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.neutral_basic import read_basic
+from headrace.gateway.conversion.neutral_message import write_message
+from headrace.gateway.conversion.neutral_transfer import read_transfer
+from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.gateway.v0_x.channel.references_0_9 import References
+from headrace.model.message import KIND_MASK, REDELIVERED, Message
+from headrace.model.queue.multi_queue import head_of
+from headrace.protocol.codec_0_x import (
+    MessageAppend,
+    MessageCancel,
+    MessageClose,
+    MessageOpen,
+    MethodBase,
+    encode_method,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.channel import CLOSING
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9
+from headrace.wire.memory import get32
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+
+ASKED = 0  # We await an ok to a method that is no transfer.
+_APPEND_HEAD = 64  # Octets of an append beside its data, at most.
+_BODY_HEAD = 5  # Octets of a body's kind and size.
+
+
+class MessageSide:
+    """One channel's part in the message class."""
+
+    def __init__(self, connection: Any, channel: Channel) -> None:
+        self.channel = channel
+        self.references = References(connection.tally, connection.body_max)
+        self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
+        self.sent = 0  # References that we opened.
+
+    @property
+    def connection(self) -> Any:
+        """The connection that the channel is on; channel.resume may give it another."""
+        return self.channel.connection
+
+    def answer(self, method: MethodBase) -> None:
+        """Answer what the client asked."""
+        self.connection.reply(self.channel.number, method)
+
+    # --- Their answers --------------------------------------------------------------------------
+
+    def accepted(self) -> None:
+        """The client answered ok to the oldest of what it was asked."""
+        if self.awaited:
+            self.settle(self.awaited.popleft(), SETTLE_ACCEPT)
+
+    def rejected(self) -> None:
+        """The client rejected the oldest transfer that it has not answered.
+
+        Raises:
+            AmqpError: there is none.
+        """
+        for tag in self.awaited:
+            if tag != ASKED:
+                self.awaited.remove(tag)
+                self.settle(tag, SETTLE_DISCARD)
+                return
+        raise AmqpError(ReplyCode.COMMAND_INVALID, "message.reject answers nothing")
+
+    def settle(self, tag: int, outcome: int) -> None:
+        """Settle a delivery; basic.ack may have done that."""
+        if tag != ASKED and self.channel.holds(tag):
+            self.channel.settle(tag, False, outcome)
+
+    def forget_transfers(self) -> None:
+        """All that is unsettled is given back: it is not answered any more."""
+        self.awaited = deque([tag for tag in self.awaited if tag == ASKED])
+
+    # --- Transfers out --------------------------------------------------------------------------
+
+    def transfer_head(self, message: Message, destination: str) -> bytes:
+        """Return what says a message in a transfer, up to its body.
+
+        Raises:
+            CannotConvert: with the reason.
+        """
+        if message.flags & KIND_MASK:
+            p = read_transfer(segment_of(message))
+        else:
+            p = read_basic(header_of(message))
+        exchange, routing_key = address_of(message)
+        head = write_message(
+            p,
+            destination.encode(),
+            exchange.encode(),
+            routing_key.encode(),
+            redelivered=bool(message.flags & REDELIVERED),
+            expiration_s=message.deadline_ms // 1000,
+            plain=not self.connection.speaks_more,
+        )
+        room = self.connection.frame_max - 8 - _BODY_HEAD - _APPEND_HEAD
+        if len(head) > room:
+            raise CannotConvert(
+                f"what a transfer says takes {len(head)} octets and exceeds the {room} that the "
+                "client takes in one frame"
+            )
+        return head
+
+    def transfer(self, head: bytes, message: Message, tag: int) -> None:
+        """Send a message, its body by reference if it is too large for one frame.
+
+        ``tag`` is what the answer settles; ``ASKED`` when it needs none.
+        """
+        connection, number = self.connection, self.channel.number
+        pieces = body_of(message)
+        if len(head) + _BODY_HEAD + message.body_size <= connection.frame_max - 8:
+            size = message.body_size.to_bytes(4, "big")
+            connection.write_frame(1, number, b"".join((head, b"\x00", size, *pieces)))
+            if tag != ASKED:
+                self.awaited.append(tag)
+            return
+        self.sent += 1
+        name = b"headrace-%d" % self.sent
+        self.ask(MessageOpen(reference=name))
+        size = len(name).to_bytes(4, "big")
+        connection.write_frame(1, number, b"".join((head, b"\x01", size, name)))
+        limit = connection.frame_max - 8 - _APPEND_HEAD
+        for piece in pieces:
+            for at in range(0, len(piece), limit):
+                self.ask(MessageAppend(reference=name, data=piece[at : at + limit]))
+        self.ask(MessageClose(reference=name))
+        if tag != ASKED:
+            self.awaited.append(tag)
+
+    def ask(self, method: MethodBase) -> None:
+        """Send a method that the client answers with an ok."""
+        self.awaited.append(ASKED)
+        self.connection.write_frame(1, self.channel.number, encode_method(V0_9, method))
+
+    def end(self) -> None:
+        """The channel is over."""
+        self.references.end()
+        self.awaited.clear()
+
+
+class MessageConsumer(BasicConsumer):
+    """A consumer of the message class.
+
+    To the queue it always acknowledges: what needs no acknowledgement is settled once it is sent.
+    """
+
+    def __init__(self, side: MessageSide, queue: Any, destination: str, automatic: bool) -> None:
+        BasicConsumer.__init__(self, side.connection, side.channel, queue, destination, False)
+        self.side = side
+        self.automatic = automatic
+
+    def can(self) -> bool:
+        """Tell whether one more message may be sent; prefetching is not for automatic ones."""
+        if not self.automatic:
+            return BasicConsumer.can(self)
+        connection = self.side.connection
+        if connection.is_full():
+            connection.starve(self.queue)
+            return False
+        return bool(self.channel.flow)
+
+    def accepts(self, message: Message) -> int:
+        """Tell whether this message may come."""
+        if self.automatic:
+            return 0 if self.no_local and self.publisher == message.publisher else 1
+        return BasicConsumer.accepts(self, message)
+
+    def deliver(self, message: Message) -> None:
+        """Take a message."""
+        deliver(self.side, message, self, self.tag, self.automatic)
+        holder = message.consumer
+        if self.automatic and holder is not None and head_of(holder) is self:
+            holder.queue.settle(message)
+
+    def cancelled(self) -> None:
+        """The queue is gone."""
+        consumers = self.channel.consumers
+        if consumers is not None:
+            consumers.pop(self.tag, None)
+
+    def ended(self) -> None:
+        """A range of a stream was read: say so with a message.cancel, which was asked for."""
+        self.cancelled()
+        if self.channel.state != CLOSING:
+            self.side.awaited.append(ASKED)
+            self.side.connection.reply(self.channel.number, MessageCancel(destination=self.tag))
+
+
+def deliver(
+    side: MessageSide,
+    message: Message,
+    consumer: BasicConsumer | Getter,
+    destination: str,
+    automatic: bool,
+) -> bool:
+    """Send a message to its destination; False when it could not be said and is gone."""
+    try:
+        head = side.transfer_head(message, destination)
+    except CannotConvert as error:
+        consumer.queue.unconvertible(message, consumer, error.reason)
+        return False
+    tag = ASKED
+    if not automatic:
+        side.channel.remember(message)
+        if isinstance(consumer, BasicConsumer):
+            consumer.unacked += 1
+        tag = side.channel.tag
+    side.transfer(head, message, tag)
+    return True
+
+
+def body_of(message: Message) -> list[bytes]:
+    """Return the body of a message in pieces."""
+    data = message.data
+    assert data is not None, "the message is paged out"
+    at = message.address_len + 2
+    if message.flags & KIND_MASK:
+        body = data[at + 4 + get32(data, at) :]
+    else:
+        at += 8 + get32(data, at + 3)
+        body = body_of_frames(data, at, len(data))
+    pieces = [body] if body else []
+    return [*pieces, *(message.parts or ())]
+
+
+def side_of(connection: Any, channel: Channel) -> MessageSide:
+    """Return a channel's part in the message class."""
+    side: MessageSide | None = channel.message_side
+    if side is None:
+        side = channel.message_side = MessageSide(connection, channel)
+    return side

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a 0-8, 0-9 or 0-9-1 connection meets the model: methods in, confirms and closes out.
+
+Publishes take the way of :mod:`headrace.gateway.v0_x.connection.publisher`. Everything else is
+control: typed methods, handled by the functions of ``control_*``.
+"""
+
+import logging
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+    from headrace.gateway.v0_x.connection.publisher import Publisher
+    from headrace.model.queue.queue import Queue
+    from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
+    from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
+    from headrace.protocol.v0_x.connection import Connection
+    from headrace.wire.memory import put16, put32, put64
+
+from headrace.gateway.connection.context import CHANGES, waits
+from headrace.gateway.connection.unknown_protocol import stranger
+from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.gateway.v0_x.methods import connection
+from headrace.gateway.v0_x.methods.basic import recheck
+from headrace.gateway.v0_x.quirks import NONE
+from headrace.model.errors import ModelError
+from headrace.protocol.codec_0_x import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicNack,
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionUnblocked,
+    MethodBase,
+    encode_method,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.negotiate import negotiate
+from headrace.protocol.v0_x.channel import FOR_OUTPUT
+from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.tables import V0_9, V0_10
+
+log = logging.getLogger(__name__)
+
+BASIC_CONSUME = 0x003C0014  # As a close method names it.
+
+
+class GatewayConnection(Publisher):
+    """One client."""
+
+    def __init__(self, context: V0xContext, number: int, loopback: bool) -> None:
+        Publisher.__init__(self, context, number)
+        self.loopback = loopback
+        self.mechanism = ""
+        self.speaks_more = False
+        self.plain_from = None
+        self.plain_to = b""
+        self.tickets: dict[int, Any] = {}  # Access tickets of all its channels, by number.
+        self.last_ticket = 0  # The number that was last given.
+        self.paused: list[ProtocolChannel] = []  # Busy until the client has read.
+        self.file_limits: Any = None  # Of the file class, once used,
+        self.stream_limits: Any = None  # and of the stream class.
+        self.capabilities: dict[str, Any] = {}
+        self.client_properties: dict[str, Any] = {}
+        self.quirks: Any = NONE  # The Quirks of the client, once it has said who it is.
+
+    # --- Settlement -----------------------------------------------------------------------------
+
+    def on_ack(self, channel: Any, delivery_tag: int, multiple: int) -> None:
+        self.settle(channel, delivery_tag, multiple)
+
+    def settle(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
+        """Acknowledge."""
+        channel.settle(delivery_tag, multiple != 0, 0)
+
+    # --- Confirms -------------------------------------------------------------------------------
+
+    def turn_over(self) -> None:
+        if self.unflushed:
+            waiting = self.unflushed
+            self.unflushed = []
+            for channel in waiting:
+                channel.flush_confirms()
+
+    def answer(self, channel: Channel, token: int) -> None:
+        if (
+            self.ended
+            or channel.state == C_CLOSING
+            or self.channels.get(channel.number) is not channel
+        ):
+            return
+        if channel.sends_body():
+            channel.owed = [*(channel.owed or ()), token]
+            return
+        if token & C_ANSWER_NACK:
+            seq = token & ~C_ANSWER_NACK
+            channel.confirmed = seq
+            self.write_frame(
+                1, channel.number, encode_method(self.version, BasicNack(delivery_tag=seq))
+            )
+            return
+        self.write_ack(channel, token)
+
+    def write_ack(self, channel: Channel, seq: int) -> None:
+        """Confirm every publish up to ``seq``."""
+        self.reserve(21)
+        out = self.buffer
+        at = self.tail
+        out[at] = 1
+        put16(out, at + 1, channel.number)
+        put32(out, at + 3, 13)
+        put32(out, at + 7, 0x003C0050)
+        put64(out, at + 11, seq)
+        out[at + 19] = 1 if seq - channel.confirmed > 1 else 0
+        out[at + 20] = 0xCE
+        self.tail = at + 21
+        channel.confirmed = seq
+
+    def on_ticket(self, channel: Any, ticket: int, address: bytes) -> None:
+        if ticket != channel.ticket or address != channel.ticket_address:
+            exchange = address[1 : 1 + address[0]].decode("utf-8", "replace")
+            self.context.check_publish(self, channel, ticket, exchange)
+            channel.ticket = ticket
+            channel.ticket_address = address
+
+    # --- Control --------------------------------------------------------------------------------
+
+    def accept_header(self, header: bytes) -> None:
+        if negotiate(header) is V0_10 and self.transport is not None:
+            self.state_number = 10
+            self.transport.become(self.context.make_0_10(self.context, self.number, self.loopback))
+            return
+        Connection.accept_header(self, header)
+
+    def logged_in(self, user: Any) -> None:
+        connection.authenticated(self, user)
+
+    def login_refused(self) -> None:
+        connection.refused(self)
+
+    def challenge(self, octets: bytes) -> None:
+        """The login has another step."""
+        connection.challenge(self, octets)
+
+    def recheck(self) -> None:
+        """Rights have changed: what they no longer allow ends."""
+        if self.state_number == 8:
+            recheck(self)
+
+    def renewed(self, user: Any) -> None:
+        """The new secret is right."""
+        connection.renewed(self, user)
+
+    def not_renewed(self) -> None:
+        """The new secret is wrong."""
+        connection.not_renewed(self)
+
+    def make_channel(self, number: int) -> ProtocolChannel:
+        return Channel(number, self)
+
+    def channel_count(self) -> int:
+        """How many channels are open."""
+        return len(self.channels)
+
+    def on_header(self) -> None:
+        self.context.greet(self)
+
+    def on_rejected(self, header: bytes) -> None:
+        log.warning("connection %d: %s", self.number, stranger(header))
+
+    def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
+        reply = self.context.control(self, channel, method)
+        if reply is not None:
+            if method.NAME in CHANGES and waits(method):
+                store = self.vhost.store
+                self.promise(store, store.defined)
+            self.reply(number, reply)
+
+    def explain(self, error: Exception) -> AmqpError:
+        if isinstance(error, ModelError):
+            return self.context.translate(error)
+        return Connection.explain(self, error)
+
+    def inject(self, octets: bytes) -> None:
+        """Handle frames as if the client had sent them now."""
+        stopwatch, self.stopwatch = self.stopwatch, None  # Its turn is not over in between.
+        self.feed(octets, len(octets))
+        self.stopwatch = stopwatch
+
+    def reply(self, number: int, method: MethodBase) -> None:
+        """Send a method."""
+        if number == 0:
+            self.send_method(0, method)
+            return
+        channel = self.channels.get(number)
+        payload = encode_method(self.version, method)
+        if channel is None:
+            self.write_frame(1, number, payload)
+        else:
+            self.say(channel, payload)
+
+    def reply_when_durable(self, channel: Channel, method: MethodBase) -> None:
+        """Answer once all that the store was given so far is on disk."""
+        self.line.join(self.hold_answer(channel, encode_method(self.version, method)), 0)
+
+    def answers_come(self) -> bool:
+        return self.store is None or not self.store.full
+
+    def on_content(
+        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
+    ) -> None:
+        reply = self.context.content(self, channel, method, header, body)
+        if reply is not None:
+            self.reply(channel.number, reply)
+
+    def sink_of(
+        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
+    ) -> Any:
+        return self.context.sink(self, channel, method, header, body_size)
+
+    def resume_later(self, channel: ProtocolChannel) -> None:
+        self.paused.append(channel)
+        if self.starving is None:
+            self.starving = {}
+        if self.transport is not None:
+            self.transport.watch_output()
+
+    def hold_reading(self, hold: bool) -> None:
+        if self.transport is not None:
+            if hold:
+                self.transport.hold()
+            else:
+                self.transport.unhold()
+
+    def on_heartbeat(self) -> None:
+        """The transport notes every read; a heartbeat needs no more."""
+
+    def consumer_cancelled(self, consumer: BasicConsumer) -> None:
+        """The queue is gone: forget the consumer, and say so to a client that can hear it."""
+        channel = consumer.channel
+        if channel.consumers is not None:
+            channel.consumers.pop(consumer.tag, None)
+        if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
+            self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+
+    def consumer_ended(self, consumer: BasicConsumer) -> None:
+        """Tell the client that a consumer has all it asked for.
+
+        Clients that hear of cancelled consumers answer basic.cancel. All others know nothing but
+        basic.cancel-ok, as Broker-J says it (0-9-1/basic.cancel is the client's).
+        """
+        channel = consumer.channel
+        if channel.consumers is not None:
+            channel.consumers.pop(consumer.tag, None)
+        if channel.state != C_CLOSING:
+            hears = self.capabilities.get("consumer_cancel_notify")
+            said = BasicCancel if hears else BasicCancelOk
+            self.reply(channel.number, said(consumer_tag=consumer.tag))
+
+    def consumer_failed(self, consumer: BasicConsumer, error: Exception) -> None:
+        """A consumer cannot go on: its channel is closed with the reason."""
+        channel = consumer.channel
+        if channel.consumers is not None:
+            channel.consumers.pop(consumer.tag, None)
+        if channel.state == C_CLOSING or self.ended:
+            return
+        last, current = self.last, self.current
+        self.last = channel
+        self.current = BASIC_CONSUME
+        self.fail(self.explain(error))
+        self.last = last
+        self.current = current
+
+    # --- Room -----------------------------------------------------------------------------------
+
+    def starve(self, queue: Queue) -> None:
+        if self.starving is None:
+            self.starving = {}
+        self.starving[queue] = None
+        if self.transport is not None:
+            self.transport.watch_output()
+
+    def owes(self) -> bool:
+        return self.unacked > 0
+
+    def block(self, reason: str) -> None:
+        """Publishing stops: tell a client that can hear it."""
+        self.blocked = True
+        if self.capabilities.get("connection.blocked") and self.state_number == 8:
+            self.reply(0, ConnectionBlocked(reason=reason))
+
+    def unblock(self) -> None:
+        """Publishing goes on."""
+        if self.blocked:
+            self.blocked = False
+            if self.capabilities.get("connection.blocked") and self.state_number == 8:
+                self.reply(0, ConnectionUnblocked())
+
+    def fed(self) -> None:
+        """The client has read what waited: let the queues that were stopped go on."""
+        self.starving = None
+        self.refresh_all()
+        paused, self.paused = self.paused, []
+        for channel in paused:
+            self.resume(channel, FOR_OUTPUT)
+
+    def refresh_all(self) -> None:
+        channel: Any
+        for channel in list(self.channels.values()):
+            consumers = channel.consumers
+            if consumers is not None:
+                for consumer in list(consumers.values()):
+                    consumer.queue.unpark(consumer)
+
+    # --- Ends -----------------------------------------------------------------------------------
+
+    def force_close(self, reason: str) -> None:
+        self.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
+
+    def cannot_keep(self, store: Any) -> None:
+        if self.promised and self.held_by is store:
+            self.take_back()
+            self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
+
+    def farewell(self) -> None:
+        if self.state_number == 8:
+            self.send_method(
+                0,
+                ConnectionClose(
+                    reply_code=320,
+                    reply_text="CONNECTION_FORCED - broker forced connection closure with "
+                    "reason 'shutdown'",
+                ),
+            )
+
+    def forget_channel(self, channel: ProtocolChannel) -> None:
+        Connection.forget_channel(self, channel)
+        self.context.end_channel(self, channel)
+
+    def on_failed(self, channel: ProtocolChannel | None, error: AmqpError) -> None:
+        self.context.log_failure(self, error)
+        if channel is not None:
+            self.context.end_channel(self, channel)
+        else:
+            self.end()
+            if self.transport is not None:
+                self.transport.close_soon()
+
+    def on_closed(self) -> None:
+        self.end()
+        if self.transport is not None:
+            self.transport.close_soon()
+
+    def end(self) -> None:
+        """The connection is over, however it came to that: give everything back."""
+        if self.ended:
+            if self.state_number == 9 and not self.deaf:
+                self.context.log_loss(self)
+            return
+        self.ended = True
+        if self.state_number == 8:
+            self.context.log_loss(self)
+        lost = self.state_number == 8 and self.version is V0_9  # Nobody closed it.
+        for channel in list(self.channels.values()):
+            if not lost or not self.context.suspensions.suspend(self, channel):
+                self.context.end_channel(self, channel)
+        self.starving = None
+        self.routes = {}
+        self.route = None
+        self.context.end_connection(self)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What 0-8 to 0-9-1 connections of one broker share, and who handles which of their methods."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.gateway.connection.context import Context
+from headrace.gateway.conversion.contents import told
+from headrace.gateway.conversion.selected import Selected
+from headrace.gateway.messages.route import Route
+from headrace.gateway.v0_x import early_rules
+from headrace.gateway.v0_x.channel.references_0_9 import Checkpoints
+from headrace.gateway.v0_x.channel_resume import Suspensions
+from headrace.gateway.v0_x.methods import access as control_access
+from headrace.gateway.v0_x.methods import basic, dtx, message_0_9, selftest, stream, tunnel
+from headrace.gateway.v0_x.methods import connection as control_connection
+from headrace.gateway.v0_x.methods import exchange as control_exchange
+from headrace.gateway.v0_x.methods import file as control_file
+from headrace.gateway.v0_x.methods import queue as control_queue
+from headrace.gateway.v0_x.tickets import WRITE, Tickets
+from headrace.model.errors import (
+    AccessRefused,
+    CommandInvalid,
+    IllegalState,
+    InvalidArgument,
+    ModelError,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    ResourceError,
+    ResourceLocked,
+)
+from headrace.model.exchange.hash import PROPERTIES as HASHED_PROPERTIES
+from headrace.model.message import new_message
+from headrace.protocol.codec_0_x import MethodBase, decode_content_header
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import framed
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import Version
+
+SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
+CODES: dict[type[ModelError], ReplyCode] = {
+    AccessRefused: ReplyCode.ACCESS_REFUSED,
+    CommandInvalid: ReplyCode.COMMAND_INVALID,
+    IllegalState: ReplyCode.PRECONDITION_FAILED,
+    InvalidArgument: ReplyCode.PRECONDITION_FAILED,
+    NotAllowed: ReplyCode.NOT_ALLOWED,
+    NotFound: ReplyCode.NOT_FOUND,
+    NotImplementedHere: ReplyCode.NOT_IMPLEMENTED,
+    PreconditionFailed: ReplyCode.PRECONDITION_FAILED,
+    ResourceError: ReplyCode.RESOURCE_ERROR,
+    ResourceLocked: ReplyCode.RESOURCE_LOCKED,
+}
+
+Handler = Callable[[Any, Any, Any], MethodBase | None]
+
+HANDLERS: dict[str, Handler] = {
+    **control_access.HANDLERS,
+    **control_connection.HANDLERS,
+    **control_exchange.HANDLERS,
+    **control_queue.HANDLERS,
+    **basic.HANDLERS,
+    **message_0_9.HANDLERS,
+    **dtx.HANDLERS,
+    **selftest.HANDLERS,
+    **control_file.HANDLERS,
+    **stream.HANDLERS,
+}
+DECLARATIONS = {"exchange.declare": "exchanges", "queue.declare": "queues"}
+
+ContentHandler = Callable[[Any, Any, Any, bytes, bytes], MethodBase | None]
+
+# Methods with content but for basic.publish, which takes a way of its own. A handler is given
+# connection, channel, method, the payload of the header frame, undecoded, and the body.
+CONTENT_HANDLERS: dict[str, ContentHandler] = {
+    **selftest.CONTENT_HANDLERS,
+    **tunnel.CONTENT_HANDLERS,
+    **control_file.CONTENT_HANDLERS,
+    **stream.CONTENT_HANDLERS,
+}
+
+# Those whose bodies do not go through memory: called with connection, channel, the payload of the
+# header frame, undecoded, and the size of the body, they return what takes it.
+SINKS: dict[str, Callable[[Any, Any, bytes, int], Any]] = {"file.stage": control_file.begin_stage}
+
+
+class ContentHeaders:
+    """The headers of a message, decoded when an exchange asks for them."""
+
+    def __init__(self, version: Version, payload: bytes, address: bytes = b"\0\0") -> None:
+        """``payload`` is that of its header frame, ``address`` says where it goes."""
+        self._address = address
+        self._version = version
+        self._payload = payload
+        self._read: Any = None
+
+    def __call__(self) -> Mapping[str, Any]:
+        headers: Mapping[str, Any] = self._properties().headers or {}
+        return headers
+
+    def properties(self) -> dict[str, Any]:
+        """Return the properties by which exchanges can route."""
+        read = self._properties()
+        return {name: getattr(read, name, None) for name in HASHED_PROPERTIES}
+
+    def values(self) -> Selected:
+        """Return what selectors see."""
+        data = self._address + b"\0\0" + framed(2, 0, self._payload)
+        size = min(int.from_bytes(self._payload[4:12], "big"), SIZE_MAX)
+        return Selected(new_message(data, len(self._address), size), told)
+
+    def _properties(self) -> Any:
+        if self._read is None:
+            self._read = decode_content_header(self._version, self._payload)[2]
+        return self._read
+
+
+class V0xContext(Context):
+    """One broker, as its 0-8 to 0-9-1 connections see it."""
+
+    def __init__(self, **shared: Any) -> None:
+        """``shared`` is what a :class:`Context` takes."""
+        super().__init__(**shared)
+        self.checkpoints = Checkpoints()
+        self.tickets = Tickets(self.offers.realms)
+        self.suspensions = Suspensions(self.offers.resume_ms)
+
+    def greet(self, connection: Any) -> None:
+        """The protocol header came."""
+        control_connection.greet(connection)
+
+    def control(self, connection: Any, channel: Any, method: MethodBase) -> MethodBase | None:
+        """Handle a method; return the answer, if there is one to send at once."""
+        handler = HANDLERS.get(method.NAME)
+        if handler is None:
+            raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        self.events.actor = connection.user
+        try:
+            if connection.early:
+                return self.control_early(connection, channel, method, handler)
+            return handler(connection, channel, method)
+        except (AmqpError, ModelError) as error:
+            if method.NAME in (early_rules.FATAL if connection.early else early_rules.FATAL_0_9_1):
+                raise early_rules.refusal(self, error) from error
+            raise
+        finally:
+            self.events.actor = None
+
+    def control_early(
+        self, connection: Any, channel: Any, method: Any, handler: Handler
+    ) -> MethodBase | None:
+        """Handle a method of 0-8 or 0-9, which may come with an access ticket."""
+        self.tickets.check_method(connection, channel, method)
+        things = DECLARATIONS.get(method.NAME)
+        if things is None:
+            return handler(connection, channel, method)
+        name = method.exchange if things == "exchanges" else method.queue
+        known = name in getattr(connection.vhost, things)
+        reply = handler(connection, channel, method)
+        self.tickets.own(connection, channel, method, known)
+        return reply
+
+    def check_publish(self, connection: Any, channel: Any, number: int, exchange: str) -> None:
+        """Refuse a publish whose ticket does not allow it."""
+        try:
+            self.tickets.check(connection, channel, number, WRITE, "exchange", exchange)
+        except ModelError as error:
+            raise self.translate(error) from None
+
+    def content(
+        self, connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
+    ) -> MethodBase | None:
+        """Handle a method with its content; return the answer, if there is one to send at once."""
+        handler = CONTENT_HANDLERS.get(method.NAME)
+        if handler is None:
+            raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+        self.tickets.check_method(connection, channel, method)
+        return handler(connection, channel, method, header, body)
+
+    def sink(
+        self, connection: Any, channel: Any, method: MethodBase, header: bytes, body_size: int
+    ) -> Any:
+        """Return what takes the body of a content instead of memory, or None."""
+        make = SINKS.get(method.NAME)
+        return None if make is None else make(connection, channel, header, body_size)
+
+    def translate(self, error: ModelError) -> AmqpError:
+        """Return what a refusal of the model is in the protocol."""
+        for kind in type(error).__mro__:
+            code = CODES.get(kind)
+            if code is not None:
+                return AmqpError(code, error.text)
+        return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
+
+    def make_route(
+        self, connection: Any, key: bytes, payload: bytes, copies: tuple[str, ...] = ()
+    ) -> tuple[Route, bool]:
+        """Look an address up, with further routing keys; tell whether the route may be remembered.
+
+        Raises:
+            AmqpError: the exchange is missing or internal.
+            AccessRefused: the user may not write to it.
+        """
+        size = 1 + key[0]
+        try:
+            exchange = key[1:size].decode()
+            routing_key = key[size + 1 :].decode()
+        except UnicodeDecodeError:
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
+        vhost = connection.vhost
+        basic.check_access(connection, "write", "exchange", exchange or "amq.default")
+        for each in (routing_key, *copies):
+            self.access.check_topic(connection.user, vhost, "write", exchange, each)
+        headers = ContentHeaders(connection.version, payload, key)
+        generation = self.tally.generation
+        try:
+            vhost.check_publishable(exchange)
+            routed = vhost.route(
+                exchange, routing_key, headers, copies=copies, publisher=connection.number
+            )
+        except ModelError as error:
+            raise self.translate(error) from None
+        route = Route(key, routed.queues, generation, routed.passage)
+        return route, routed.cacheable
+
+    def end_channel(self, connection: Any, channel: Any) -> None:
+        """A channel is over: its consumers go, what it held returns to its queues."""
+        self.telling.channel_closed(connection, channel.number)
+        if connection.tickets:
+            self.tickets.end_channel(connection, channel)
+        control_file.end_channel(channel)
+        stream.end_channel(channel)
+        basic.end_channel(connection, channel)
+        message_0_9.end_channel(channel)
+        if connection.vhost is not None:
+            connection.vhost.session_ended(channel)

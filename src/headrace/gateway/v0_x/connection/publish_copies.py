@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sender-selected distribution: further routing keys in the headers CC and BCC of a message.
+
+Both are arrays of strings, or tables that count where there are no arrays. A message goes wherever
+one of its keys leads, once; BCC is taken out before anybody sees it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.model.arguments.values import as_list, type_name
+from headrace.model.contents import ROUTING_KEYS_MAX
+from headrace.model.errors import PreconditionFailed
+from headrace.wire.properties import without_header_entry
+
+if TYPE_CHECKING:
+    from headrace.gateway.messages.route import Route
+
+
+def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
+    """Return a publish without its BCC header, and the routing keys of CC and BCC.
+
+    ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at
+    ``header``.
+    """
+    payload, end = header_at(data, header)
+    headers = table_in(payload)
+    keys: list[str] = []
+    for name in ("CC", "BCC"):
+        listed = as_list(headers.get(name, []))
+        if not isinstance(listed, list):
+            raise PreconditionFailed(
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(listed)}}}'
+            )
+        keys += [key for key in listed if isinstance(key, str)]
+    if len(keys) > ROUTING_KEYS_MAX or any(len(key.encode()) > 255 for key in keys):
+        raise PreconditionFailed("invalid message: too many or too long routing keys in CC and BCC")
+    if "BCC" in headers:
+        payload = without_header_entry(payload, b"BCC")
+        size = len(payload).to_bytes(4, "big")
+        data = data[: header + 3] + size + payload + data[end:]
+    return data, tuple(keys)
+
+
+def route_copies(connection: Any, address: bytes, copies: tuple[str, ...], payload: bytes) -> Route:
+    """Return the route of a message with further routing keys; it is not remembered.
+
+    Raises:
+        AmqpError: as for a single key.
+    """
+    route: Route = connection.context.make_route(connection, address, payload, copies)[0]
+    return route

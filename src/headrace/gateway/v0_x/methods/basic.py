@@ -1,0 +1,501 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The basic, confirm and tx classes, but for the publishes and acks of the hot path."""
+
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.convert import CannotConvert, Converter
+from headrace.gateway.messages import direct_reply_to
+from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_of, watch
+from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
+from headrace.gateway.v0_x.channel.channel import Channel
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.model.arguments.consumer import Choice
+from headrace.model.errors import AccessRefused, PreconditionFailed
+from headrace.model.message import KIND_MASK, Message
+from headrace.model.operations.queue_view import ARGUMENT as BROWSE
+from headrace.model.operations.queue_view import view_of
+from headrace.model.queue.content_lanes import home_of
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.multi_queue import ARGUMENT as MULTIQUEUE
+from headrace.model.queue.multi_queue import Pool, head_of, holders_of, names_in, parts_of
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicGetEmpty,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverAsync,
+    BasicRecoverOk,
+    BasicRecoverSync,
+    BasicRecoverSyncOk,
+    BasicReject,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    MethodBase,
+    TxCommit,
+    TxCommitOk,
+    TxRollback,
+    TxRollbackOk,
+    TxSelect,
+    TxSelectOk,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_8
+
+if TYPE_CHECKING:
+    from headrace.gateway.security.permissions import Rights
+
+CONSUMERS_MAX = 65535  # On one channel.
+REFUSED_MAX = 65536  # Messages that a channel gave back; beyond it they may come again.
+
+
+def queue_of(connection: Any, channel: Any, name: str) -> Any:
+    """Return a queue by name; an empty name is the last that the channel declared."""
+    return connection.vhost.find_queue(last_or(channel, name), connection)
+
+
+def source_of(connection: Any, channel: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+    """Return what a consumer takes from: a queue, or all those that its arguments list."""
+    if MULTIQUEUE not in arguments:
+        queue = queue_of(connection, channel, name)
+        check_access(connection, "read", "queue", queue.access_name)
+        return queue
+    queues = [connection.vhost.find_queue(each, connection) for each in names_in(arguments)]
+    for queue in queues:
+        check_access(connection, "read", "queue", queue.access_name)
+    return Pool(queues)
+
+
+def last_or(channel: Any, name: str) -> str:
+    """Return the name, or that of the channel's last declared queue when it is empty."""
+    if name:
+        return name
+    last: str = channel.last_queue
+    if not last and channel.connection.early:
+        raise AmqpError(ReplyCode.NOT_ALLOWED, "no previously declared queue")
+    if not last:
+        raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
+    return last
+
+
+def check_access(connection: Any, permission: str, kind: str, name: str) -> None:
+    """Refuse what the user has no permission for."""
+    access: Rights = connection.context.access
+    access.check(connection.user, connection.vhost.name, permission, kind, name)
+
+
+def check_topic(connection: Any, permission: str, exchange: str, routing_key: str) -> None:
+    """Refuse a topic that the user may not publish to or bind."""
+    access: Rights = connection.context.access
+    access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)
+
+
+def recheck(connection: Any) -> None:
+    """End the channels of consumers whose user may no longer read what they consume from."""
+    access: Rights = connection.context.access
+    user, vhost = connection.user, connection.vhost.name
+    for channel in list(connection.channels.values()):
+        for consumer in list((getattr(channel, "consumers", None) or {}).values()):
+            queue = consumer.queue
+            if direct_reply_to.is_reply_name(queue.name):
+                continue
+            try:
+                for part in parts_of(queue):
+                    access.check(user, vhost, "read", "queue", part.access_name)
+            except AccessRefused as error:
+                queue.remove_consumer(consumer)
+                connection.consumer_failed(consumer, error)
+                break
+
+
+def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
+    """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
+    count = method.prefetch_count
+    limit_octets(channel, method.prefetch_size)
+    if counts_channels(connection):
+        if method.global_ and not connection.quirks.channel_prefetch:
+            connection.prefetch = count
+        else:
+            channel.prefetch = count
+    elif method.global_:
+        channel.prefetch = count
+    else:
+        channel.consumer_prefetch = count
+    connection.refresh_all()
+    return BasicQosOk()
+
+
+def counts_channels(connection: Any) -> bool:
+    """Return True if a prefetch count is for a whole channel, as the standards have it."""
+    return bool(
+        connection.context.specification_qos
+        or connection.early
+        or connection.quirks.channel_prefetch
+    )
+
+
+def limit_octets(channel: Channel, octets: int) -> None:
+    """Limit the octets that may be unsettled on a channel, its consumers there are included.
+
+    0 is no limit. Queues ask a consumer about each message only while there is one, or while the
+    consumer chooses.
+    """
+    channel.prefetch_size = octets
+    for consumer in (channel.consumers or {}).values():
+        selective = consumer.picky or octets > 0
+        if consumer.selective != selective:
+            consumer.selective = selective
+            queue = consumer.queue
+            if queue.consumers is not None and consumer in queue.consumers:
+                queue.selective += 1 if selective else -1
+
+
+def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
+    """Start a consumer."""
+    queue: Any = None
+    if method.queue == direct_reply_to.REPLY_TO:
+        queue = direct_reply_to.make_queue(connection, channel, not method.no_ack)
+    tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+    consumers = channel.consumers
+    if consumers is None:
+        consumers = channel.consumers = {}
+    if tag in consumers or (connection.early and owner_of(connection, tag) is not None):
+        raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+    if len(consumers) >= CONSUMERS_MAX:
+        raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
+    if queue is None:
+        queue = source_of(connection, channel, method.queue, method.arguments)
+    vhost = connection.vhost.name
+    if queue.exclusive_consumer is not None or (
+        method.exclusive and (queue.consumer_count() or queue.single)
+    ):
+        raise AccessRefused(f"queue '{queue.name}' in vhost '{vhost}' in exclusive use")
+    arguments = method.arguments
+    timeout_ms = 0
+    if not method.no_ack:
+        timeout_ms = timeout_of(
+            connection.vhost, queue, arguments, connection.context.ack_timeout_ms
+        )
+    choice = Choice(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
+    if arguments.get(BROWSE) or choice.browses or queue.shown_only:
+        queue = view_of(queue)
+    consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
+    consumer.exclusive = method.exclusive
+    consumer.no_local = method.no_local
+    consumer.picky = bool(channel.refused)
+    consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.picky
+    consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
+    consumer.arguments = arguments
+    choice.give(consumer)
+    connection.vhost.check_consumer(consumer)
+    if queue.is_stream:
+        if counts_channels(connection):  # No consumer has its own.
+            consumer.prefetch = channel.prefetch or connection.prefetch
+        queue.check_consumer(consumer, connection.publishes or connection.published)
+    consumers[tag] = consumer
+    if not method.no_wait:
+        connection.reply(channel.number, BasicConsumeOk(consumer_tag=tag))
+    queue.used_ms = connection.tally.now_ms
+    queue.add_consumer(consumer)
+    if timeout_ms:
+        watch_acks(connection, channel, consumer, timeout_ms)
+    queue.drain()
+
+
+def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeout_ms: int) -> None:
+    """See to it that a consumer does not hold deliveries for longer than its timeout."""
+
+    def overdue(last: int) -> None:
+        late = [one for one in holders_of(consumer) if channel.held_up_to(one, last)]
+        if not late:
+            return
+        if connection.context.ack_timeout_closes:
+            consumer.queue.remove_consumer(consumer)
+            consumer.failed(closing(channel.number, timeout_ms))
+        else:
+            for one in late:
+                channel.return_late(one, last)
+
+    def goes_on() -> bool:
+        consumers = channel.consumers or {}
+        return consumer.unacked > 0 or consumers.get(consumer.tag) is consumer
+
+    timeout = AckTimeout(
+        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
+    )
+    watch(connection.vhost.agenda, timeout, connection.tally.now_ms)
+
+
+def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase | None:
+    """End a consumer; what it holds stays unsettled on the channel."""
+    tag = method.consumer_tag
+    consumers = channel.consumers or {}
+    consumer = consumers.get(tag)
+    if isinstance(consumer, BasicConsumer):
+        del consumers[tag]
+    else:
+        consumer = None  # Or one of another class, which has a cancel of its own.
+    if consumer is None and connection.early and owner_of(connection, tag) is not None:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is of another channel"
+        )  # 0-9/basic.consume.consumer-tag#02
+    if consumer is not None:
+        end_consumer(connection, consumer)
+    return None if method.no_wait else BasicCancelOk(consumer_tag=tag)
+
+
+def owner_of(connection: Any, tag: str) -> Any:
+    """Return the channel that has a consumer of this tag; in 0-8 and 0-9 there is only one."""
+    for channel in connection.channels.values():
+        if channel.consumers is not None and tag in channel.consumers:
+            return channel
+    return None
+
+
+def cancel_ok(connection: Any, channel: Channel, method: BasicCancelOk) -> None:
+    """The client heard that its consumer was cancelled."""
+
+
+def end_consumer(connection: Any, consumer: Consumer) -> None:
+    """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
+    consumer.queue.remove_consumer(consumer)
+    for queue in parts_of(consumer.queue):
+        if queue.single and queue.ready_count:
+            queue.drain()  # It is another's turn now.
+        home = home_of(queue)
+        if home.auto_delete and not home.deleted and not home.consumer_count():
+            connection.vhost.queue_unused(home)
+
+
+def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | None:
+    """Hand out one message."""
+    queue = queue_of(connection, channel, method.queue)
+    check_access(connection, "read", "queue", queue.name)
+    if queue.exclusive_consumer is not None:
+        raise AccessRefused(
+            f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
+        )
+    if queue.shown_only:
+        raise AccessRefused(
+            f"queue '{queue.name}' in vhost '{connection.vhost.name}' is for browsing only"
+        )
+    if queue.is_stream:
+        raise AmqpError(
+            ReplyCode.NOT_IMPLEMENTED, f"basic.get is not served by stream '{queue.name}'"
+        )
+    queue.used_ms = connection.tally.now_ms
+    getters = channel.getters
+    if getters is None:
+        getters = channel.getters = {}
+    key = (queue.name, method.no_ack)
+    getter = getters.get(key)
+    if getter is None or getter.queue is not queue:
+        if len(getters) > 1024:
+            getters.clear()
+        getter = getters[key] = Getter(connection, channel, queue, method.no_ack)
+    while True:
+        message = queue.get(getter)
+        if message is None:
+            return BasicGetEmpty()
+        try:
+            converted = converted_header(connection, channel, message)
+            break
+        except CannotConvert as error:
+            queue.unconvertible(message, getter, error.reason)
+    channel.write_get_ok(message, queue.ready_count, converted, method.no_ack)
+    if method.no_ack:
+        queue.leave(message)
+    return None
+
+
+def converted_header(connection: Any, channel: Channel, message: Message) -> bytes | None:
+    """Return the header of a message from 0-10 for a 0-x client; None when it is of 0-x itself.
+
+    Raises:
+        CannotConvert: with the reason.
+    """
+    if not message.flags & KIND_MASK:
+        return None
+    if channel.converter is None:
+        channel.converter = Converter(connection.frame_max - 8)
+    return channel.basic_header(channel.converter, message)
+
+
+def ack(connection: Any, channel: Channel, method: BasicAck) -> None:
+    """Accept deliveries; most acks take the hot path."""
+    channel.settle(method.delivery_tag, method.multiple, SETTLE_ACCEPT)
+
+
+def reject(connection: Any, channel: Channel, method: BasicReject) -> None:
+    """Give back or discard one delivery."""
+    outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
+    if connection.early and method.requeue and channel.holds(method.delivery_tag):
+        refuse(channel, method.delivery_tag)
+    channel.settle(method.delivery_tag, False, outcome)
+
+
+def refuse(channel: Channel, tag: int) -> None:
+    """See that a delivery does not come to the channel's consumers again.
+
+    It waits for another consumer (0-9/basic.reject.requeue#01); a client that asks for it with
+    basic.get may have it.
+    """
+    held = channel.held
+    message = held[tag] if held and tag in held else channel.ring.at(tag - channel.base)
+    if channel.refused is None or len(channel.refused) >= REFUSED_MAX:
+        channel.refused = set()
+    channel.refused.add(message.seq)
+    for consumer in (channel.consumers or {}).values():
+        consumer.queue.make_picky(consumer)
+
+
+def nack(connection: Any, channel: Channel, method: BasicNack) -> None:
+    """Give back or discard deliveries."""
+    outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
+    channel.settle(method.delivery_tag, method.multiple, outcome)
+
+
+def recover(connection: Any, channel: Channel, method: BasicRecover) -> MethodBase | None:
+    """Redeliver all that is unsettled on the channel.
+
+    Only 0-9-1 has an answer to it; in 0-8 some clients wait for one all the same.
+    """
+    if connection.early:
+        check_no_tx(channel)
+    redeliver(channel, method.requeue)
+    if connection.early and not (connection.speaks_more and connection.version is V0_8):
+        return None
+    return BasicRecoverOk()
+
+
+def recover_sync(connection: Any, channel: Channel, method: BasicRecoverSync) -> MethodBase:
+    """Redeliver all that is unsettled on the channel: how clients of 0-9 ask for an answer."""
+    check_no_tx(channel)
+    redeliver(channel, method.requeue)
+    return BasicRecoverSyncOk()
+
+
+def check_no_tx(channel: Channel) -> None:
+    """Refuse to recover on a transacted channel (0-9/basic.recover#02)."""
+    if channel.tx:
+        raise PreconditionFailed("basic.recover is not allowed on a transacted channel")
+
+
+def recover_async(connection: Any, channel: Channel, method: BasicRecoverAsync) -> None:
+    """Redeliver all that is unsettled on the channel, without an answer."""
+    redeliver(channel, method.requeue)
+
+
+def redeliver(channel: Channel, requeue: bool) -> None:
+    """Return what is unsettled to its queues, or to the very consumers that had it.
+
+    What the transaction has settled is not, and stays settled.
+    """
+    if requeue:
+        channel.requeue_all()
+        return
+    queues: dict[Any, None] = {}
+    for message in channel.take_back():
+        consumer = message.consumer
+        queue = consumer.queue
+        head = head_of(consumer)
+        alive = (
+            isinstance(head, BasicConsumer)
+            and channel.consumers is not None
+            and channel.consumers.get(head.tag) is head
+        )
+        if alive:
+            queue.redeliver(message)
+        else:
+            queue.requeue(message)
+            queues[queue] = None
+    for queue in queues:
+        queue.drain()
+
+
+def confirm_select(connection: Any, channel: Channel, method: ConfirmSelect) -> MethodBase | None:
+    """Put the channel in confirm mode."""
+    if channel.tx:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.confirms = True
+    return None if method.no_wait else ConfirmSelectOk()
+
+
+def tx_select(connection: Any, channel: Channel, method: TxSelect) -> MethodBase:
+    """Put the channel in transaction mode."""
+    if channel.confirms:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.dtx:
+        raise PreconditionFailed("cannot switch from dtx to tx mode")
+    channel.tx = True
+    return TxSelectOk()
+
+
+def tx_commit(connection: Any, channel: Channel, method: TxCommit) -> None:
+    """Make the transaction happen; the answer waits until it is durable."""
+    check_tx(channel)
+    connection.commit(channel)
+    connection.reply_when_durable(channel, TxCommitOk())
+
+
+def tx_rollback(connection: Any, channel: Channel, method: TxRollback) -> MethodBase:
+    """Forget the transaction's publishes and settlements."""
+    check_tx(channel)
+    channel.tx_publishes = None
+    channel.tx_settles = None
+    channel.tx_octets = 0
+    if channel.files is not None:
+        channel.files.forget()
+    return TxRollbackOk()
+
+
+def check_tx(channel: Channel) -> None:
+    """Refuse to end a transaction where none can be."""
+    if not channel.tx or channel.dtx:
+        raise PreconditionFailed("channel is not transactional")
+
+
+def end_channel(connection: Any, channel: Channel) -> None:
+    """The channel is over: consumers go, unsettled messages return."""
+    consumers = channel.consumers
+    channel.consumers = None
+    channel.getters = None
+    channel.tx_publishes = None
+    channel.tx_settles = None
+    if channel.dtx:
+        connection.vhost.branches.worker_gone(channel)
+    if consumers:
+        for consumer in consumers.values():
+            consumer.queue.remove_consumer(consumer)
+    channel.requeue_all()
+    if consumers:
+        for consumer in consumers.values():
+            end_consumer(connection, consumer)
+
+
+HANDLERS: dict[str, Any] = {
+    "basic.qos": qos,
+    "basic.consume": consume,
+    "basic.cancel": cancel,
+    "basic.cancel-ok": cancel_ok,
+    "basic.get": get,
+    "basic.ack": ack,
+    "basic.reject": reject,
+    "basic.nack": nack,
+    "basic.recover": recover,
+    "basic.recover-sync": recover_sync,
+    "basic.recover-async": recover_async,
+    "confirm.select": confirm_select,
+    "tx.select": tx_select,
+    "tx.commit": tx_commit,
+    "tx.rollback": tx_rollback,
+}

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection and channel classes: handshake, limits, virtual host, flow."""
+
+import logging
+from typing import Any
+
+from headrace.gateway.v0_x import early_rules
+from headrace.gateway.v0_x.channel_resume import restart, resume
+from headrace.gateway.v0_x.methods.basic import recheck
+from headrace.gateway.v0_x.quirks import PREFIX, quirks_of
+from headrace.protocol.codec_0_x import (
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ChannelPing,
+    ChannelPong,
+    ChannelResume,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionRedirect,
+    ConnectionSecure,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    MethodBase,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import FRAME_MIN_SIZE
+from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.tables import V0_8, V0_9, V0_9_1
+
+log = logging.getLogger(__name__)
+
+EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others came with 0-9-1.
+VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
+
+
+def greet(connection: Any) -> None:
+    """Open the conversation."""
+    context = connection.context
+    major, minor = VERSION_NUMBERS[connection.version]
+    properties = context.introduction(connection)
+    if connection.early:  # Whoever speaks these knows strings, and no capabilities.
+        properties = {
+            name: value
+            for name, value in properties.items()
+            # By such a name our client of older releases takes a broker for one of Qpid's.
+            if isinstance(value, str) and not name.startswith(PREFIX)
+        }
+    connection.send_method(
+        0,
+        ConnectionStart(
+            version_major=major,
+            version_minor=minor,
+            server_properties=properties,
+            mechanisms=" ".join(context.offered(connection.number)).encode(),
+            locales=b"en_US",
+        ),
+    )
+
+
+def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
+    """The client chose a mechanism and says who it is."""
+    context = connection.context
+    connection.client_properties = method.client_properties
+    said = method.client_properties.get("capabilities")
+    capabilities = said if isinstance(said, dict) else {}
+    if connection.version is V0_9 and early_rules.means_0_9_1(capabilities):
+        connection.version = V0_9_1
+        connection.early = False
+    if connection.early:
+        capabilities = {name: capabilities.get(name) for name in EARLY_CAPABILITIES}
+    connection.capabilities = capabilities
+    connection.quirks = quirks_of(method.client_properties)
+    connection.speaks_more = connection.early and connection.quirks.qpid
+    connection.takes_moments = connection.quirks.expiration_moment
+    mechanism = connection.mechanism = method.mechanism
+    if mechanism not in context.offered(connection.number):
+        context.not_offered(connection, mechanism)
+        if mechanism.encode() in context.mechanisms.split():
+            refused(connection)  # Known, but not to be used here, such as PLAIN without TLS.
+            return
+        log.warning(
+            "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
+        )
+        connection.state_number = 10  # Without sending any further data (0-9-1/s014).
+        connection.on_closed()
+        return
+    if method.locale != "en_US" and method.locale:
+        log.info("connection %d asks for locale %.32r", connection.number, method.locale)
+    context.authenticate(connection, mechanism, as_bytes(method.response))
+
+
+def secure_ok(connection: Any, channel: None, method: ConnectionSecureOk) -> None:
+    """The client answers our challenge."""
+    connection.context.authenticate(connection, connection.mechanism, as_bytes(method.response))
+
+
+def challenge(connection: Any, octets: bytes) -> None:
+    """The mechanism has another step."""
+    if not connection.ended:
+        connection.send_method(0, ConnectionSecure(challenge=octets))
+
+
+def as_bytes(value: bytes | str) -> bytes:
+    """A long string as octets."""
+    return value.encode() if isinstance(value, str) else value
+
+
+def authenticated(connection: Any, user: Any) -> None:
+    """The login is right: go on to the limits."""
+    if connection.ended:
+        return
+    connection.user = user
+    context = connection.context
+    connection.send_method(
+        0,
+        ConnectionTune(
+            channel_max=context.channel_max,
+            frame_max=context.frame_max,
+            heartbeat=context.heartbeat_s,
+        ),
+    )
+
+
+def refused(connection: Any) -> None:
+    """The login is wrong; why exactly stays in our log."""
+    if connection.ended:
+        return
+    if connection.capabilities.get("authentication_failure_close"):
+        connection.fail(
+            AmqpError(
+                ReplyCode.ACCESS_REFUSED,
+                "Login was refused using authentication mechanism "
+                f"{connection.mechanism}. For details see the broker logfile.",
+                scope=Scope.CONNECTION,
+            )
+        )
+        return
+    if connection.quirks.hears_refusal:
+        text = f"Login was refused using authentication mechanism {connection.mechanism}"
+        connection.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, scope=Scope.CONNECTION))
+        return
+    connection.state_number = 10
+    connection.on_closed()
+
+
+def tune_ok(connection: Any, channel: None, method: ConnectionTuneOk) -> None:
+    """The client accepts our limits or lowers them; it may not exceed them."""
+    context = connection.context
+    if method.frame_max and method.frame_max < FRAME_MIN_SIZE:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value "
+            f"({FRAME_MIN_SIZE})",
+        )
+    if method.frame_max > context.frame_max:
+        connection.deaf = True  # We say why, but negotiate no close (0-9-1/s018).
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated frame_max = {method.frame_max} is higher than the maximum allowed value "
+            f"({context.frame_max})",
+        )
+    if context.channel_max and method.channel_max > context.channel_max:
+        connection.deaf = True  # Likewise (0-9-1/s016).
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated channel_max = {method.channel_max} is higher than the maximum allowed "
+            f"value ({context.channel_max})",
+        )
+    if connection.transport is not None:
+        connection.transport.set_heartbeat(method.heartbeat)
+
+
+def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> MethodBase | None:
+    """The client names its virtual host.
+
+    In 0-8 and 0-9 it may be sent to another host, unless it insists, and hears of others.
+    """
+    context = connection.context
+    name = method.virtual_host
+    user = connection.user
+    offers = context.offers
+    if connection.early and not method.insist and name in offers.redirect:
+        host, _, others = offers.redirect[name].partition(",")
+        connection.send_method(0, ConnectionRedirect(host=host, known_hosts=others))
+        connection.on_closed()
+        return None
+    if name not in context.vhosts or not context.access.vhost_exists(name):
+        code = ReplyCode.INVALID_PATH if connection.early else ReplyCode.NOT_ALLOWED
+        raise AmqpError(code, f"vhost {name} not found")
+    if not user.may_open(name):
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'"
+        )
+    context.quotas.admit(connection, context.vhosts[name])
+    connection.vhost = context.vhosts[name]
+    connection.store = context.stores[name]
+    connection.line = context.line(name)
+    if connection.transport is not None:
+        connection.transport.opened()
+    context.telling.connection_opened(connection, connection.version.label)
+    return ConnectionOpenOk(
+        known_hosts=offers.known_hosts.get(name, "") if connection.early else ""
+    )
+
+
+def close(connection: Any, channel: None, method: ConnectionClose) -> None:
+    """The client closes; the machine has answered."""
+
+
+def close_ok(connection: Any, channel: None, method: ConnectionCloseOk) -> None:
+    """The client agrees to our close."""
+
+
+def update_secret(
+    connection: Any, channel: None, method: ConnectionUpdateSecret
+) -> MethodBase | None:
+    """The client renews its credentials: of those that expire, the new ones are checked."""
+    renew = connection.context.renew
+    if renew is None or connection.user.expires_s is None:
+        return ConnectionUpdateSecretOk()
+    renew(connection, as_bytes(method.new_secret))
+    return None
+
+
+def renewed(connection: Any, user: Any) -> None:
+    """The new credentials are right; what they no longer allow ends."""
+    if connection.ended:
+        return
+    connection.user = user
+    connection.tally.generation += 1  # Routes were made with the rights of the old ones.
+    connection.reply(0, ConnectionUpdateSecretOk())
+    recheck(connection)
+
+
+def not_renewed(connection: Any) -> None:
+    """The new credentials are wrong; why exactly stays in our log."""
+    if connection.ended:
+        return
+    index = ConnectionUpdateSecret.INDEX[connection.version]
+    connection.fail(
+        AmqpError(ReplyCode.NOT_ALLOWED, "New secret was refused by one of the backends", index)
+    )
+
+
+def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:
+    """The machine has opened the channel. In 0-9 it gets an id to resume it by."""
+    connection.context.quotas.check_channel(connection, 0)
+    connection.context.telling.channel_opened(connection, channel.number)
+    if connection.version is V0_9:
+        channel.id = connection.context.suspensions.fresh_id()
+        return ChannelOpenOk(channel_id=channel.id)
+    return ChannelOpenOk()
+
+
+def channel_resume(connection: Any, channel: Any, method: ChannelResume) -> None:
+    """The client goes on with a channel of a connection that was lost."""
+    suspended = connection.context.suspensions.take(connection, as_bytes(method.channel_id))
+    resumed = resume(connection, channel, suspended)
+    connection.reply(resumed.number, ChannelOk())
+    restart(resumed)
+    recheck(connection)
+
+
+def ping(connection: Any, channel: Any, method: ChannelPing) -> None:
+    """The client wants a sign of life: agree, and send a pong, which it answers."""
+    connection.reply(channel.number, ChannelOk())
+    connection.reply(channel.number, ChannelPong())
+
+
+def pong(connection: Any, channel: Any, method: ChannelPong) -> MethodBase:
+    """A sign of life of the client."""
+    return ChannelOk()
+
+
+def ok(connection: Any, channel: Any, method: ChannelOk) -> None:
+    """The client got our pong."""
+
+
+def channel_close(connection: Any, channel: Any, method: MethodBase) -> None:
+    """The machine has answered, and the channel is gone."""
+
+
+def channel_close_ok(connection: Any, channel: Any, method: ChannelCloseOk) -> None:
+    """The client agrees to our close of the channel."""
+
+
+def flow(connection: Any, channel: Any, method: ChannelFlow) -> None:
+    """The client stops or resumes deliveries on the channel (0-9-1/channel.flow)."""
+    channel.flow = method.active
+    connection.reply(channel.number, ChannelFlowOk(active=method.active))
+    if method.active and channel.consumers:
+        for consumer in list(channel.consumers.values()):
+            consumer.queue.unpark(consumer)
+
+
+def flow_ok(connection: Any, channel: Any, method: ChannelFlowOk) -> None:
+    """The client answers a channel.flow of ours."""
+
+
+HANDLERS: dict[str, Any] = {
+    "connection.start-ok": start_ok,
+    "connection.secure-ok": secure_ok,
+    "connection.tune-ok": tune_ok,
+    "connection.open": open_vhost,
+    "connection.close": close,
+    "connection.close-ok": close_ok,
+    "connection.update-secret": update_secret,
+    "channel.open": channel_open,
+    "channel.resume": channel_resume,
+    "channel.ping": ping,
+    "channel.pong": pong,
+    "channel.ok": ok,
+    "channel.close": channel_close,
+    "channel.close-ok": channel_close_ok,
+    "channel.flow": flow,
+    "channel.flow-ok": flow_ok,
+}

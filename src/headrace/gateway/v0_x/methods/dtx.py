@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dtx class of 0-8 and 0-9: work of a channel on behalf of a distributed transaction.
+
+These versions have ``select`` and ``start`` only. A transaction is known by its identifier; several
+channels may start the same one. Its outcome comes from a coordinator, which is somebody else: a
+0-10 session, or ``headrace transaction``. The outcome ends the channel's work for the transaction;
+the channel then starts another one.
+"""
+
+from typing import Any
+
+from headrace.model.errors import PreconditionFailed
+from headrace.model.transaction.xid import Xid
+from headrace.protocol.codec_0_x import (
+    DtxSelect,
+    DtxSelectOk,
+    DtxStart,
+    DtxStartOk,
+    MethodBase,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+
+def select(connection: Any, channel: Any, method: DtxSelect) -> MethodBase:
+    """Put the channel in the mode of distributed transactions."""
+    if channel.tx and not channel.dtx:
+        raise PreconditionFailed("cannot switch from tx to dtx mode")
+    if channel.confirms:
+        raise PreconditionFailed("cannot switch from confirm to dtx mode")
+    channel.tx = channel.dtx = True
+    return DtxSelectOk()
+
+
+def start(connection: Any, channel: Any, method: DtxStart) -> MethodBase:
+    """Begin to work for a transaction: what is published and settled from now on is its own."""
+    if not channel.dtx:
+        raise PreconditionFailed("the channel is not in dtx mode")
+    identifier = method.dtx_identifier
+    if not identifier:
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a transaction has no empty identifier")
+    xid = Xid.parse(identifier)
+    branches = connection.vhost.branches
+    before = branches.current(channel)
+    if before is not None:
+        if before.xid == xid:
+            raise PreconditionFailed(f"the transaction '{identifier}' was started already")
+        branches.end(channel, before.xid)
+    if branches.start(channel, xid, join=xid in branches, ends_with_outcome=True):
+        raise PreconditionFailed(f"the transaction '{identifier}' can only be rolled back")
+    return DtxStartOk()
+
+
+HANDLERS: dict[str, Any] = {
+    "dtx.select": select,
+    "dtx.start": start,
+}

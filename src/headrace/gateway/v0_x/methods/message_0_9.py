@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The message class of 0-9: what its methods do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.conversion.neutral_basic import write_basic
+from headrace.gateway.conversion.neutral_message import read_message
+from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.gateway.messages.ack_timeout import timeout_of
+from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
+from headrace.gateway.v0_x.channel.consumer import Getter
+from headrace.gateway.v0_x.channel.message_class_0_9 import (
+    MessageConsumer,
+    MessageSide,
+    deliver,
+    side_of,
+)
+from headrace.gateway.v0_x.methods.basic import (
+    CONSUMERS_MAX,
+    check_access,
+    check_no_tx,
+    check_topic,
+    end_consumer,
+    limit_octets,
+    owner_of,
+    queue_of,
+    redeliver,
+    source_of,
+    watch_acks,
+)
+from headrace.model.arguments.consumer import Choice
+from headrace.model.errors import AccessRefused
+from headrace.model.operations.queue_view import ARGUMENT as BROWSE
+from headrace.model.operations.queue_view import view_of
+from headrace.protocol.codec_0_x import (
+    MessageAppend,
+    MessageCancel,
+    MessageCheckpoint,
+    MessageClose,
+    MessageConsume,
+    MessageEmpty,
+    MessageGet,
+    MessageOffset,
+    MessageOk,
+    MessageOpen,
+    MessageQos,
+    MessageRecover,
+    MessageReject,
+    MessageResume,
+    MessageTransfer,
+    MethodBase,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import framed
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.channel.references_0_9 import Checkpoints, Key, Reference
+
+INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts, as those of class basic are.
+IMMEDIATE = 2  # The bit of basic.publish.
+REJECT_GENERIC = 0
+REJECT_IMMEDIATE = 1
+
+
+def transfer(connection: Any, channel: Channel, method: MessageTransfer) -> None:
+    """Take a message in; one by reference when the reference is closed."""
+    side = side_of(connection, channel)
+    check_access(connection, "write", "exchange", method.destination or "amq.default")
+    check_topic(connection, "write", method.destination, method.routing_key)
+    connection.vhost.check_publishable(method.destination)
+    if method.body.is_reference:
+        side.references.find(method.body.data).transfers.append(method)
+        return
+    publish(side, method, [method.body.data] if method.body.data else [])
+
+
+def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> None:
+    """Publish a message and answer its transfer."""
+    connection, channel = side.connection, side.channel
+    size = sum(map(len, parts))
+    if size > connection.body_max:
+        raise AmqpError(
+            ReplyCode.CONTENT_TOO_LARGE,
+            f"a body of {size} octets exceeds the {connection.body_max} that are allowed",
+        )
+    p = read_message(method)
+    if p.timestamp_s is None:
+        p.timestamp_s = connection.tally.now_ms // 1000  # "Set on arrival by the broker."
+    try:
+        header = write_basic(p, size)
+    except CannotConvert as error:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, error.reason) from None
+    address = shortstr(method.destination) + shortstr(method.routing_key)
+    bits = IMMEDIATE if method.immediate else 0
+    start = address + bytes((bits, 0xCE)) + framed(2, channel.number, header)
+    large: tuple[bytes, ...] | None = None
+    if size > INLINE_BODY_MAX:
+        large = tuple(parts)
+    elif size:
+        limit = connection.frame_max - 8
+        body = b"".join(parts)
+        start += b"".join(
+            [framed(3, channel.number, body[at : at + limit]) for at in range(0, size, limit)]
+        )
+    refused = connection.publish_whole(channel, start, len(address), size, large)
+    if refused < 0:
+        text = "no consumer takes it at once"
+        side.answer(MessageReject(code=REJECT_IMMEDIATE, text=text))
+    elif refused:
+        side.answer(MessageReject(code=REJECT_GENERIC, text="a queue has no room for it"))
+    else:
+        connection.reply_when_durable(channel, MessageOk())
+
+
+def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
+    """Start a consumer."""
+    side = side_of(connection, channel)
+    if method.queue == REPLY_TO:
+        queue = make_queue(connection, channel, not method.no_ack)
+    else:
+        queue = source_of(connection, channel, method.queue, method.filter)
+    tag = method.destination
+    consumers = channel.consumers
+    if consumers is None:
+        consumers = channel.consumers = {}
+    if tag in consumers or (tag and owner_of(connection, tag) is not None):
+        raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse destination '{tag}'")
+    if len(consumers) >= CONSUMERS_MAX:
+        raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
+    check_exclusive(queue, asked=method.exclusive)
+    refuse_stream(queue, method)
+    what = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
+    choice = Choice(method.filter, what)
+    if method.filter.get(BROWSE) or choice.browses or queue.shown_only:
+        queue = view_of(queue)
+    timeout_ms = 0
+    if not method.no_ack:
+        timeout_ms = timeout_of(
+            connection.vhost, queue, method.filter, connection.context.ack_timeout_ms
+        )
+    consumer = MessageConsumer(side, queue, tag, method.no_ack)
+    consumer.exclusive = method.exclusive
+    consumer.no_local = method.no_local
+    consumer.selective = method.no_local or channel.prefetch_size > 0
+    consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
+    consumer.arguments = method.filter
+    choice.give(consumer)
+    connection.vhost.check_consumer(consumer)
+    if queue.is_stream:
+        consumer.prefetch = channel.prefetch or connection.prefetch
+        queue.check_consumer(consumer, connection.publishes or connection.published)
+    consumers[tag] = consumer
+    side.answer(MessageOk())
+    queue.used_ms = connection.tally.now_ms
+    queue.add_consumer(consumer)
+    if timeout_ms:
+        watch_acks(connection, channel, consumer, timeout_ms)
+    queue.drain()
+
+
+def check_exclusive(queue: Any, *, asked: bool) -> None:
+    """Refuse a queue that somebody has for himself, or cannot have for himself."""
+    if queue.exclusive_consumer is not None or (asked and (queue.consumer_count() or queue.single)):
+        raise AccessRefused(f"queue '{queue.name}' is in exclusive use")
+
+
+def refuse_stream(queue: Any, method: MethodBase) -> None:
+    """Streams are read by class basic: a transfer has no place for an offset."""
+    if queue.is_stream:
+        raise AmqpError(
+            ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served by stream '{queue.name}'"
+        )
+
+
+def cancel(connection: Any, channel: Channel, method: MessageCancel) -> None:
+    """End a consumer; what it holds stays unsettled on the channel."""
+    tag = method.destination
+    consumer = channel.consumers.pop(tag, None) if channel.consumers else None
+    if consumer is None and tag and owner_of(connection, tag) is not None:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED, f"destination '{tag}' is of another channel"
+        )  # 0-9/message.consume.destination#02
+    if consumer is not None:
+        end_consumer(connection, consumer)
+    side_of(connection, channel).answer(MessageOk())
+
+
+def get(connection: Any, channel: Channel, method: MessageGet) -> None:
+    """Transfer one message to the destination that the client names."""
+    side = side_of(connection, channel)
+    queue = queue_of(connection, channel, method.queue)
+    check_access(connection, "read", "queue", queue.access_name)
+    check_exclusive(queue, asked=False)
+    refuse_stream(queue, method)
+    if queue.shown_only:
+        raise AccessRefused(f"queue '{queue.name}' is for browsing only")
+    queue.used_ms = connection.tally.now_ms
+    getter = Getter(connection, channel, queue, method.no_ack)
+    while True:
+        message = queue.get(getter)
+        if message is None:
+            side.answer(MessageEmpty())
+            return
+        if deliver(side, message, getter, method.destination, method.no_ack):
+            break
+    if method.no_ack:
+        queue.leave(message)
+    side.answer(MessageOk())
+
+
+def recover(connection: Any, channel: Channel, method: MessageRecover) -> None:
+    """Redeliver all that is unsettled on the channel."""
+    check_no_tx(channel)
+    side = side_of(connection, channel)
+    side.forget_transfers()
+    redeliver(channel, method.requeue)
+    side.answer(MessageOk())
+
+
+def qos(connection: Any, channel: Channel, method: MessageQos) -> None:
+    """Limit what may be unsettled on the channel, or on the whole connection."""
+    limit_octets(channel, method.prefetch_size)
+    if method.global_:
+        connection.prefetch = method.prefetch_count
+    else:
+        channel.prefetch = method.prefetch_count
+    connection.refresh_all()
+    side_of(connection, channel).answer(MessageOk())
+
+
+# --- References ---------------------------------------------------------------------------------
+
+
+def open_(connection: Any, channel: Channel, method: MessageOpen) -> None:
+    """Open a reference."""
+    side = side_of(connection, channel)
+    side.references.open(method.reference)
+    side.answer(MessageOk())
+
+
+def append(connection: Any, channel: Channel, method: MessageAppend) -> None:
+    """Append to a reference."""
+    side = side_of(connection, channel)
+    side.references.append(side.references.find(method.reference), method.data)
+    side.answer(MessageOk())
+
+
+def close(connection: Any, channel: Channel, method: MessageClose) -> None:
+    """Close a reference: what was transferred by it is complete now."""
+    side = side_of(connection, channel)
+    reference = side.references.close(method.reference)
+    if reference.checkpoint is not None:
+        checkpoints_of(connection).forget(reference.checkpoint)
+    side.answer(MessageOk())
+    parts = reference.body()
+    for waiting in reference.transfers:
+        publish(side, waiting, parts)
+
+
+def checkpoint(connection: Any, channel: Channel, method: MessageCheckpoint) -> None:
+    """Keep what a reference holds by now, in case the connection is lost."""
+    side = side_of(connection, channel)
+    reference = side.references.find(method.reference)
+    reference.checkpoint = key_of(connection, method.identifier)
+    checkpoints = checkpoints_of(connection)
+    now_ms = connection.tally.now_ms
+    checkpoints.keep(reference.checkpoint, reference, now_ms)
+    due = checkpoints.expire(now_ms)
+    if due:
+        connection.vhost.agenda.put(checkpoints, due, checkpoints.expire)
+    side.answer(MessageOk())
+
+
+def resume(connection: Any, channel: Channel, method: MessageResume) -> None:
+    """Open a reference with what was kept of it; without a checkpoint it is empty."""
+    side = side_of(connection, channel)
+    key = key_of(connection, method.identifier)
+    reference: Reference = side.references.open(method.reference)
+    reference.checkpoint = key
+    for part in checkpoints_of(connection).resume(key, connection.tally.now_ms):
+        side.references.append(reference, part)
+    side.answer(MessageOffset(value=reference.size))
+
+
+def checkpoints_of(connection: Any) -> Checkpoints:
+    """Return what this broker keeps of references."""
+    checkpoints: Checkpoints = connection.context.checkpoints
+    return checkpoints
+
+
+def key_of(connection: Any, identifier: str) -> Key:
+    """Return the name of a checkpoint: nobody resumes what another user sent."""
+    return connection.vhost.name, connection.user.name, identifier
+
+
+# --- Answers ------------------------------------------------------------------------------------
+
+
+def ok(connection: Any, channel: Channel, method: MessageOk) -> None:
+    """The client is done with the oldest of what it was asked."""
+    side_of(connection, channel).accepted()
+
+
+def reject(connection: Any, channel: Channel, method: MessageReject) -> None:
+    """The client does not take a message.
+
+    Raises:
+        AmqpError: the code is none of the standard's (0-9/reject-code#01).
+    """
+    if method.code not in (REJECT_GENERIC, REJECT_IMMEDIATE):
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown reject code {method.code}")
+    side_of(connection, channel).rejected()
+
+
+def unasked(connection: Any, channel: Channel, method: MethodBase) -> None:
+    """The client answers what it was never asked."""
+    raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
+
+
+def end_channel(channel: Channel) -> None:
+    """The channel is over: its references go."""
+    side: MessageSide | None = channel.message_side
+    if side is not None:
+        side.end()
+
+
+HANDLERS: dict[str, Any] = {
+    "message.transfer": transfer,
+    "message.consume": consume,
+    "message.cancel": cancel,
+    "message.get": get,
+    "message.recover": recover,
+    "message.qos": qos,
+    "message.open": open_,
+    "message.append": append,
+    "message.close": close,
+    "message.checkpoint": checkpoint,
+    "message.resume": resume,
+    "message.ok": ok,
+    "message.reject": reject,
+    "message.empty": unasked,
+    "message.offset": unasked,
+}

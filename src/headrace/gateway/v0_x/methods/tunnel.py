@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tunnel class of 0-8 and 0-9: blocks of octets for this broker, or for a proxy.
+
+A request without a proxy name holds AMQP: one method, or the frames of a method with its content.
+It is executed as if it had come on the channel by itself. Any other block goes to the proxy that is
+named: to a client that gave this name in the property ``tunnel-proxy`` when it connected (to all of
+them, if the block's ``broadcast`` is set), or into the queue that is configured for the name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.gateway.conversion.headers import shortstr
+from headrace.model.errors import NotImplementedHere
+from headrace.model.message import new_message
+from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    TunnelProperties,
+    TunnelRequest,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, framed
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9_1
+
+PROXY_PROPERTY = "tunnel-proxy"
+META_DATA = "meta-data"  # The header of a configured proxy's message that has the block's table.
+CONNECTION_CLASS = 10
+TUNNEL_CLASS = 110
+BASIC_CLASS = 60
+BODY_FRAME_MAX = 131072
+BLOCK_MAX = 65536  # Octets of a block that is executed, which is done in one go.
+
+
+def request(
+    connection: Any, channel: Any, method: TunnelRequest, header: bytes, body: bytes
+) -> None:
+    """Take a block."""
+    properties = decode_content_header(connection.version, header)[2]
+    assert isinstance(properties, TunnelProperties)
+    if not properties.proxy_name:
+        execute(connection, channel, body)
+        return
+    name = properties.proxy_name
+    proxies = connected(connection, name)
+    if proxies:
+        for proxy, number in proxies if properties.broadcast else proxies[:1]:
+            proxy.send_content(number, method, header, body)
+        return
+    queue = connection.vhost.queues.get(connection.context.offers.proxies.get(name))
+    if queue is None:
+        raise NotImplementedHere(f"there is no proxy '{name}'")
+    deposit(connection, queue, method, properties, body)
+
+
+def execute(connection: Any, channel: Any, block: bytes) -> None:
+    """Do what an encoded method says, as if it had come on the channel."""
+    if block[:1] == b"\0":  # A method: no class id is that large.
+        block = framed(FRAME_METHOD, channel.number, block)
+    if len(block) > BLOCK_MAX:
+        text = f"a tunnelled block has more than {BLOCK_MAX} octets"
+        raise AmqpError(ReplyCode.RESOURCE_ERROR, text)
+    number = channel.number.to_bytes(2, "big")
+    at, pieces = 0, []
+    while at < len(block):
+        size = int.from_bytes(block[at + 3 : at + 7], "big")
+        payload = block[at + 7 : at + 7 + size]
+        if (
+            block[at] not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY)
+            or len(payload) < size
+            or block[at + 7 + size : at + 8 + size] != bytes((FRAME_END,))
+        ):
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "a tunnelled block is no method")
+        if block[at] == FRAME_METHOD:
+            check_tunnelled(payload)
+        pieces.append(block[at : at + 1] + number + block[at + 3 : at + 8 + size])
+        at += 8 + size
+    connection.inject(b"".join(pieces))
+
+
+def check_tunnelled(payload: bytes) -> None:
+    """Refuse what may not be tunnelled: it concerns more than the channel, or has no end."""
+    class_id = int.from_bytes(payload[:2], "big")
+    if len(payload) < 4 or class_id in (CONNECTION_CLASS, TUNNEL_CLASS):
+        raise AmqpError(ReplyCode.COMMAND_INVALID, f"class {class_id} may not be tunnelled")
+
+
+def connected(connection: Any, name: str) -> list[tuple[Any, int]]:
+    """The clients of the same virtual host that are proxies of that name, with a channel each."""
+    found = []
+    for other in connection.context.connections.values():
+        if (
+            other is not connection
+            and getattr(other, "early", False)
+            and other.vhost is connection.vhost
+            and other.client_properties.get(PROXY_PROPERTY) == name
+        ):
+            numbers = [c.number for c in other.channels.values() if c.state == 1]
+            if numbers:
+                found.append((other, min(numbers)))
+    return found
+
+
+def deposit(
+    connection: Any, queue: Any, method: TunnelRequest, properties: TunnelProperties, body: bytes
+) -> None:
+    """Put a block into the queue of a configured proxy."""
+    headers: dict[str, Any] = {**(properties.headers or {}), META_DATA: method.meta_data}
+    persistent = bool(properties.durable)
+    header = encode_content_header(
+        V0_9_1,
+        BASIC_CLASS,
+        len(body),
+        BasicProperties(
+            headers=headers, type=properties.data_name, delivery_mode=2 if persistent else 1
+        ),
+    )
+    address = shortstr("") + shortstr(queue.name)
+    cuts = range(0, len(body), BODY_FRAME_MAX)
+    frames = b"".join([framed(FRAME_BODY, 0, body[at : at + BODY_FRAME_MAX]) for at in cuts])
+    data = address + b"\0\xce" + framed(FRAME_HEADER, 0, header) + frames
+    message = new_message(data, len(address), len(body))
+    message.publisher = connection.number
+    connection.vhost.deliver(message, (queue,), persistent)
+
+
+CONTENT_HANDLERS: dict[str, Any] = {"tunnel.request": request}

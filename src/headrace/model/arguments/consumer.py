@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of consumers and bindings by which they choose messages, under all their names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.no_local import is_on
+from headrace.model.arguments.number import number_of
+from headrace.model.arguments.replay_period import REPLAY, replay_period
+from headrace.model.arguments.values import type_name
+from headrace.model.errors import InvalidArgument
+from headrace.model.selector import Selector, compile_selector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.contents import Contents
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+
+SELECTORS = ("x-filter-jms-selector", "x-apache-selector", "x-selector")
+NO_LOCAL = "x-qpid-no-local"
+NO_CONSUME = "x-filter-no-consume"
+AUTO_CLOSE = "x-filter-auto-close"
+PRIORITY = "x-priority"
+
+_WORDS = {"true": True, "false": False}
+
+
+def selector_of(arguments: Mapping[str, Any], what: str) -> Selector | None:
+    """Return the selector that arguments ask for; a blank one is none.
+
+    ``what`` names the queue or exchange in the text of the error.
+
+    Raises:
+        InvalidArgument: it is no selector, or there are two.
+    """
+    found: str | None = None
+    for name in SELECTORS:
+        if name not in arguments:
+            continue
+        text = arguments[name]
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        if not isinstance(text, str):
+            raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a string")
+        if found is not None and text != found:
+            raise InvalidArgument(f"invalid arg '{name}' for {what}: there is another selector")
+        found = text
+    if found is None or not found.strip():
+        return None
+    try:
+        return compile_selector(found)
+    except InvalidArgument as error:
+        name = next(name for name in SELECTORS if name in arguments)
+        raise InvalidArgument(f"invalid arg '{name}' for {what}: {error.text}") from None
+
+
+def switched(arguments: Mapping[str, Any], name: str, what: str) -> bool:
+    """Tell whether an argument is set: a boolean, or one as a word or a number.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
+    value = arguments.get(name, False)
+    if isinstance(value, str):
+        value = _WORDS.get(value.lower(), value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a boolean")
+
+
+def priority_of(arguments: Mapping[str, Any], what: str) -> int:
+    """Return the priority of a consumer among others; 32 bits are enough for everybody.
+
+    Raises:
+        InvalidArgument: it is no whole number.
+    """
+    value = arguments.get(PRIORITY, 0)
+    priority = number_of(value)
+    if priority is None:
+        wrong = f'"expected integer, got {type_name(value)}"'
+        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {what}: {wrong}")
+    return max(-(2**31), min(2**31 - 1, priority))
+
+
+class Headed:
+    """The headers of a message that the broker routes itself, and what selectors see of it."""
+
+    __slots__ = ("_contents", "_headers", "_message")
+
+    def __init__(
+        self, headers: Mapping[str, Any], message: Message, contents: Contents | None
+    ) -> None:
+        """``headers`` are those that it will have; ``contents`` reads all else."""
+        self._headers = headers
+        self._message = message
+        self._contents = contents
+
+    def __call__(self) -> Mapping[str, Any]:
+        return self._headers
+
+    def values(self) -> Headed:
+        """Return what selectors see."""
+        return self
+
+    def get(self, name: str, /) -> Any:
+        """Return a header or property."""
+        value = self._headers.get(name)
+        if value is None and self._contents is not None and self._message.data is not None:
+            value = self._contents.values(self._message).get(name)
+        return value
+
+
+class Choice:
+    """What a consumer chooses, and how it consumes."""
+
+    __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "what")
+
+    def __init__(self, arguments: Mapping[str, Any], what: str) -> None:
+        """Read the arguments of a consumer; ``what`` names its queue.
+
+        Raises:
+            InvalidArgument: one makes no sense.
+        """
+        self.priority = priority_of(arguments, what)
+        self.selector = selector_of(arguments, what)
+        self.no_local = switched(arguments, NO_LOCAL, what)
+        self.browses = switched(arguments, NO_CONSUME, what)
+        self.auto_close = switched(arguments, AUTO_CLOSE, what)
+        self.replays = replay_period(arguments, what) is not None
+        self.what = what
+
+    def give(self, consumer: Consumer) -> None:
+        """Let a consumer that is on no queue yet choose so.
+
+        Raises:
+            InvalidArgument: it is to begin in the past, and would take messages.
+        """
+        if self.replays and not consumer.browses and not consumer.queue.is_stream:
+            raise InvalidArgument(
+                f"invalid arg '{REPLAY}' for {self.what}: it is for consumers that browse"
+            )
+        consumer.priority = self.priority
+        consumer.selector = self.selector
+        consumer.auto_close = self.auto_close
+        queue = consumer.queue
+        if self.no_local or (not queue.is_stream and is_on(queue.arguments)):
+            consumer.no_local = True
+        if consumer.no_local or self.selector is not None or self.auto_close:
+            consumer.picky = True
+            consumer.selective = True

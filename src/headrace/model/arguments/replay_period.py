@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far back a consumer that takes nothing wants to look, as clients of Broker-J say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.model.arguments.number import number_of
+from headrace.model.errors import InvalidArgument
+
+REPLAY = "x-qpid-replay-period"  # Seconds; 0 is what comes from now on.
+PERIOD_MAX_S = 999_999_999  # About thirty years.
+
+
+def replay_period(arguments: Mapping[str, Any], what: str) -> int | None:
+    """Return how many seconds back a consumer wants to look; None when it does not say.
+
+    Raises:
+        InvalidArgument: it is no number of seconds.
+    """
+    value = arguments.get(REPLAY)
+    if value is None:
+        return None
+    period_s = number_of(value)
+    if period_s is None or not 0 <= period_s <= PERIOD_MAX_S:
+        raise InvalidArgument(
+            f"invalid arg '{REPLAY}' for {what}: expected 0 to {PERIOD_MAX_S} seconds"
+        )
+    return period_s

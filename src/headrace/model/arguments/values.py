@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of declarations: which names are known, what values they take, when two are the same.
+
+Clients' test suites match the texts literally, so they are those that the field knows. What happens
+to names that are not known here is for :mod:`headrace.model.policy.unknown_arguments`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from headrace.model.arguments.canonical import canonical
+from headrace.model.arguments.expiration import EXPIRY_MS_MAX
+from headrace.model.arguments.number import number_of
+from headrace.model.errors import InvalidArgument, PreconditionFailed
+
+PRIORITY_MAX = 255
+CACHE_SIZE_MAX = 1_000_000  # Ids of messages that a cache remembers.
+LEVELS_MAX = 10  # There are so many priorities in 0-10.
+AGE_MS_MAX = 1 << 50  # Some 35,000 years; what is older counts as this old.
+
+Check = Callable[[Any, Mapping[str, Any]], str | None]  # What is wrong with the value, if anything.
+
+
+def type_name(value: Any) -> str:
+    """The name of a table value's type on the wire, as error texts have it."""
+    known: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers of an uncommon width.
+    if known is not None:
+        return known
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, str):
+        return "longstr"
+    if isinstance(value, bytes):
+        return "binary"
+    if isinstance(value, Decimal):
+        return "decimal"
+    if isinstance(value, datetime):
+        return "timestamp"
+    if isinstance(value, Mapping):
+        return "table"
+    return "void" if value is None else "array"
+
+
+def _integer(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return None
+    return f'"expected integer, got {type_name(value)}"'
+
+
+def _not_negative(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _integer(value, arguments)
+    if wrong is None and value < 0:
+        return f"{{value_negative,{value}}}"
+    return wrong
+
+
+def _positive(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value == 0:
+        return "{value_zero,0}"
+    return wrong
+
+
+def _ttl(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value > EXPIRY_MS_MAX:
+        return f"{{value_too_large,{value}}}"
+    return wrong
+
+
+def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool) and value == 0:
+        return "{value_zero,0}"
+    return _ttl(value, arguments)
+
+
+def _priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value > PRIORITY_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return wrong
+
+
+def _cache_size(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _positive(value, arguments)
+    if wrong is None and value > CACHE_SIZE_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return wrong
+
+
+def _levels(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _positive(number(value), arguments)
+    if wrong is None and number(value) > LEVELS_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return wrong
+
+
+def _delivery_limit(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _integer(value, arguments)
+    if wrong is None and value < -1:
+        return f"{{value_negative,{value}}}"
+    return wrong
+
+
+def _boolean(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(value, int) and value in (0, 1):  # The tables of 0-8 and 0-9 have no booleans.
+        return None
+    return f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _string(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def number(value: Any) -> Any:
+    """A value as a number where it is one, or the text of one, as Qpid's clients may send it."""
+    found = number_of(value)
+    if found is not None:
+        return found
+    return 0 if isinstance(value, str) and value.lower() in ("", "false") else value
+
+
+def as_list(value: Any) -> Any:
+    """An array, also as a table with the keys 1, 2 and on: 0-8 and 0-9 have no arrays."""
+    if isinstance(value, Mapping):
+        keys = [str(number) for number in range(1, len(value) + 1)]
+        if value.keys() == set(keys):
+            return [value[key] for key in keys]
+    return value
+
+
+def _count(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    return _not_negative(number(value), arguments)
+
+
+def _switch(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(value, (bool, int)) or (
+        isinstance(value, str) and value.lower() in ("true", "false", "0", "1", "")
+    ):
+        return None
+    return f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _name(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _string(value, arguments)
+    return "empty" if wrong is None and not value else wrong
+
+
+def _dead_letter_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _string(value, arguments)
+    if wrong is None and "x-dead-letter-exchange" not in arguments:
+        return "routing_key_but_no_dlx_defined"
+    return wrong
+
+
+def _one_of(values: Iterable[str], otherwise: str) -> Check:
+    known = frozenset(values)
+
+    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
+        wrong = _string(value, arguments)
+        if wrong is None and value not in known:
+            return otherwise.format(value)
+        return wrong
+
+    return check
+
+
+def _version(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _not_negative(value, arguments)
+    if wrong is None and value not in (1, 2):
+        return f"\"unsupported queue version '{value}'\""
+    return wrong
+
+
+_AGE = re.compile(r"([0-9]{1,9})([YMDhms])", re.ASCII)
+_AGE_MS = {
+    "Y": 31_536_000_000,
+    "M": 2_592_000_000,
+    "D": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1000,
+}
+
+
+def age_ms(text: str) -> int | None:
+    """Return the milliseconds of an age such as ``7D``; None when it is not one."""
+    found = _AGE.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        return None
+    return min(int(found[1]) * _AGE_MS[found[2]], AGE_MS_MAX)
+
+
+def _age(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    wrong = _string(value, arguments)
+    if wrong is None and age_ms(value) is None:
+        return "invalid_max_age"
+    return wrong
+
+
+QUEUE_ARGUMENTS: dict[str, Check] = {
+    "x-queue-type": _one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\""),
+    "x-expires": _expires,
+    "x-message-ttl": _ttl,
+    "x-dead-letter-exchange": _string,
+    "x-dead-letter-routing-key": _dead_letter_key,
+    "alternate-exchange": _string,
+    "x-dead-letter-strategy": _one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"),
+    "x-max-length": _not_negative,
+    "x-max-length-bytes": _not_negative,
+    "x-max-in-memory-length": _not_negative,
+    "x-max-in-memory-bytes": _not_negative,
+    "x-max-priority": _priority,
+    "qpid.priorities": _levels,
+    "x-overflow": _one_of(
+        (
+            "drop-head",
+            "reject-publish",
+            "reject-publish-dlx",
+            "ring-strict",
+            "self-destruct",
+            "flow-to-disk",
+            "flow-control",
+            "none",
+        ),
+        "invalid_overflow",
+    ),
+    "x-queue-mode": _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""),
+    "x-queue-version": _version,
+    "x-single-active-consumer": _boolean,
+    "x-delivery-limit": _delivery_limit,
+    "x-consumer-timeout": _not_negative,
+    "x-delayed-retry-type": _one_of(
+        ("all", "failed", "returned", "disabled"), "invalid_delayed_retry_type"
+    ),
+    "x-delayed-retry-min": _positive,
+    "x-delayed-retry-max": _positive,
+    "x-delayed-retry-multiplier": _positive,
+    "x-message-deduplication": _boolean,
+    "x-cache-size": _cache_size,
+    "x-cache-ttl": _ttl,
+    "x-cache-persistence": _one_of(("disk", "memory"), "\"unsupported persistence '{}'\""),
+    "x-deduplication-header": _string,
+    "x-quorum-initial-group-size": _positive,
+    "x-quorum-target-group-size": _positive,
+    "x-max-age": _age,
+    "x-stream-max-segment-size-bytes": _not_negative,
+    "x-initial-cluster-size": _positive,
+    "x-queue-leader-locator": _one_of(
+        ("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg"
+    ),
+    "qpid.last_value_queue_key": _name,
+    "qpid.last_value_queue": _switch,
+    "qpid.last_value_queue_no_browse": _switch,
+    "qpid.LVQ_key": _name,
+    "qpid.queue_sort_key": _name,
+    "qpid.group_header_key": _name,
+    "qpid.shared_msg_group": _switch,
+    "qpid.default-message-group": _string,
+    "qpid.fairshare": _count,
+    "x-qpid-fairshare": _count,
+    **{f"qpid.fairshare-{level}": _count for level in range(LEVELS_MAX)},
+    "holdOnPublishEnabled": _switch,
+    "qpid.browse-only": _switch,
+    "qpid.ensure_nondestructive_consumers": _switch,
+    "qpid.lifetime_policy": _string,
+    "qpid.lifetime-policy": _string,
+    "qpid.exclusivity_policy": _string,
+    "qpid.flow_stop_count": _count,
+    "qpid.flow_stop_size": _count,
+    "qpid.flow_resume_count": _count,
+    "qpid.flow_resume_size": _count,
+    "x-qpid-capacity": _count,
+    "x-qpid-flow-resume-capacity": _count,
+    "qpid.alert_count": _count,
+    "qpid.alert_count_up": _count,
+    "qpid.alert_size": _count,
+    "qpid.alert_size_up": _count,
+    "qpid.alert_repeat_gap": _count,
+    "x-qpid-maximum-message-count": _count,
+    "x-qpid-maximum-queue-depth": _count,
+    "x-qpid-maximum-message-size": _count,
+    "x-qpid-maximum-message-age": _count,
+    "x-qpid-minimum-alert-repeat-gap": _count,
+}
+
+_NUMBERS = (
+    *(_expires, _ttl, _not_negative, _positive, _priority, _cache_size, _delivery_limit, _version),
+)
+#: Of which a number that came as text is kept as the number it is.
+NUMBERS = frozenset(name for name, check in QUEUE_ARGUMENTS.items() if check in _NUMBERS)
+_STREAM_ONLY = frozenset({"x-max-age", "x-stream-max-segment-size-bytes"})
+_NOT_STREAM = frozenset(
+    {
+        *(name for name in QUEUE_ARGUMENTS if name.startswith("qpid.")),
+        "x-qpid-fairshare",
+        "holdOnPublishEnabled",
+        "x-expires",
+        "x-message-ttl",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "alternate-exchange",
+        "x-dead-letter-strategy",
+        "x-max-length",
+        "x-max-priority",
+        "x-overflow",
+        "x-queue-mode",
+        "x-queue-version",
+        "x-single-active-consumer",
+        "x-delivery-limit",
+        "x-consumer-timeout",
+        "qpid.priorities",
+        "x-message-deduplication",
+        "x-delayed-retry-type",
+        "x-delayed-retry-min",
+        "x-delayed-retry-max",
+        "x-delayed-retry-multiplier",
+    }
+)
+
+#: Of consumers of streams, and of those that look at a queue without taking from it.
+READER_ONLY = (
+    "x-stream-offset",
+    "x-stream-last",
+    "x-stream-filter",
+    "x-stream-match-unfiltered",
+    "x-stream-offset-error",
+    "x-stream-automatic-offset-tracking",
+)
+EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # What they name.
+_TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Both say the same in two ways.
+
+
+def queue_type(arguments: Mapping[str, Any]) -> str:
+    """The type of a queue with these arguments."""
+    kind = arguments.get("x-queue-type", "classic")
+    return kind if isinstance(kind, str) else "classic"
+
+
+def keeps_all(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether all messages in a queue with these arguments survive, persistent or not."""
+    return arguments.get("x-queue-type") == "quorum"
+
+
+def check_reader_arguments(arguments: Mapping[str, Any], what: str, kind: str) -> None:
+    """Refuse what only a reader of a stream may ask for; ``what`` names the queue, of that kind.
+
+    Who asks for it wants to look, and would take.
+
+    Raises:
+        InvalidArgument: naming the argument.
+    """
+    for name in READER_ONLY:
+        if name in arguments:
+            raise InvalidArgument(
+                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+            )
+
+
+def wrong_argument(name: str, value: Any, what: str, wrong: str) -> InvalidArgument:
+    """Return the error for an argument of a queue or exchange, in the words that clients know."""
+    if name in EXCHANGE_NAMES and not isinstance(value, str):
+        return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {what}")
+    return InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
+
+
+def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
+    """Refuse known arguments with wrong values; ``what`` names the queue in the text."""
+    for name, check in QUEUE_ARGUMENTS.items():
+        if name in arguments:
+            wrong = check(arguments[name], arguments)
+            if wrong is not None:
+                raise wrong_argument(name, arguments[name], what, wrong)
+    kind = queue_type(arguments)
+    foreign = _NOT_STREAM if kind == "stream" else _STREAM_ONLY
+    for name in arguments:
+        if name in foreign:
+            raise InvalidArgument(
+                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+            )
+
+    for one, other in _TOGETHER_NOT:
+        if one in arguments and other in arguments:
+            raise InvalidArgument(f"invalid arg '{other}' for {what}: it contradicts '{one}'")
+    least, most = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise InvalidArgument(
+            f"invalid arg 'x-delayed-retry-min' for {what}: {least} is more than "
+            f"'x-delayed-retry-max', {most}"
+        )
+    if (
+        arguments.get("x-dead-letter-strategy") == "at-least-once"
+        and arguments.get("x-overflow") == "drop-head"
+    ):
+        raise InvalidArgument(
+            f"invalid arg 'x-dead-letter-strategy' for {what}: at-least-once contradicts "
+            "x-overflow drop-head, which loses messages"
+        )
+
+
+def shown(value: Any) -> str:
+    """A table value, as error texts have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, datetime):
+        return str(int(value.timestamp()))
+    return "undefined" if value is None else str(value)
+
+
+def described(value: Any) -> str:
+    """A table value with its type, as error texts have it."""
+    return f"the value '{shown(value)}' of type '{type_name(value)}'"
+
+
+def assert_same_field(current: Any, received: Any, name: str, what: str) -> None:
+    """Refuse a declaration whose flag or type differs."""
+    if current != received:
+        raise PreconditionFailed(
+            f"inequivalent arg '{name}' for {what}: received '{shown(received)}' but current is "
+            f"'{shown(current)}'"
+        )
+
+
+def _same_type(current: Mapping[str, Any], received: Mapping[str, Any], default_type: str) -> bool:
+    """Tell whether two declarations, of which one names a queue type, ask for the same."""
+    name = "x-queue-type"
+    return current.get(name, received.get(name)) in (
+        ("classic", default_type) if name in current else ("classic",)
+    )
+
+
+def assert_same_arguments(
+    current: Mapping[str, Any],
+    received: Mapping[str, Any],
+    names: Iterable[str],
+    what: str,
+    default_type: str = "classic",
+) -> None:
+    """Refuse a declaration of which a known argument differs.
+
+    A declaration without a queue type asks for a classic queue, or for one of ``default_type``.
+    """
+    for name in names:
+        old, new = name in current, name in received
+        if not old and not new:
+            continue
+        if old and new:
+            ours, theirs = current[name], received[name]
+            if canonical(ours) == canonical(theirs):
+                continue
+            texts = f"'{shown(theirs)}'", f"'{shown(ours)}'"
+        elif name == "x-queue-type" and _same_type(current, received, default_type):
+            continue
+        else:
+            texts = (
+                described(received[name]) if new else "none",
+                described(current[name]) if old else "none",
+            )
+        raise PreconditionFailed(
+            f"inequivalent arg '{name}' for {what}: received {texts[0]} but current is {texts[1]}"
+        )

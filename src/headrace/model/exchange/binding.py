@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A binding: from an exchange to a queue or to another exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.model.arguments.canonical import canonical, digest
+
+if TYPE_CHECKING:
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.queue.queue import Queue
+
+QUEUE = "queue"
+EXCHANGE = "exchange"
+
+Destination: TypeAlias = "Queue | Exchange"
+
+
+class Binding:
+    """One binding; two are equal when source, destination, routing key and arguments are."""
+
+    __slots__ = ("_hash", "_print", "arguments", "destination", "routing_key", "source")
+
+    def __init__(
+        self,
+        source: Exchange,
+        destination: Destination,
+        routing_key: str,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.source = source
+        self.destination = destination
+        self.routing_key = routing_key
+        self.arguments = arguments or None
+        # Not the arguments again: of bindings there may be many, and their arguments are long.
+        self._print = digest(canonical(arguments)) if arguments else None
+        self._hash = hash((id(source), id(destination), routing_key, self._print))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Binding)
+            and self.destination is other.destination
+            and self.source is other.source
+            and self.routing_key == other.routing_key
+            and self._print == other._print
+        )
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.source.name!r} -> {self.destination.name!r} {self.routing_key!r}>"
+
+
+Held: TypeAlias = "Binding | dict[Binding, None]"
+
+
+def hold(table: dict[Any, Held], key: Any, binding: Binding) -> None:
+    """Add a binding under a key; a key with one binding, the usual case, costs no dict."""
+    held = table.get(key)
+    if held is None:
+        table[key] = binding
+    elif isinstance(held, dict):
+        held[binding] = None
+    elif held != binding:
+        table[key] = {held: None, binding: None}
+
+
+def drop(table: dict[Any, Held], key: Any, binding: Binding) -> None:
+    """Remove a binding from under a key; the key goes with its last binding."""
+    held = table.get(key)
+    if isinstance(held, dict):
+        held.pop(binding, None)
+        if not held:
+            del table[key]
+    elif held is not None and held == binding:
+        del table[key]
+
+
+def destinations(held: Held | None, into: dict[Destination, None]) -> None:
+    """Add where the bindings under one key lead."""
+    if held is None:
+        return
+    if isinstance(held, dict):
+        for binding in held:
+            into[binding.destination] = None
+    else:
+        into[held.destination] = None

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids of messages that were taken, so that what is sent twice is taken once.
+
+A message names itself in a header, ``x-deduplication-header`` unless the exchange or queue names
+another one. Of an id only a digest is kept, with the time when it is forgotten. A cache is bounded:
+beyond its size the oldest id goes. A cache that survives restarts is kept as facts
+(:mod:`headrace.model.keyvalue`): whoever notes an id in the transaction of the store in which its
+message is taken has both after a crash, or neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.canonical import DIGEST_SIZE, canonical
+from headrace.model.arguments.canonical import digest as digest_of
+from headrace.model.arguments.exchange import one_of, string, switch, whole
+from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import CACHE_SIZE_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.arguments.values import Check
+    from headrace.model.counters import Tally
+    from headrace.model.keyvalue import Facts
+
+ARGUMENT = "x-message-deduplication"
+CACHE_SIZE = "x-cache-size"
+CACHE_TTL = "x-cache-ttl"  # Milliseconds; also a header of a message, for that one.
+PERSISTENCE = "x-cache-persistence"
+HEADER = "x-deduplication-header"  # An argument; and the header, unless the argument names another.
+
+SIZE_DEFAULT = 10_000  # Ids that a cache remembers.
+LASTING_MAX = 50_000  # Of a cache that survives restarts: facts are bounded, too.
+TTL_MAX = 0xFFFFFFFF  # Some 49 days; 0, or no time, is until the cache is full.
+WEIGHT = 250  # Octets of memory that an id is counted with.
+SWEEP = 4  # Ids that are looked at, whether their time is over, for each that is noted.
+PREFIX = b"dedup/"
+
+ARGUMENTS: Mapping[str, Check] = {
+    ARGUMENT: switch,
+    CACHE_SIZE: whole(1, CACHE_SIZE_MAX),
+    CACHE_TTL: whole(0, TTL_MAX),
+    PERSISTENCE: one_of(("disk", "memory"), "\"unsupported persistence '{}'\""),
+    HEADER: string,
+}
+
+
+class Ids:
+    """The ids that one exchange or one queue remembers."""
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        tally: Tally,
+        facts: Facts | None,
+        prefix: bytes,
+    ) -> None:
+        """``arguments`` were checked. Without ``facts`` nothing survives a restart.
+
+        ``prefix`` is that of the keys of the facts, and belongs to nobody else.
+        """
+        self._tally = tally
+        self._facts = facts if arguments.get(PERSISTENCE, "disk") == "disk" else None
+        self._prefix = prefix
+        self._size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
+        self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
+        self._header = arguments.get(HEADER, HEADER)
+        self._known: dict[bytes, tuple[int, int]] = {}  # Number and end (ms; 0: none), by digest.
+        self._number = 0  # Of the last id that was noted.
+        self._lasting: dict[int, None] = {}  # Numbers of those that are facts, the oldest first.
+        if self._facts is not None:
+            for key, value in self._facts.items(prefix):
+                self._number = int.from_bytes(key[len(prefix) :], "big")
+                self._known[value[:DIGEST_SIZE]] = (
+                    self._number,
+                    int.from_bytes(value[DIGEST_SIZE:], "big"),
+                )
+                self._lasting[self._number] = None
+            tally.memory_used += WEIGHT * len(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def id_of(self, headers: Mapping[str, Any]) -> bytes | None:
+        """Return the id of a message; None when it has none."""
+        value = headers.get(self._header)
+        return None if value is None else digest(value)
+
+    def knows(self, message_id: bytes) -> bool:
+        """Tell whether an id was taken, and is not forgotten."""
+        found = self._known.get(message_id)
+        return found is not None and (not found[1] or found[1] > self._tally.now_ms)
+
+    def check(self, lasting: bool) -> None:
+        """Make sure that one more id can be noted.
+
+        Raises:
+            ResourceError: the facts of the virtual host have no room for it.
+        """
+        if lasting and self._facts is not None and len(self._lasting) < self._lasting_max:
+            self._facts.require(1, len(self._prefix) + 8 + DIGEST_SIZE + 8)
+
+    def note(self, message_id: bytes, headers: Mapping[str, Any], lasting: bool) -> None:
+        """Remember an id; when it is ``lasting``, in the store's transaction with its message."""
+        now_ms = self._tally.now_ms
+        if message_id in self._known:
+            self._forget(message_id)
+        for _ in range(SWEEP):
+            oldest = next(iter(self._known), None)
+            if oldest is None:
+                break
+            if len(self._known) < self._size and not 0 < self._known[oldest][1] <= now_ms:
+                break
+            self._forget(oldest)
+        ttl_ms = number_of(headers.get(CACHE_TTL))
+        if ttl_ms is None or not 0 <= ttl_ms <= TTL_MAX:
+            ttl_ms = self._ttl_ms
+        until_ms = now_ms + ttl_ms if ttl_ms else 0
+        self._number += 1
+        self._known[message_id] = self._number, until_ms
+        self._tally.memory_used += WEIGHT
+        if lasting and self._facts is not None:
+            if len(self._lasting) >= LASTING_MAX:  # Of more ids than that the newest survive.
+                self._forget_fact(self._facts, next(iter(self._lasting)))
+            self._lasting[self._number] = None
+            self._facts.change(self._key(self._number), message_id + until_ms.to_bytes(8, "big"))
+
+    def clear(self) -> None:
+        """Forget all: nobody remembers any more."""
+        for message_id in list(self._known):
+            self._forget(message_id)
+
+    def _forget(self, message_id: bytes) -> None:
+        number, _ = self._known.pop(message_id)
+        self._tally.memory_used -= WEIGHT
+        if self._facts is not None and number in self._lasting:
+            self._forget_fact(self._facts, number)
+
+    def _forget_fact(self, facts: Facts, number: int) -> None:
+        del self._lasting[number]
+        facts.change(self._key(number), None)
+
+    @property
+    def _lasting_max(self) -> int:
+        return min(self._size, LASTING_MAX)
+
+    def _key(self, number: int) -> bytes:
+        return self._prefix + number.to_bytes(8, "big")
+
+
+def digest(value: Any) -> bytes:
+    """Return what is remembered of an id; equal ids of all versions have one digest."""
+    return digest_of(canonical(value))
+
+
+def prefix_of(kind: bytes, name: str) -> bytes:
+    """Return the prefix of the facts of an exchange or a queue, whose names may be long."""
+    return PREFIX + kind + hashlib.blake2b(name.encode(), digest_size=DIGEST_SIZE).digest() + b"/"

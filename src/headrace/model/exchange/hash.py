@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges that pick one destination by a hash: consistent hash and modulus hash.
+
+``x-consistent-hash``: the routing key of a binding is its weight. What is hashed is the routing key
+of a message, or a header or a property of it (``hash-header`` or ``x-hash-on``, ``hash-property``).
+Equal values lead to the same destination, and a binding that comes or goes moves few of them. Where
+a value leads follows from the bindings alone, not from their order, so it is the same after a
+restart. Of the algorithms (``x-algorithm``) ``ring`` moves the fewest values, ``jump`` spreads them
+most evenly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.canonical import canonical
+from headrace.model.arguments.exchange import one_of, string
+from headrace.model.arguments.memory_estimate import ITEM
+from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.model.exchange.exchange import COMMON_ARGUMENTS, Exchange, Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.model.arguments.values import Check
+    from headrace.model.exchange.binding import Binding, Destination
+
+HASH_HEADER = "hash-header"
+HASH_ON = "x-hash-on"  # The same, as others call it.
+HASH_PROPERTY = "hash-property"
+ALGORITHM = "x-algorithm"
+PROPERTIES = ("message_id", "correlation_id", "timestamp")
+WEIGHT_MAX = 1000  # Of one binding,
+WEIGHTS_MAX = 65536  # and of all bindings of one exchange.
+POINTS_MAX = 65536  # Of a ring, as long as each unit of weight has one.
+POINTS_OF_WEIGHT = 128  # At most.
+POINT_OCTETS = 60  # Of memory.
+_POINT = 8  # Octets of a place on the ring.
+_BLOCK = 64  # Octets that one hash gives: eight places.
+
+
+class HashExchange(Exchange):
+    """What both types have in common: bindings, sorted when a message comes after a change."""
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self._order: list[Binding] | None = None
+
+    def order(self) -> list[Binding]:
+        """Return the bindings, sorted by their destinations."""
+        if self._order is None:
+            self._order = sorted(self.bindings, key=name_of)
+        return self._order
+
+    def _index(self, binding: Binding) -> None:
+        self._order = None
+
+    def _forget(self, binding: Binding) -> None:
+        self._order = None
+
+
+class ModulusHashExchange(HashExchange):
+    """The hash of the routing key, modulo the number of bindings, picks one of them."""
+
+    type = "x-modulus-hash"
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        order = self.order()
+        if order:
+            into[order[hash_of(routing_key.encode()) % len(order)].destination] = None
+
+
+class ConsistentHashExchange(HashExchange):
+    """Each binding has a share of all hashes, as large as its weight."""
+
+    type = "x-consistent-hash"
+    arguments_known: Mapping[str, Check] = {
+        **COMMON_ARGUMENTS,
+        HASH_HEADER: string,
+        HASH_ON: string,
+        HASH_PROPERTY: string,
+        ALGORITHM: one_of(("ring", "jump"), "\"unsupported algorithm '{}'\""),
+    }
+
+    index_octets_max = POINTS_MAX * POINT_OCTETS
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        given = self.arguments
+        self._header: str | None = given.get(HASH_HEADER, given.get(HASH_ON))
+        self._property: str | None = given.get(HASH_PROPERTY)
+        self._jumps = given.get(ALGORITHM) == "jump"
+        self.cacheable = self._header is None and self._property is None
+        self._weights = 0  # The sum of all.
+        self._points: list[int] = []  # Places on the ring, in order,
+        self._owners: list[Destination] = []  # and whose they are.
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], what: str) -> None:
+        super().check_arguments(arguments, what)
+        asked = arguments.get(HASH_PROPERTY)
+        if asked is not None and asked not in PROPERTIES:
+            raise PreconditionFailed(f"Unsupported property: {asked}")
+        if asked is not None and (HASH_HEADER in arguments or HASH_ON in arguments):
+            raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
+        if HASH_HEADER in arguments and HASH_ON in arguments:
+            raise PreconditionFailed("hash-header and x-hash-on are mutually exclusive")
+
+    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+        if not (routing_key.isascii() and routing_key.lstrip("-").isdigit()):
+            raise InvalidArgument(f"The binding key must be an integer: {routing_key!r}")
+        if len(routing_key) > 10 or int(routing_key) > WEIGHT_MAX:
+            raise InvalidArgument(f"The binding key must not be greater than {WEIGHT_MAX}")
+        if int(routing_key) < 1:
+            raise InvalidArgument("The binding key must be greater than 0")
+        if self._weights + int(routing_key) > WEIGHTS_MAX:
+            raise PreconditionFailed(
+                f"the weights of the bindings of exchange '{self.name}' may not be more than "
+                f"{WEIGHTS_MAX} in all"
+            )
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        if not self.bindings:
+            return
+        if not self._owners:
+            self._build()
+        value = hash_of(self._hashed(routing_key, headers))
+        if self._jumps:
+            at = jump(value, len(self._owners))
+        else:
+            at = bisect_right(self._points, value) % len(self._points)
+        into[self._owners[at]] = None
+
+    def _hashed(self, routing_key: str, headers: Headers) -> bytes:
+        """Return what is hashed of a message; what it does not have counts as empty."""
+        value: Any = routing_key
+        if self._header is not None:
+            value = headers().get(self._header)
+        elif self._property is not None:
+            read: Callable[[], Mapping[str, Any]] | None = getattr(headers, "properties", None)
+            value = None if read is None else read().get(self._property)
+        plain = canonical(value)
+        if plain is None:
+            return b""
+        return plain if isinstance(plain, bytes) else repr(plain).encode()
+
+    def index_octets(self, binding: Binding) -> int:
+        return self._ring_octets(self._weights + int(binding.routing_key)) - self._ring_octets(
+            self._weights
+        )
+
+    def _ring_octets(self, weights: int) -> int:
+        """What the shares of so much weight take."""
+        if self._jumps:
+            return weights * ITEM
+        return min(weights * POINTS_OF_WEIGHT, POINTS_MAX) * POINT_OCTETS
+
+    def _index(self, binding: Binding) -> None:
+        super()._index(binding)
+        self._weights += int(binding.routing_key)
+        self._points, self._owners = [], []
+
+    def _forget(self, binding: Binding) -> None:
+        super()._forget(binding)
+        self._weights -= int(binding.routing_key)
+        self._points, self._owners = [], []
+
+    def _build(self) -> None:
+        """Give each binding its share."""
+        if self._jumps:
+            for binding in self.order():
+                self._owners += [binding.destination] * int(binding.routing_key)
+            return
+        each = max(1, min(POINTS_OF_WEIGHT, POINTS_MAX // self._weights))
+        places: list[tuple[int, int]] = []
+        order = self.order()
+        for number, binding in enumerate(order):
+            points = points_of(binding, each * int(binding.routing_key))
+            places += [(point, number) for point in points]
+        places.sort()
+        self._points = [point for point, _ in places]
+        self._owners = [order[number].destination for _, number in places]
+
+
+def name_of(binding: Binding) -> tuple[str, str, str]:
+    """Return what bindings are sorted by: stable, whatever order they were made in."""
+    destination = binding.destination
+    kind = "exchange" if isinstance(destination, Exchange) else "queue"
+    return kind, destination.name, binding.routing_key
+
+
+def hash_of(value: bytes) -> int:
+    """Return a hash of 64 bits that is the same everywhere and always."""
+    return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "big")
+
+
+def points_of(binding: Binding, count: int) -> list[int]:
+    """Return so many places on the ring; with a smaller count they are the first of these."""
+    kind, name, _ = name_of(binding)
+    seed = f"{kind}/{name}/".encode()
+    points: list[int] = []
+    for block in range(-(-count * _POINT // _BLOCK)):
+        octets = hashlib.blake2b(seed + block.to_bytes(4, "big")).digest()
+        points += [
+            int.from_bytes(octets[at : at + _POINT], "big") for at in range(0, _BLOCK, _POINT)
+        ]
+    return points[:count]
+
+
+def jump(value: int, buckets: int) -> int:
+    """Return which of the buckets a hash falls into.
+
+    When there is one bucket more, only the hashes that fall into the new one move (J. Lamping,
+    E. Veach: A Fast, Minimal Memory, Consistent Hash Algorithm, 2014).
+    """
+    chosen = -1
+    following = 0
+    while following < buckets:
+        chosen = following
+        value = (value * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
+        following = int((chosen + 1) * (1 << 31) / ((value >> 33) + 1))
+    return chosen

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges that pick one destination at random."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.memory_estimate import EXCHANGE
+from headrace.model.errors import InvalidArgument
+from headrace.model.exchange.exchange import Exchange, Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.exchange.binding import Binding, Destination
+
+
+class RandomExchange(Exchange):
+    """Any one of the bindings, whatever the routing key."""
+
+    type = "x-random"
+    cacheable = False
+    own_octets = EXCHANGE + 2800  # With the state of its numbers.
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self.random = random.Random()  # noqa: S311 - it spreads load, and hides nothing
+        self._list: list[Binding] | None = None
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        if self._list is None:
+            self._list = list(self.bindings)
+        if self._list:
+            into[self._list[self.random.randrange(len(self._list))].destination] = None
+
+    def _index(self, binding: Binding) -> None:
+        self._list = None
+
+    def _forget(self, binding: Binding) -> None:
+        self._list = None
+
+
+class LocalRandomExchange(RandomExchange):
+    """The same among queues of this node: all of them, but only queues, bound without a key."""
+
+    type = "x-local-random"
+
+    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+        if routing_key:
+            raise InvalidArgument(f"Non empty binding '{routing_key}' key not permitted")
+
+    def check_destination(self, destination: Destination) -> None:
+        if isinstance(destination, Exchange):
+            raise InvalidArgument("Destination not found")
+        kind = destination.arguments.get("x-queue-type", "classic")
+        if kind != "classic":
+            raise InvalidArgument(
+                f"Queue type rabbit_{kind}_queue not valid for this exchange type"
+            )

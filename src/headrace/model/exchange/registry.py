@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All types of exchanges, by the names that clients give them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.errors import CommandInvalid
+from headrace.model.exchange.delayed import DelayedExchange
+from headrace.model.exchange.exchange import (
+    DirectExchange,
+    Exchange,
+    FanoutExchange,
+    HeadersExchange,
+    SuperStreamExchange,
+    TopicExchange,
+)
+from headrace.model.exchange.hash import ConsistentHashExchange, ModulusHashExchange
+from headrace.model.exchange.history import DeduplicationExchange, RecentHistoryExchange
+from headrace.model.exchange.random import LocalRandomExchange, RandomExchange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TYPES: dict[str, type[Exchange]] = {
+    kind.type: kind
+    for kind in (
+        DirectExchange,
+        FanoutExchange,
+        TopicExchange,
+        HeadersExchange,
+        SuperStreamExchange,
+        ConsistentHashExchange,
+        ModulusHashExchange,
+        RandomExchange,
+        LocalRandomExchange,
+        DelayedExchange,
+        RecentHistoryExchange,
+        DeduplicationExchange,
+    )
+}
+DelayedExchange.join(TYPES)
+
+
+def exchange_type(type_: str) -> type[Exchange]:
+    """Return what exchanges of a type are made by.
+
+    Raises:
+        CommandInvalid: there is no such type.
+    """
+    kind = TYPES.get(type_)
+    if kind is None:
+        raise CommandInvalid(f"unknown exchange type '{type_}'")
+    return kind
+
+
+def new_exchange(type_: str, name: str, **properties: Any) -> Exchange:
+    """Return an exchange of the type.
+
+    Raises:
+        CommandInvalid: there is no such type.
+    """
+    return exchange_type(type_)(name, **properties)
+
+
+def known_arguments(type_: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those arguments of a declaration that an exchange of a type understands."""
+    kind = exchange_type(type_)
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name in kind.arguments_known or name in kind.hints
+    }

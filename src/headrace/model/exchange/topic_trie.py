@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trie of a topic exchange.
+
+A pattern is words between dots, where ``*`` stands for one word and ``#`` for any number; an empty
+one has no words. Matching walks all branches at once, word by word: a node is looked at no
+more than once for each word of the routing key, so neither keys nor patterns can make it take
+exponential time. Several ``#`` in a row mean what one means, and are one node.
+"""
+
+from __future__ import annotations
+
+from headrace.model.exchange.binding import Binding, Destination, Held, destinations, drop, hold
+
+_HERE = 0  # The one key of a node's ``held``.
+
+
+class Node:
+    """What follows one word of a pattern."""
+
+    __slots__ = ("children", "held", "loops")
+
+    def __init__(self, loops: bool = False) -> None:
+        self.children: dict[str, Node] | None = None
+        self.held: dict[int, Held] | None = None
+        self.loops = loops  # The node of a ``#``: it stays reached whatever word follows.
+
+
+def words_of(pattern: str) -> list[str]:
+    """Split a pattern, an empty one into no word; repeated ``#`` collapse."""
+    words: list[str] = []
+    for word in pattern.split(".") if pattern else ():
+        if word != "#" or not words or words[-1] != "#":
+            words.append(word)
+    return words
+
+
+class TopicTrie:
+    """All bindings of one topic exchange."""
+
+    def __init__(self) -> None:
+        self._root = Node()
+
+    def add(self, pattern: str, binding: Binding) -> None:
+        """Add a binding under its pattern."""
+        node = self._root
+        for word in words_of(pattern):
+            children = node.children
+            if children is None:
+                children = node.children = {}
+            following = children.get(word)
+            if following is None:
+                following = children[word] = Node(word == "#")
+            node = following
+        if node.held is None:
+            node.held = {}
+        hold(node.held, _HERE, binding)
+
+    def remove(self, pattern: str, binding: Binding) -> None:
+        """Remove a binding, and the nodes that only it needed."""
+        node = self._root
+        path: list[tuple[Node, str]] = []
+        for word in words_of(pattern):
+            following = node.children.get(word) if node.children is not None else None
+            if following is None:
+                return
+            path.append((node, word))
+            node = following
+        if node.held is not None:
+            drop(node.held, _HERE, binding)
+            if not node.held:
+                node.held = None
+        for parent, word in reversed(path):
+            assert parent.children is not None
+            child = parent.children[word]
+            if child.held is not None or child.children:
+                return
+            del parent.children[word]
+            if not parent.children:
+                parent.children = None
+
+    def missing(self, pattern: str) -> int:
+        """How many nodes there are not that a pattern needs."""
+        node = self._root
+        words = words_of(pattern)
+        for number, word in enumerate(words):
+            following = node.children.get(word) if node.children is not None else None
+            if following is None:
+                return len(words) - number
+            node = following
+        return 0
+
+    def match(self, routing_key: str, into: dict[Destination, None]) -> None:
+        """Add where the bindings lead whose pattern matches the routing key."""
+        reached = self._closed({self._root: None})
+        for word in routing_key.split(".") if routing_key else ():
+            following: dict[Node, None] = {}
+            for node in reached:
+                if node.loops:
+                    following[node] = None
+                children = node.children
+                if children is not None:
+                    child = children.get(word)
+                    if child is not None and not child.loops:
+                        following[child] = None
+                    child = children.get("*")
+                    if child is not None:
+                        following[child] = None
+            reached = self._closed(following)
+            if not reached:
+                return
+        for node in reached:
+            if node.held is not None:
+                destinations(node.held.get(_HERE), into)
+
+    @staticmethod
+    def _closed(nodes: dict[Node, None]) -> dict[Node, None]:
+        """Add the ``#`` nodes that follow, since ``#`` may stand for no word at all."""
+        for node in list(nodes):
+            children = node.children
+            if children is not None:
+                child = children.get("#")
+                if child is not None:
+                    nodes[child] = None
+        return nodes

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts: small values by key that a virtual host keeps, changed atomically with messages.
+
+A fact is what the broker itself must remember beside messages: where a group of readers stands,
+who holds a lease, which batch of a sink was the last. It is as durable as a persistent message: a
+change counts once the store's ``synced`` has reached what ``appended`` is after it. Between the
+store's ``begin`` and ``commit`` a change happens with all the rest of the transaction or not at
+all; :meth:`headrace.model.transaction.transaction.Work.fact` is the way to that for whoever has a
+Work.
+
+Keys are paths such as ``b"group/7/etl"``; the first part names the owner of what lies below.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+from headrace.model.errors import ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.model.ports import Store
+
+FACT_KEY_MAX = 600  # Octets of a key.
+FACT_VALUE_MAX = 64 << 10  # Octets of a value.
+FACTS_MAX = 100_000  # Facts of one virtual host,
+FACTS_OCTETS_MAX = 64 << 20  # and the octets of their keys and values: all are in memory.
+
+
+class Facts:
+    """The facts of one virtual host."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._values: dict[bytes, bytes] = store.facts
+        self._keys: list[bytes] = []  # In order.
+        self._octets = 0
+        self.restore()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def restore(self) -> None:
+        """Take up what the store has recovered."""
+        self._values = self._store.facts
+        self._keys = sorted(self._values)
+        self._octets = sum(len(key) + len(value) for key, value in self._values.items())
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a fact; None when there is none."""
+        return self._values.get(key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set a fact, or with None forget it; saying the same again writes nothing.
+
+        Raises:
+            ResourceError: key, value or all facts together are beyond their limits; nothing
+                changed.
+        """
+        self.check(key, value)
+        self.change(key, value)
+
+    def check(self, key: bytes, value: bytes | None) -> None:
+        """Refuse what :meth:`put` would refuse."""
+        if not 0 < len(key) <= FACT_KEY_MAX:
+            raise ResourceError(f"the key of a fact has 1 to {FACT_KEY_MAX} octets, not {len(key)}")
+        if value is None:
+            return
+        if len(value) > FACT_VALUE_MAX:
+            raise ResourceError(
+                f"a fact has {FACT_VALUE_MAX} octets at most; '{key.decode('utf-8', 'replace')}' "
+                f"would have {len(value)}"
+            )
+        before = self._values.get(key)
+        if before is None and len(self._values) >= FACTS_MAX:
+            raise ResourceError(f"a virtual host keeps {FACTS_MAX} facts at most")
+        more = len(value) - len(before) if before is not None else len(key) + len(value)
+        if more > 0 and self._octets + more > FACTS_OCTETS_MAX:
+            raise ResourceError(
+                f"the facts of a virtual host have {FACTS_OCTETS_MAX} octets at most"
+            )
+
+    def require(self, count: int, octets: int) -> None:
+        """Make sure that so many more facts, of so many octets in all, have room.
+
+        Raises:
+            ResourceError: they have not.
+        """
+        if len(self._values) + count > FACTS_MAX or self._octets + octets > FACTS_OCTETS_MAX:
+            raise ResourceError(
+                f"a virtual host keeps {FACTS_MAX} facts of {FACTS_OCTETS_MAX} octets at most"
+            )
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """As :meth:`put`, of what was checked before."""
+        before = self._values.get(key)
+        if before == value:
+            return
+        if before is None:
+            insort(self._keys, key)
+            self._octets += len(key)
+        else:
+            self._octets -= len(before)
+        if value is None:
+            del self._keys[bisect_left(self._keys, key)]
+            self._octets -= len(key)
+        else:
+            self._octets += len(value)
+        self._store.fact(key, value)
+
+    def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Give the facts whose keys begin so, in order of their keys.
+
+        Facts may be changed meanwhile; what is given is what there is when its turn comes.
+        """
+        at = bisect_left(self._keys, prefix)
+        while at < len(self._keys):
+            key = self._keys[at]
+            if not key.startswith(prefix):
+                return
+            yield key, self._values[key]
+            if at < len(self._keys) and self._keys[at] == key:
+                at += 1
+            else:
+                at = bisect_left(self._keys, key)
+
+    def forget(self, prefix: bytes) -> int:
+        """Forget all facts whose keys begin so; return how many they were."""
+        keys = [key for key, _ in self.items(prefix)]
+        for key in keys:
+            self.change(key, None)
+        return len(keys)

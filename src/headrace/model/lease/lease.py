@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lease: messages that were taken from a queue for a group, as a range of numbers to be read.
+
+What is taken leaves the queue and becomes the next records of this hidden stream, in one
+transaction of the store; the offsets are the lease's numbers. Any number of readers read any range
+of them, as often as they like, until it is settled::
+
+         settled                                  next
+            |                                      |
+    --------+--------------------------------------+--------------> numbers
+     gone   |  leased: to be read, settled, given  |  not taken
+            |  back                                |  yet
+
+Settling moves ``settled`` up; what is rejected with it becomes dead letters of the queue. Giving
+back moves it up as well, and returns the messages to their places in the queue, marked redelivered.
+
+The methods here do a slice of the work each, inside a transaction that the caller opened
+(:mod:`headrace.model.lease.registry`).
+"""
+
+import logging
+from typing import Any
+
+import cython
+
+from headrace.model import contents as deadletter
+
+if not cython.compiled:
+    from headrace.model.lease.log import packed, unpacked
+    from headrace.model.message import GONE as C_GONE
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import PERSISTENT as C_PERSISTENT
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.stream.log import StreamLog
+    from headrace.model.stream.stream import Stream
+
+log = logging.getLogger(__name__)
+
+SLICE_OCTETS = 1 << 20  # Taken at a time, and somewhat more if the last one is large.
+READ_OCTETS = 131072  # What is read from the log at a time to be given back or rejected.
+
+
+class Lease(Stream):
+    """The hidden stream of one queue and one group."""
+
+    def __init__(self, name: str, log: StreamLog, **options: Any) -> None:
+        Stream.__init__(self, name, log, **options)
+        self.is_hidden = True
+        self.source: Any = None  # The queue.
+        self.group = ""
+        self.kept: Any = log  # The same, as one that knows where its records came from.
+        self.settled = 0  # Every number below it is settled or given back.
+
+    def follow(self, source: Queue, group: str) -> None:
+        """Learn which queue this is a lease of."""
+        self.source = source
+        self.group = group
+        self.access_name = source.name
+        contents = None if self.vhost is None else self.vhost.contents
+        if contents is not None:
+            self.kept.render = contents.leased
+
+    def offer(self, message: Message) -> int:
+        """Nobody publishes here."""
+        return 0
+
+    def admit(self, message: Message, promised: bool = False) -> None:
+        """Nobody publishes here."""
+
+    def take_some(self, messages_max: int, octets_max: int, one: bool) -> tuple[int, int, bool]:
+        """Take a slice of the ready messages in their order.
+
+        Return how many, how many octets they have, and whether the next one would have been too
+        large. With ``one`` the first may have more than ``octets_max``.
+        """
+        source: Queue = self.source
+        log = self.log
+        store = self.store
+        before = log.held
+        count = 0
+        octets = 0
+        now_ms = self.tally.now_ms
+        full = False
+        while count < messages_max and octets < SLICE_OCTETS:
+            message = source.take()
+            if message is None:
+                break
+            data = message.data
+            if message.parts is not None or message.flags & C_KIND_MASK:
+                data = self.whole(message)
+                if data is None:
+                    source.leave(message)
+                    continue
+            octets += len(data)
+            if octets > octets_max and (count or not one):
+                octets -= len(data)
+                source.put_back(message)
+                if self.tally.memory_used > self.tally.memory_max:
+                    source.page_out(message)
+                full = True
+                break
+            arrived_ms = store.arrival(message)
+            if arrived_ms <= 0:
+                arrived_ms = now_ms
+            log.append(packed(message, data), message.address_len, message.body_size, arrived_ms)
+            count += 1
+            source.leave(message)
+        source.delivered += count
+        source.used_ms = now_ms
+        self.published += count
+        self.tally.memory_used += log.held - before
+        return count, octets, full
+
+    def whole(self, message: Message) -> bytes | None:
+        """Return the data of a message in one piece; None when no reader could be shown it.
+
+        Then it is a dead letter.
+        """
+        contents = self.vhost.contents
+        parts = b"" if message.parts is None else b"".join(message.parts)
+        if contents is None:
+            return bytes(message.data + parts)
+        try:
+            joined: bytes = contents.joined(message)
+        except deadletter.UnreadableError as error:
+            log.warning("queue %r: a message is not leased: %s", self.source.name, error)
+            self.vhost.letters.dead_letter(
+                message, self.source, deadletter.UNCONVERTIBLE, str(error)
+            )
+            return None
+        if message.flags & C_KIND_MASK:
+            return bytes(message.data + parts)
+        return joined
+
+    def return_some(self, upto: int) -> int:
+        """Give back a slice of what is leased below a number; return how many messages."""
+        source: Queue = self.source
+        count = 0
+        for offset, raw, address_len, body_size, arrived_ms in self.kept.read_raw(
+            self.settled, READ_OCTETS
+        ):
+            if offset >= upto:
+                break
+            message = unpacked(raw, address_len, body_size)
+            message.flags |= C_REDELIVERED
+            if message.deliveries < 255:
+                message.deliveries += 1
+            count += 1
+            self.settled = offset + 1
+            if 0 <= source.delivery_limit < message.deliveries:
+                source.dead_letter(message, deadletter.DELIVERY_LIMIT)
+                continue
+            if message.flags & C_PERSISTENT:
+                message.position = self.store.give_back(message, arrived_ms, source.id_bytes)
+                if not message.position:
+                    message.flags &= ~C_PERSISTENT
+                if source.delivery_limit >= 0:
+                    source.note(message, message.deliveries, 0)
+            self.tally.memory_used += source.weight(message)
+            source.put_back(message)
+            if message.flags & C_GONE:
+                continue  # A newer one of its key had come.
+            if message.deadline_ms:
+                source.watch(message)
+            if self.tally.memory_used > self.tally.memory_max:
+                source.page_out(message)
+        return count
+
+    def reject_some(self, numbers: list[int], reason: str) -> int:
+        """Make dead letters of leased messages, given in order; return how many were done.
+
+        They are leased still; all that are near the first one are done.
+        """
+        done = 0
+        wanted = len(numbers)
+        batch = self.kept.read_raw(numbers[0], READ_OCTETS)
+        for offset, raw, address_len, body_size, _ in batch:
+            if offset < numbers[done]:
+                continue
+            self.source.dead_letter(unpacked(raw, address_len, body_size), reason)
+            done += 1
+            if done == wanted:
+                return done
+        if not done:  # Not to be read any more: it is said in the log, and passed over.
+            return 1
+        return done
+
+    def move(self, settled: int) -> None:
+        """Every number below this one is settled."""
+        self.settled = max(self.settled, settled)
+
+    def count(self) -> int:
+        """How many messages are leased."""
+        return self.log.next_offset - self.settled
+
+    def memory(self, before: int) -> None:
+        """Account for what the log holds in memory, which was ``before``."""
+        self.tally.memory_used += self.log.held - before

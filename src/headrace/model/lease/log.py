@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lease keeps of each message: a record of a stream that knows where it came from.
+
+The log of a lease is that of a stream, except that each record ends with what the queue knew::
+
+    | the message's data, in one piece | seq | deadline_ms | flags | priority | deliveries | zeros |
+    |                                  |  8  |      8      |   1   |     1    |     1      |   5   |
+
+Readers are not shown that, only the message, and always one of class basic: what came from 0-10 is
+converted when it is read, and what was delivered before says so in the header ``x-redelivered``. So
+the message itself stays as it was published, for the queue to have it back.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import PERSISTENT as C_PERSISTENT
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message, new_message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.stream.log import StreamLog
+
+TAIL = 24  # Octets.
+POURED_OCTETS = 256 << 10  # Read at a time for one reader.
+
+if not cython.compiled:
+    C_TAIL = TAIL
+
+_TAIL = Struct(">QqBBB5x")
+
+Entry = tuple[int, bytes, int, int, int]  # offset, data, address_len, body_size, arrived_ms
+Render = Callable[[Message], bytes]
+
+
+def packed(message: Message, data: bytes) -> bytes:
+    """Return a record; ``data`` is that of the message, in one piece."""
+    flags = message.flags & (C_PERSISTENT | C_REDELIVERED | C_KIND_MASK)
+    return data + _TAIL.pack(
+        message.seq, message.deadline_ms, flags, message.priority, message.deliveries
+    )
+
+
+def unpacked(raw: bytes, address_len: int, body_size: int) -> Message:
+    """Return the message of a record, as its queue had it, but without a place in the store."""
+    at = len(raw) - C_TAIL
+    message = new_message(raw[:at], address_len, body_size)
+    seq, deadline_ms, flags, priority, deliveries = _TAIL.unpack_from(raw, at)
+    message.seq = seq
+    message.deadline_ms = deadline_ms
+    message.flags = flags
+    message.priority = priority
+    message.deliveries = deliveries
+    return message
+
+
+def shown(entries: list[Entry], render: Render) -> list[Entry]:
+    """Return records as readers see them."""
+    found: list[Entry] = []
+    for offset, raw, address_len, body_size, arrived_ms in entries:
+        at = len(raw) - C_TAIL
+        if raw[at + 16] & (C_KIND_MASK | C_REDELIVERED):
+            data = render(unpacked(raw, address_len, body_size))
+        else:
+            data = raw[:at]
+        found.append((offset, data, address_len, body_size, arrived_ms))
+    return found
+
+
+def as_it_is(message: Message) -> bytes:
+    """Show a message as it is, where nothing converts."""
+    return bytes(message.data)
+
+
+class LeaseLog(StreamLog):
+    """The log of a lease that lives in memory."""
+
+    def __init__(self) -> None:
+        StreamLog.__init__(self)
+        self.render: Render = as_it_is
+
+    def read(self, offset: int, octets_max: int) -> list[Entry]:
+        return shown(StreamLog.read(self, offset, octets_max), self.render)
+
+    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
+        entries = self.read(offset, POURED_OCTETS)
+        for seq, data, address_len, _, arrived_ms in entries:
+            if seq >= end or not consumer.can():
+                break
+            consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
+            offset = seq + 1
+        return offset
+
+    def read_raw(self, offset: int, octets_max: int) -> list[Entry]:
+        """Return records with what the queue knew of their messages; see :func:`unpacked`."""
+        return StreamLog.read(self, offset, octets_max)
+
+    def forget_below(self, offset: int, position: int) -> None:
+        """Let go of what is below an offset.
+
+        What is on a disk goes once the store's ``synced`` has reached ``position``.
+        """
+        gone = offset - self.first_offset
+        if gone <= 0:
+            return
+        octets = sum([len(record[0]) for record in self.records[:gone]])
+        del self.records[:gone]
+        self.octets -= octets
+        self.held -= octets + gone * C_MESSAGE_OVERHEAD
+        self.first_offset = offset
+        for mark in list(self.marks):
+            if mark >= offset:
+                break
+            del self.marks[mark]

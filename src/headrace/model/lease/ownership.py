@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who owns the leases of a virtual host, and for how long.
+
+An owner is a word of the client's choice. As long as the connection that it was last named on is
+open, or a timeout after that has not passed, anybody else is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.errors import IllegalState, PreconditionFailed
+
+if TYPE_CHECKING:
+    from headrace.model.counters import Tally
+    from headrace.model.lease.lease import Lease
+    from headrace.model.scheduler import Agenda
+
+log = logging.getLogger(__name__)
+
+OWNER_OCTETS_MAX = 255
+TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
+TIMEOUT_S_MAX = 7 * 86400
+
+KEEP = "keep"  # When that time is over, what is leased waits for the next owner,
+RELEASE = "release"  # or returns to the queue.
+ON_TIMEOUT = (KEEP, RELEASE)
+
+_DURABLE = ("owner", "timeout_s", "on_timeout")
+_NO_CONNECTION: tuple[int, ...] = ()
+
+
+@dataclass
+class Tenure:
+    """On which terms a lease is held."""
+
+    owner: str = ""
+    timeout_s: int = TIMEOUT_S
+    on_timeout: str = KEEP
+    connection: int = field(default=0, compare=False)  # Its number; 0 is none.
+    seen_ms: int = field(default=0, compare=False)  # When it was last known to be open.
+
+    def leave(self, owner: str) -> bool:
+        """An owner gives up; tell whether it was the owner."""
+        if self.owner != owner:
+            return False
+        self.owner = ""
+        self.connection = 0
+        return True
+
+    def terms(self) -> dict[str, Any]:
+        """Return what has to outlive the broker."""
+        return {name: getattr(self, name) for name in _DURABLE}
+
+
+def check_terms(timeout_s: int, on_timeout: str) -> None:
+    """Refuse terms on which no lease is held.
+
+    Raises:
+        PreconditionFailed: saying which.
+    """
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise PreconditionFailed(f"a timeout is 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")
+    if on_timeout not in ON_TIMEOUT:
+        raise PreconditionFailed(f"on_timeout is one of {', '.join(ON_TIMEOUT)}")
+
+
+class Tenures(dict["Lease", Tenure]):
+    """The tenure of each lease."""
+
+    def __init__(self, tally: Tally, agenda: Agenda, lost: Callable[[Lease], None]) -> None:
+        """``lost`` is told of a lease whose owner's time is over; it has none then."""
+        super().__init__()
+        self.is_open: Callable[[int], object] = _NO_CONNECTION.count  # Tells of a number.
+        self._tally = tally
+        self._agenda = agenda
+        self._lost = lost
+
+    def owner_of(self, lease: Lease) -> str:
+        """Return the owner of a lease that is alive; empty when there is none."""
+        tenure = self[lease]
+        if not tenure.owner:
+            return ""
+        now_ms = self._tally.now_ms
+        if tenure.connection and self.is_open(tenure.connection):
+            tenure.seen_ms = now_ms
+            return tenure.owner
+        return tenure.owner if now_ms < tenure.seen_ms + tenure.timeout_s * 1000 else ""
+
+    def own(self, lease: Lease, owner: str, connection: int, force: bool) -> bool:
+        """Make somebody the owner; tell whether that is news.
+
+        Raises:
+            IllegalState: another owner is alive, and ``force`` is not set.
+            PreconditionFailed: it is no word for an owner.
+        """
+        if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
+            raise PreconditionFailed(f"an owner is a word of 1 to {OWNER_OCTETS_MAX} octets")
+        tenure = self[lease]
+        now_ms = self._tally.now_ms
+        if tenure.owner != owner and not force and self.owner_of(lease):
+            left_s = max(0, tenure.seen_ms + tenure.timeout_s * 1000 - now_ms) / 1000
+            alive = tenure.connection and self.is_open(tenure.connection)
+            raise IllegalState(
+                f"the lease of queue '{lease.source.name}' for group '{lease.group}' has an owner, "
+                f"'{tenure.owner}', "
+                + ("whose connection is open" if alive else f"for another {left_s:.1f} s")
+            )
+        news = tenure.owner != owner
+        if news and tenure.owner:
+            log.warning("%r: '%s' takes it over from '%s'", lease, owner, tenure.owner)
+        tenure.owner = owner
+        tenure.connection = connection
+        tenure.seen_ms = now_ms
+        return news
+
+    def restore(self, lease: Lease, known: Mapping[str, Any]) -> None:
+        """Take up the terms that were kept: the owner has its timeout from now on."""
+        tenure = Tenure(**{name: known[name] for name in _DURABLE if name in known})
+        tenure.seen_ms = self._tally.now_ms
+        self[lease] = tenure
+        self.watch(lease)
+
+    def forget(self, lease: Lease) -> None:
+        """A lease is no more."""
+        self.pop(lease, None)
+        self._agenda.remove(("owner", lease))
+
+    def watch(self, lease: Lease) -> None:
+        """Look whether the owner is alive from time to time."""
+        key: Hashable = ("owner", lease)
+        if self[lease].owner:
+            due_ms = self._tally.now_ms + self._pause_ms(lease)
+            self._agenda.put(key, due_ms, lambda now_ms: self._look(lease, now_ms))
+
+    def _pause_ms(self, lease: Lease) -> int:
+        return max(100, self[lease].timeout_s * 1000 // 4)
+
+    def _look(self, lease: Lease, now_ms: int) -> int:
+        """Let an owner go whose time is over; return when to look again."""
+        tenure = self.get(lease)
+        if tenure is None or lease.deleted or not tenure.owner:
+            return 0
+        if self.owner_of(lease):
+            return now_ms + self._pause_ms(lease)
+        log.warning(
+            "lease of queue '%s' for '%s': its owner '%s' is gone",
+            lease.source.name,
+            lease.group,
+            tenure.owner,
+        )
+        tenure.leave(tenure.owner)
+        self._lost(lease)
+        return 0

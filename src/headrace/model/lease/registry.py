@@ -1,0 +1,502 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leases of a virtual host: who holds which, and the work on them, slice by slice.
+
+A lease is of one queue and one group. Its hidden stream is made when the group first claims it, and
+goes with the queue or when the lease is released for good. What has to be known beside the stream
+is the fact ``lease/<queue id>/<group>``: how far it is settled, and on which terms it is held.
+
+Owner. One owner at a time works on a lease (:mod:`headrace.model.lease.ownership`). So there are
+never two who settle. Reading needs no ownership.
+
+Work. Taking, settling and giving back are generators: each slice is one transaction of the store,
+after which others go on. Every slice leaves the lease whole: what a broken off one did not do is
+done when it is asked for again, and what it did is not done twice. One work on a lease at a time;
+others wait.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.errors import (
+    IllegalState,
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceError,
+)
+from headrace.model.lease.lease import Lease
+from headrace.model.lease.log import TAIL
+from headrace.model.lease.ownership import KEEP, RELEASE, TIMEOUT_S, Tenure, Tenures, check_terms
+from headrace.model.lease.rejects import Rejects
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+log = logging.getLogger(__name__)
+
+PREFIX = "amq.headrace.lease."  # Of the names of hidden streams.
+GROUP_OCTETS_MAX = 128
+NAME_OCTETS_MAX = 255
+LEASES_MAX = 10_000  # Of one virtual host.
+MESSAGES_MAX = 1 << 20  # Of one take.
+OCTETS_MAX = 1 << 30
+REJECTS_MAX = 1 << 17  # Of one settle.
+SLICE_MESSAGES = 1000
+SLICE_OCTETS = 1 << 20
+SLICE_REJECTS = 200
+UNSYNCED_MAX = 32 << 20  # Octets that a take may be ahead of the disk.
+ARGUMENT = "x-lease-of"  # Of a hidden stream: the id of the queue,
+ARGUMENT_GROUP = "x-lease-group"  # and the group.
+
+Steps = Generator[None, None, Any]
+
+
+class Taken(NamedTuple):
+    """The answer to a take: the numbers ``[first, last)`` and what they hold."""
+
+    first: int
+    last: int
+    octets: int
+
+
+class Settled(NamedTuple):
+    """The answer to a settle."""
+
+    settled: int
+    next: int
+    rejected: int  # How many became dead letters now.
+
+
+class Leases:
+    """The leases of one virtual host."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self.tenures = Tenures(vhost.tally, vhost.agenda, self._lost)
+        self.rejects = Rejects(vhost.facts)
+        self._known: dict[tuple[int, str], Lease] = {}  # By queue id and group.
+        self._of: dict[int, dict[str, Lease]] = {}  # By queue id.
+        self._busy: set[Lease] = set()
+        self._jobs = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._known.values())
+
+    # --- Finding --------------------------------------------------------------------------------
+
+    def find(self, queue: Queue, group: str) -> Lease:
+        """Return the lease of a group.
+
+        Raises:
+            NotFound: it has none.
+        """
+        lease = self._known.get((queue.id, group))
+        if lease is None or lease.deleted:
+            raise NotFound(f"group '{group}' has no lease of queue '{queue.name}'")
+        return lease
+
+    def of(self, queue: Queue) -> list[Lease]:
+        """Return the leases of a queue."""
+        return list(self._of.get(queue.id, {}).values())
+
+    def in_use(self, queue: Queue) -> bool:
+        """Tell whether anything is leased from a queue, or about to be."""
+        return any(lease.count() or self.tenures.owner_of(lease) for lease in self.of(queue))
+
+    # --- Owners ---------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        queue: Queue,
+        group: str,
+        owner: str,
+        connection: int,
+        *,
+        timeout_s: int = TIMEOUT_S,
+        on_timeout: str = KEEP,
+        force: bool = False,
+    ) -> Lease:
+        """Become the owner of a lease, which is made unless it is there.
+
+        Raises:
+            IllegalState: another owner is alive, and ``force`` is not set.
+            InvalidArgument, PreconditionFailed: there can be no such lease.
+            ResourceError: there are too many.
+        """
+        check_terms(timeout_s, on_timeout)
+        lease = self._known.get((queue.id, group))
+        if lease is None:
+            lease = self._make(queue, group)
+        self.tenures.own(lease, owner, connection, force)
+        tenure = self.tenures[lease]
+        tenure.timeout_s = timeout_s
+        tenure.on_timeout = on_timeout
+        self._note(lease)
+        self.tenures.watch(lease)
+        return lease
+
+    def idle(self, lease: Lease) -> Steps:
+        """Wait until nobody works on a lease: before its owner changes."""
+        while lease in self._busy:
+            yield
+
+    def own(self, lease: Lease, owner: str, connection: int) -> None:
+        """See that whoever asks is the owner; a lease without a live one is claimed by that.
+
+        Raises:
+            IllegalState: another owner is alive.
+        """
+        if self.tenures.own(lease, owner, connection, False):
+            self._note(lease)
+        self.tenures.watch(lease)
+
+    def leave(self, lease: Lease, owner: str) -> None:
+        """An owner gives up the lease; what is leased stays so, for the next owner."""
+        if self.tenures[lease].leave(owner):
+            self._note(lease)
+
+    def _lost(self, lease: Lease) -> None:
+        """The owner of a lease is gone, and the time that it had to return is over."""
+        self._note(lease)
+        if self.tenures[lease].on_timeout == RELEASE and lease.count():
+            self._run(self.release(lease))
+
+    # --- Work -----------------------------------------------------------------------------------
+
+    def take(
+        self,
+        lease: Lease,
+        first: int | None = None,
+        messages: int = MESSAGES_MAX,
+        octets: int = OCTETS_MAX,
+    ) -> Generator[None, None, Taken]:
+        """Take messages as the numbers from ``first`` on, at least one if there is one.
+
+        ``first`` is what the caller knows as ``next``. If that was taken before, by a call whose
+        answer was lost, the answer is what is there, within the same limits, and nothing more is
+        taken.
+
+        Raises:
+            PreconditionFailed: ``first`` is settled or beyond ``next``.
+            ResourceError: the disk is full.
+            IllegalState: another consumer has the queue for itself.
+        """
+        yield from self._begin(lease)
+        try:
+            start = lease.log.next_offset if first is None else first
+            if not lease.settled <= start <= lease.log.next_offset:
+                raise PreconditionFailed(
+                    f"{start} is not within what is leased, {lease.settled} to "
+                    f"{lease.log.next_offset}"
+                )
+            if start < lease.log.next_offset:
+                return (yield from self._taken_before(lease, start, messages, octets))
+            return (yield from self._take(lease, messages, octets))
+        finally:
+            self._busy.discard(lease)
+
+    def settle(
+        self, lease: Lease, upto: int, rejects: Iterable[int] = ()
+    ) -> Generator[None, None, Settled]:
+        """Settle every number below ``upto``; those in ``rejects`` become dead letters.
+
+        So do those that were rejected in advance (:mod:`headrace.model.lease.rejects`). What is
+        settled already is passed over, so asking again changes nothing.
+
+        Raises:
+            PreconditionFailed: ``upto`` was not taken yet, or a reject is not below it.
+        """
+        yield from self._begin(lease)
+        try:
+            numbers = sorted({number for number in rejects if number >= lease.settled})
+            if upto > lease.log.next_offset:
+                raise PreconditionFailed(
+                    f"{upto} is beyond what is leased, which ends with {lease.log.next_offset}"
+                )
+            if numbers and numbers[-1] >= upto:
+                raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
+            rejected = 0
+            for bad in self.rejects.in_order(lease, upto, numbers):
+                done = 0
+                while done < len(bad):
+                    yield from self._durable(lease, bad[done])
+                    some = bad[done : done + SLICE_REJECTS]
+                    with self._transaction():
+                        count = lease.reject_some(some, "rejected")
+                        done += count
+                        self._move(lease, some[count - 1] + 1)
+                    self._tidy(lease)
+                    yield
+                    self._check(lease)
+                rejected += done
+            if upto > lease.settled:
+                self._move(lease, upto)
+                self._tidy(lease)
+            return Settled(lease.settled, lease.log.next_offset, rejected)
+        finally:
+            self._busy.discard(lease)
+
+    def release(self, lease: Lease, *, forget: bool = False) -> Generator[None, None, int]:
+        """Give back all that is leased and not settled; return how many messages.
+
+        They return to their places, marked redelivered. With ``forget`` the lease is no more.
+        """
+        yield from self._begin(lease)
+        try:
+            count = 0
+            upto = lease.log.next_offset
+            while lease.settled < upto:
+                yield from self._durable(lease, lease.settled)
+                with self._transaction():
+                    some = lease.return_some(upto)
+                    if not some:
+                        log.error(
+                            "%r: what is left cannot be read: %d to %d", lease, lease.settled, upto
+                        )
+                        lease.move(upto)
+                    self._note(lease)
+                count += some
+                self._tidy(lease)
+                lease.source.drain()
+                yield
+            if forget and not lease.deleted:
+                self._remove(lease)
+            return count
+        finally:
+            self._busy.discard(lease)
+
+    # --- Life of queues and of the broker ---------------------------------------------------------
+
+    def adopt(self, lease: Lease) -> None:
+        """A hidden stream was found among the definitions."""
+        queue_id = lease.arguments.get(ARGUMENT, 0)
+        group = lease.arguments.get(ARGUMENT_GROUP, "")
+        self._known[queue_id, group] = lease
+        self._of.setdefault(queue_id, {})[group] = lease
+        self.tenures[lease] = Tenure()
+
+    def restore(self) -> None:
+        """Take up what the store kept; after its facts, before any client."""
+        queues = {queue.id: queue for queue in self.vhost.queues.values() if queue.durable}
+        for (queue_id, group), lease in list(self._known.items()):
+            source = queues.get(queue_id)
+            if source is None:
+                log.warning("%r: its queue is no more", lease)
+                self._remove(lease)
+                continue
+            lease.follow(source, group)
+            raw = self.vhost.facts.get(_key(lease))
+            known = {} if raw is None else json.loads(raw)
+            lease.move(min(known.pop("settled", 0), lease.log.next_offset))
+            self._tidy(lease)
+            self.tenures.restore(lease, known)
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A queue was deleted: what is leased from it goes where its ready messages go."""
+        for lease in self.of(queue):
+            if queue.alternate_exchange is not None and lease.count():
+                self._forget(lease)
+                self._run(self._orphan(lease))
+            else:
+                self._remove(lease)
+
+    # --- Inside: taking ---------------------------------------------------------------------------
+
+    def _take(self, lease: Lease, messages: int, octets: int) -> Generator[None, None, Taken]:
+        store, source = self.vhost.store, lease.source
+        first = lease.log.next_offset
+        if store.full:
+            raise ResourceError("the disk is full; nothing was taken")
+        if source.exclusive_consumer is not None:
+            raise IllegalState(f"queue '{source.name}' is in exclusive use")
+        if source.single and (source.consumers or self._others(lease)):
+            raise IllegalState(f"queue '{source.name}' has a single active consumer")
+        taken = 0
+        while lease.log.next_offset - first < messages and taken < octets:
+            if source.deleted or not source.ready_count or store.full:
+                break
+            with self._transaction():
+                count, size, full = lease.take_some(
+                    min(SLICE_MESSAGES, messages - (lease.log.next_offset - first)),
+                    octets - taken,
+                    lease.log.next_offset == first,
+                )
+            taken += size
+            source.release_waiters()
+            if full:
+                break
+            if not count:
+                if source.ready_count:
+                    yield  # They expired, or could not be said; there may be others.
+                    continue
+                break
+            if taken < octets and lease.log.next_offset - first < messages:
+                yield
+                while store.appended - store.synced > UNSYNCED_MAX and not store.full:
+                    yield
+        return Taken(first, lease.log.next_offset, taken)
+
+    def _taken_before(
+        self, lease: Lease, first: int, messages: int, octets: int
+    ) -> Generator[None, None, Taken]:
+        """Measure what was taken by a call whose answer was lost."""
+        last = min(lease.log.next_offset, first + messages)
+        at, size = first, 0
+        while at < last:
+            yield from self._durable(lease, at)
+            entries = lease.kept.read_raw(at, SLICE_OCTETS)
+            if not entries:
+                return Taken(first, last, size)
+            for offset, raw, *_ in entries:
+                if offset >= last:
+                    break
+                if size + len(raw) - TAIL > octets and offset > first:
+                    return Taken(first, offset, size)
+                size += len(raw) - TAIL
+                at = offset + 1
+            yield
+        return Taken(first, last, size)
+
+    def _others(self, lease: Lease) -> bool:
+        """Tell whether another group has something of a lease's queue."""
+        return any(other.count() for other in self.of(lease.source) if other is not lease)
+
+    # --- Inside: making and removing --------------------------------------------------------------
+
+    def _make(self, queue: Queue, group: str) -> Lease:
+        vhost = self.vhost
+        what = f"queue '{queue.name}' in vhost '{vhost.name}'"
+        if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_OCTETS_MAX:
+            raise PreconditionFailed(f"a group is a word of 1 to {GROUP_OCTETS_MAX} octets")
+        if queue.is_stream:
+            raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
+        if queue.shown_only:
+            raise InvalidArgument(f"{what} is for browsing only: nobody takes messages from it")
+        if not queue.durable or queue.is_hidden:
+            raise InvalidArgument(f"{what} is not durable, as a lease is")
+        if len(self._known) >= LEASES_MAX:
+            raise ResourceError(f"a virtual host has {LEASES_MAX} leases at most")
+        name = f"{PREFIX}{queue.name}.{group}"
+        if len(name.encode()) > NAME_OCTETS_MAX or name in vhost.queues:
+            name = f"{PREFIX}{queue.id}#.{group}"
+        arguments = {"x-queue-type": "stream", ARGUMENT: queue.id, ARGUMENT_GROUP: group}
+        lease = vhost.make_hidden(name, arguments)
+        assert isinstance(lease, Lease)
+        self.adopt(lease)
+        lease.follow(queue, group)
+        return lease
+
+    def _remove(self, lease: Lease) -> None:
+        """A lease is no more."""
+        self._forget(lease)
+        if not lease.deleted:
+            self.vhost.remove_hidden(lease)
+
+    def _forget(self, lease: Lease) -> None:
+        """Nobody finds a lease any more."""
+        queue_id, group = lease.arguments[ARGUMENT], lease.arguments[ARGUMENT_GROUP]
+        self.vhost.facts.put(_key(lease), None)
+        self.rejects.forget(lease)
+        self._known.pop((queue_id, group), None)
+        of = self._of.get(queue_id, {})
+        of.pop(group, None)
+        if not of:
+            self._of.pop(queue_id, None)
+        self.tenures.forget(lease)
+
+    def _orphan(self, lease: Lease) -> Steps:
+        """Pass what is leased from a deleted queue on to its alternate exchange."""
+        try:
+            yield from self._begin(lease)
+            while lease.count():
+                yield from self._durable(lease, lease.settled)
+                end = min(lease.settled + SLICE_REJECTS, lease.log.committed_offset)
+                numbers = list(range(lease.settled, end))
+                with self._transaction():
+                    done = lease.reject_some(numbers, "orphaned")
+                    lease.move(numbers[done - 1] + 1)
+                yield
+        finally:
+            self._busy.discard(lease)
+            if not lease.deleted:
+                self.vhost.remove_hidden(lease)
+
+    # --- Inside: slices ---------------------------------------------------------------------------
+
+    def _begin(self, lease: Lease) -> Steps:
+        """Wait until nobody else works on a lease."""
+        while lease in self._busy:
+            yield
+        self._check(lease)
+        self._busy.add(lease)
+
+    def _durable(self, lease: Lease, number: int) -> Steps:
+        """Wait until a number can be read."""
+        self._check(lease)
+        while lease.log.committed_offset <= number:
+            yield
+            self._check(lease)
+
+    def _check(self, lease: Lease) -> None:
+        if lease.deleted:
+            raise NotFound(f"the lease of queue '{lease.source.name}' was deleted")
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self.vhost)
+
+    def _move(self, lease: Lease, settled: int) -> None:
+        lease.move(settled)
+        self._note(lease)
+
+    def _tidy(self, lease: Lease) -> None:
+        """Let go of what is settled, in memory now and on the disk when that is durable."""
+        before = lease.log.held
+        lease.kept.forget_below(lease.settled, self.vhost.store.appended)
+        self.rejects.tidy(lease)
+        lease.memory(before)
+
+    def _note(self, lease: Lease) -> None:
+        """Write down what must be known of a lease."""
+        known = {"settled": lease.settled, **self.tenures[lease].terms()}
+        self.vhost.facts.put(_key(lease), json.dumps(known, separators=(",", ":")).encode())
+
+    def _run(self, steps: Steps) -> None:
+        """Do a work that nobody waits for, slice by slice."""
+
+        def go_on(now_ms: int) -> int:
+            try:
+                return now_ms if next(steps, _DONE) is None else 0
+            except NotFound:
+                return 0  # The lease was deleted meanwhile.
+
+        self._jobs += 1
+        self.vhost.agenda.put(("lease", self, self._jobs), self.vhost.tally.now_ms, go_on)
+
+
+class _Transaction:
+    """A transaction of the store."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.store = vhost.store
+
+    def __enter__(self) -> None:
+        self.store.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.store.commit()
+
+
+_DONE = object()
+
+
+def _key(lease: Lease) -> bytes:
+    """The key of the fact about a lease."""
+    return f"lease/{lease.arguments[ARGUMENT]}/{lease.arguments[ARGUMENT_GROUP]}".encode()

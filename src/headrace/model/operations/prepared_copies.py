@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an errand prepares: copies that nobody sees yet, and the messages that they replace.
+
+The messages of the source are withdrawn: nobody else is given them. Their copies are in the store
+already, some hundred in each transaction, and with each lot a PREPARED record: without the record
+that decides, the next start forgets them. The decision is one transaction: it tells all lots, and
+that the source's messages are settled. Once it is durable the copies become visible, slice by
+slice, each at the place that it was given when it was prepared; a start in between finds them all.
+
+Memory holds ITEM octets and a few references for each message, whatever its size. Messages that no
+disk keeps are in memory once: a copy shares the octets of what it copies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterable, Mapping
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.model.contents import UnreadableError
+from headrace.model.counters import weight_of
+from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
+from headrace.model.queue.delivery_count import HEADER as COUNT
+from headrace.model.transaction.publishes import admit, bring
+from headrace.model.transaction.xid import ERRAND, Xid
+
+if TYPE_CHECKING:
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+log = logging.getLogger(__name__)
+
+#: Of a copy: position in the store, publisher, deadline, size of the body and of the address,
+#: flags, priority.
+ITEM = Struct(">QQqIHBB")
+ITEM_WEIGHT = 64  # Octets of memory that a prepared copy is counted with.
+SLICE = 512  # Messages that become visible, or return, at a time.
+
+
+class Chosen(NamedTuple):
+    """A message that is to go somewhere."""
+
+    source: Message | None  # Withdrawn, unless the source keeps it.
+    copy: Message | None  # In memory; None: it goes nowhere.
+    queue: Queue | None  # Where to.
+    lasting: bool  # Whether the copy is to survive a restart.
+    away: bool  # Whether the message's data was on disk only.
+
+
+class Lot:
+    """What was prepared at once."""
+
+    __slots__ = ("first_seq", "items", "loose", "queues", "taken", "xid")
+
+    def __init__(self) -> None:
+        self.xid = b""  # Empty when the store has nothing of it.
+        self.first_seq = 0  # Of the copies, whose places follow each other.
+        self.items = bytearray()
+        self.queues: list[Queue] = []  # Of each copy.
+        self.loose: dict[int, Message] = {}  # Copies that only memory, or a scratch file, has.
+        self.taken: list[Message] = []  # Of the source; that of each copy, if there are copies.
+
+    def __len__(self) -> int:
+        return len(self.queues) or len(self.taken)
+
+
+class Copies:
+    """All that one errand prepares."""
+
+    def __init__(self, vhost: VirtualHost, source: Queue, holder: Consumer) -> None:
+        """``holder`` is whose the source's withdrawn messages are."""
+        self.vhost = vhost
+        self.source = source
+        self.shown = 0  # Messages that have arrived, or gone.
+        self._holder = holder
+        self._lots: list[Lot] = []
+
+    def prepare(self, batch: Iterable[Chosen]) -> None:
+        """Write copies into the store, as one transaction of it."""
+        store, tally = self.vhost.store, self.vhost.tally
+        lot = Lot()
+        self._lots.append(lot)
+        lot.first_seq = tally.next_seq
+        seqs: list[int] = []
+        store.begin()
+        try:
+            for source, copy, queue, lasting, away in batch:
+                if source is not None:
+                    lot.taken.append(source)
+                if copy is not None and queue is not None:
+                    copy.seq = tally.next_seq
+                    tally.next_seq += 1
+                    queue.held_count += 1
+                    lot.queues.append(queue)
+                    position = 0
+                    if lasting and queue.durable and not queue.deleted:
+                        position = store.publish_message(copy, tally.now_ms, queue.id_bytes)
+                    if position:
+                        seqs.append(copy.seq)
+                    elif source is None:
+                        self._keep_loose(lot, copy, away)
+                    lot.items += packed(copy, position)
+            if seqs:
+                # No other lot ever begins at this place, whatever a crash leaves in the log.
+                lot.xid = Xid(ERRAND, lot.first_seq.to_bytes(8, "big"), b"").encode()
+                store.prepare(lot.xid, seqs, [])
+        finally:
+            store.commit()
+        tally.memory_used += ITEM_WEIGHT * len(lot.queues)
+
+    def _keep_loose(self, lot: Lot, copy: Message, away: bool) -> None:
+        """Hold on to a copy that the store does not keep, of a message that may go."""
+        tally = self.vhost.tally
+        if away or tally.memory_used > tally.memory_max:
+            self.vhost.store.page_out(copy)
+        lot.loose[len(lot.queues) - 1] = copy
+        tally.memory_used += weight_of(copy)
+
+    def decide(self, facts: Mapping[bytes, bytes | None]) -> None:
+        """All of it is true from now on, in one transaction with facts, which were checked."""
+        store, now_ms = self.vhost.store, self.vhost.tally.now_ms
+        store.begin()
+        try:
+            for lot in self._lots:
+                if lot.xid:
+                    store.decide(lot.xid, 0, now_ms)
+                store.settle_each(self.source.id, lot.taken)
+            for key, value in facts.items():
+                self.vhost.facts.change(key, value)
+        finally:
+            store.commit()
+
+    # --- After the decision -------------------------------------------------------------------
+
+    def show(self) -> Generator[None, None, None]:
+        """Let the queues have what was decided and is durable."""
+        store = self.vhost.store
+        lots, self._lots = self._lots, []
+        lots.reverse()
+        done = 0
+        while lots:
+            lot = lots.pop()
+            store.begin()
+            try:
+                for i in range(len(lot)):
+                    self._show_one(lot, i)
+            finally:
+                store.commit()
+            self.vhost.tally.memory_used -= ITEM_WEIGHT * len(lot.queues)
+            done += len(lot)
+            self.shown += len(lot)
+            if done >= SLICE:
+                done = 0
+                self.source.drain()
+                yield
+        self.source.expire(self.vhost.tally.now_ms)  # It sweeps out the shells of what is gone.
+        self.source.drain()
+
+    def _show_one(self, lot: Lot, i: int) -> None:
+        """Let one message arrive, and what it was taken from go."""
+        source = lot.taken[i] if lot.taken else None
+        if lot.queues:
+            queue = lot.queues[i]
+            queue.held_count -= 1
+            try:
+                copy = self._copy(lot, i, source)
+            except OSError as error:
+                log.error("a message for queue %r cannot be read and is lost: %s", queue, error)
+            else:
+                admit(copy, queue, self.vhost.store)
+        if source is not None and source.consumer is self._holder:
+            self.source.settle(source)
+
+    def _copy(self, lot: Lot, i: int, source: Message | None) -> Message:
+        """Return a copy as it is to arrive.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        store = self.vhost.store
+        copy = lot.loose.pop(i, None)
+        if copy is not None:
+            self.vhost.tally.memory_used -= weight_of(copy)
+            bring(copy, store)
+            copy.position = 0
+            return copy
+        copy = unpacked(lot.items, i)
+        copy.seq = lot.first_seq + i
+        if source is not None and not copy.position and source.flags & PAGED:
+            store.load(source)
+            copy.data, copy.parts = source.data, source.parts
+            store.page_out(source)
+        elif source is not None and not source.flags & PAGED and source.data is not None:
+            copy.data, copy.parts = source.data, source.parts
+        else:
+            copy.flags |= PAGED
+        if source is not None and source.deliveries and copy.data is not None:
+            begin_anew(self.vhost, copy)
+        if copy.position:
+            copy.flags |= PERSISTENT
+        return copy
+
+    # --- Instead of it ------------------------------------------------------------------------
+
+    def undo(self) -> Generator[None, None, None]:
+        """Nothing happened: forget the copies, and let the source have its messages again."""
+        done = 0
+        lots, self._lots = self._lots, []
+        lots.reverse()
+        while lots:
+            lot = lots.pop()
+            self._drop(lot)
+            for message in lot.taken:
+                self.give_back(message)
+            done += len(lot)
+            if done >= SLICE:
+                done = 0
+                self.source.drain()
+                yield
+        self.source.drain()
+
+    def give_back(self, message: Message) -> None:
+        """Return a withdrawn message to its place; the caller drains the queue afterwards."""
+        if message.consumer is self._holder:
+            self.source.come_back(message)
+
+    def _drop(self, lot: Lot) -> None:
+        """Forget the copies of a lot."""
+        store, tally = self.vhost.store, self.vhost.tally
+        tally.memory_used -= ITEM_WEIGHT * len(lot.queues)
+        store.begin()
+        try:
+            for i, queue in enumerate(lot.queues):
+                queue.held_count -= 1
+                copy = lot.loose.get(i)
+                if copy is not None:
+                    tally.memory_used -= weight_of(copy)
+                    if copy.flags & SCRATCH:
+                        store.release(copy)
+                    continue
+                position = ITEM.unpack_from(lot.items, ITEM.size * i)[0]
+                if position and queue.deleted:
+                    store.forget(queue.id, position)
+                elif position:
+                    store.settle(queue.id, lot.first_seq + i, position)
+            if lot.xid:
+                store.decide(lot.xid, 0, tally.now_ms)
+        finally:
+            store.commit()
+
+
+def begin_anew(vhost: VirtualHost, copy: Message) -> None:
+    """A copy, in memory, does not tell how often the message came back where it was before."""
+    if vhost.contents is None:
+        return
+    try:
+        content = vhost.contents.read(copy)
+        if COUNT in content.headers:
+            headers = {name: value for name, value in content.headers.items() if name != COUNT}
+            address = content.exchange, content.routing_key
+            copy.data = vhost.contents.rewrite(copy, *address, headers, expires=True).data
+    except UnreadableError:
+        return
+
+
+def packed(copy: Message, position: int) -> bytes:
+    """Return what has to be known of a copy besides its place."""
+    return ITEM.pack(
+        position,
+        copy.publisher,
+        copy.deadline_ms,
+        copy.body_size,
+        copy.address_len,
+        copy.flags & ~(PERSISTENT | PAGED | SCRATCH) & 0xFF,
+        copy.priority,
+    )
+
+
+def unpacked(items: bytearray, i: int) -> Message:
+    """Return a message that :func:`packed` described, without its data."""
+    position, publisher, deadline_ms, body_size, address_len, flags, priority = ITEM.unpack_from(
+        items, ITEM.size * i
+    )
+    copy = new_message(None, address_len, body_size)
+    copy.position = position
+    copy.publisher = publisher
+    copy.deadline_ms = deadline_ms
+    copy.flags = flags
+    copy.priority = priority
+    return copy

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at a queue as if it were a stream: what is ready, by position, without taking it.
+
+Who asks for ``x-browse`` is shown a range; who asks for ``x-filter-no-consume``, as clients of Qpid
+do, is shown what is there in the queue's order, and what comes.
+
+A message's position is its place in the queue's virtual host, which never changes and is never used
+again. A reader of a view asks for a range of positions and is shown what is ready there, each
+message once, in order of position, whatever its priority. Then the broker ends the reader. Any
+number of readers look at any ranges; nothing is marked, held or moved. A message that somebody
+takes before its turn is not shown, and one that comes back behind a reader is not either. A reader
+with a selector is shown those of which that is true.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message, new_message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.stream.log import StreamLog
+    from headrace.model.stream.stream import Stream
+
+from headrace.model.contents import UnreadableError
+from headrace.model.errors import PreconditionFailed
+from headrace.model.operations.peek import beginning, place
+from headrace.model.queue.multi_queue import Pool
+
+ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
+READ_OCTETS = 262144  # What is prepared for a reader at a time.
+SELECT_OCTETS = 1 << 20  # What a selector looks at in one turn without finding a match.
+SELECT_READ = 65536  # And at a time.
+
+Entry = tuple[int, bytes, int, int, int]
+
+
+class View(Stream):
+    """A queue, as those see it who only look."""
+
+    def __init__(self, source: Queue) -> None:
+        Stream.__init__(
+            self,
+            source.name,
+            StreamLog(),
+            store=source.store,
+            tally=source.tally,
+            vhost=source.vhost,
+        )
+        self.source = source
+        self.ends: dict[Consumer, int] = {}  # Where each reader's range ends.
+        self.ahead: dict[Consumer, Any] = {}  # What had been returned to the queue by then.
+
+    def message_count(self) -> int:
+        return self.source.ready_count
+
+    def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
+        """Give a reader its range: from x-stream-offset to before x-stream-last, or all there is.
+
+        Raises:
+            PreconditionFailed: these are no positions, or no prefetch is set.
+            InvalidArgument: it asks for two beginnings.
+        """
+        if not consumer.arguments.get(ARGUMENT):
+            consumer.browses = True  # What is there and what comes; see :meth:`present`.
+            self.cursors[consumer] = beginning(self.source, consumer.arguments)
+            return
+        if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
+            raise PreconditionFailed(
+                f"consumer prefetch count is not set for browsing queue '{self.name}' in vhost "
+                f"'{self.vhost.name}'"
+            )
+        first = beginning(self.source, consumer.arguments)
+        end = self.tally.next_seq
+        consumer.browses = False
+        last = place(self.source, consumer.arguments, "x-stream-last", end)
+        self.cursors[consumer] = first
+        self.ends[consumer] = min(end, last)
+        self.ahead[consumer] = self.source.returned_within(first, last)
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        if not consumer.browses:
+            Stream.add_consumer(self, consumer)
+            return
+        if self.source.vhost is not None:
+            self.source.vhost.count_consumer(consumer)
+        self.source.add_browser(consumer)
+        self.source.browse_from(consumer, self.cursors[consumer])
+        self.source.wake()
+
+    def present(self, consumer: Consumer, message: Message) -> None:
+        """Show a message of the queue to a consumer that browses it."""
+        entry = self.entry(message)
+        if entry is not None:
+            self.hand_out(consumer, [entry])
+
+    def unpark(self, consumer: Consumer) -> None:
+        if consumer.browses:
+            self.source.unpark(consumer)
+        else:
+            Stream.unpark(self, consumer)
+
+    def drain(self) -> None:
+        """Show every reader that has room what is next for it."""
+        self.waking = False
+        if self.source.browsers is not None:
+            self.source.wake()
+        if self.active is not None:
+            for consumer in list(self.active):
+                if consumer in self.ends:
+                    self.show_some(consumer)
+
+    def show_some(self, consumer: Consumer) -> None:
+        """Show one reader what it has room for; end it when it has seen all."""
+        looking = consumer.looking
+        while True:
+            batch = self.fetched.get(consumer)
+            if not batch:
+                batch = self.prepare(consumer)
+                if consumer.looking:
+                    self.vhost.agenda.put(("look", self), self.tally.now_ms + 1, self.go_on)
+                    return
+                if not batch:
+                    self.remove_consumer(consumer)
+                    consumer.ended()
+                    return
+                self.fetch(consumer, batch)
+            if not consumer.can():
+                consumer.parked = True
+                self.active.remove(consumer)
+                if looking:
+                    consumer.looked()
+                return
+            self.hand_out(consumer, batch)
+
+    def prepare(self, consumer: Consumer) -> list[Entry]:
+        """Return what is next for a reader, as records of a stream.
+
+        Without any it is ``looking``, or has seen all.
+        """
+        source = self.source
+        last = self.ends[consumer]
+        found: list[Entry] = []
+        octets = READ_OCTETS if consumer.selector is None else SELECT_READ
+        left = SELECT_OCTETS
+        consumer.looking = False
+        while not found:
+            if left <= 0:
+                consumer.looking = True
+                break
+            if consumer.selector is not None:
+                left -= octets
+            first = self.cursors[consumer]
+            messages = source.peek(first, last, octets, self.ahead[consumer])
+            if not messages:
+                break
+            for message in messages:
+                self.cursors[consumer] = message.seq + 1
+                entry = self.entry(message)
+                if entry is not None and self.wants(consumer, message, entry):
+                    found.append(entry)
+        return found
+
+    def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
+        """Tell whether a message is one of those that a reader has chosen."""
+        if consumer.no_local and consumer.publisher == message.publisher:
+            return False
+        if consumer.selector is None:
+            return True
+        seen = new_message(entry[1], entry[2], entry[3])
+        seen.seq = message.seq
+        seen.flags = message.flags & C_REDELIVERED
+        seen.deadline_ms = message.deadline_ms
+        seen.deliveries = message.deliveries
+        return bool(consumer.selector.matches(self.vhost.contents.values(seen)))
+
+    def entry(self, message: Message) -> Entry | None:
+        """Return a message as the record of a stream; None when it cannot be shown."""
+        if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+            return None
+        store = self.store
+        paged = message.flags & C_PAGED
+        try:
+            if paged:
+                store.load(message)
+            data = message.data
+            if message.parts is not None or message.flags & (C_KIND_MASK | C_REDELIVERED):
+                contents = self.vhost.contents
+                if contents is not None:
+                    data = contents.leased(message)
+            arrived_ms = store.arrival(message)
+        except (OSError, UnreadableError):
+            data = None
+            arrived_ms = 0
+        if paged and not message.flags & C_PAGED:
+            store.page_out(message)
+        if data is None:
+            return None
+        if arrived_ms <= 0:
+            arrived_ms = self.tally.now_ms
+        return (message.seq, data, message.address_len, message.body_size, arrived_ms)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        if consumer.browses:
+            self.source.remove_browser(consumer)
+        Stream.remove_consumer(self, consumer)
+        self.ends.pop(consumer, None)
+        self.ahead.pop(consumer, None)
+
+
+def view_of(queue: Queue) -> Queue:
+    """Return the view of a queue; a stream is its own, for nobody takes from it.
+
+    Raises:
+        PreconditionFailed: it stands for several queues.
+    """
+    if queue.is_stream:
+        return queue
+    if isinstance(queue, Pool):
+        raise PreconditionFailed("several queues are not looked at by one consumer")
+    if queue.view is None:
+        queue.view = View(queue)
+    view: View = queue.view
+    return view

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies, rules of virtual hosts and users, and who has which account."""

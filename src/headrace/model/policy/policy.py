@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies: what operators say of queues and exchanges whose names match a pattern.
+
+A policy is a value of JSON, as RabbitMQ has it::
+
+    {"pattern": "^orders", "definition": {"max-length": 1000}, "priority": 0, "apply-to": "queues"}
+
+Of the policies that match an object, the one with the highest priority counts, and of those with
+the same priority the one whose name comes first. Beside it counts one operator policy, found in the
+same way. Where both say something, limits take the smaller value, and for anything else what the
+operator policy says. Together they complete what an object was declared with: limits again take the
+smaller value, and for anything else what the declaration says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from headrace.model.arguments.values import QUEUE_ARGUMENTS, age_ms, number
+from headrace.model.errors import InvalidArgument
+from headrace.model.policy.name_patterns import Pattern
+
+log = logging.getLogger(__name__)
+
+NAME_OCTETS_MAX = 255
+KEYS_MAX = 64  # Of one policy.
+DEFINITION_CHARACTERS_MAX = 65536
+POLICIES_MAX = 1024  # Of one virtual host, and as many operator policies.
+PRIORITY_MAX = (1 << 31) - 1
+
+COMPONENT = "policy"
+OPERATOR_COMPONENT = "operator_policy"
+
+CLASSIC, QUORUM, STREAM, EXCHANGE = "classic", "quorum", "stream", "exchange"
+QUEUES = frozenset({CLASSIC, QUORUM, STREAM})
+APPLY_TO: dict[str, frozenset[str]] = {
+    "all": QUEUES | {EXCHANGE},
+    "queues": QUEUES,
+    "classic_queues": frozenset({CLASSIC}),
+    "quorum_queues": frozenset({QUORUM}),
+    "streams": frozenset({STREAM}),
+    "exchanges": frozenset({EXCHANGE}),
+}
+
+
+class PolicyKey(NamedTuple):
+    """A key of a policy's definition, and the argument that it stands for."""
+
+    argument: str
+    kinds: frozenset[str]  # What it says something of.
+    limit: bool = False  # The smaller value counts.
+
+
+_MESSAGES = frozenset({CLASSIC, QUORUM})
+_STREAMS = frozenset({STREAM})
+
+KEYS: dict[str, PolicyKey] = {
+    "message-ttl": PolicyKey("x-message-ttl", _MESSAGES, True),
+    "expires": PolicyKey("x-expires", _MESSAGES, True),
+    "max-length": PolicyKey("x-max-length", _MESSAGES, True),
+    "max-length-bytes": PolicyKey("x-max-length-bytes", QUEUES, True),
+    "overflow": PolicyKey("x-overflow", _MESSAGES),
+    "dead-letter-exchange": PolicyKey("x-dead-letter-exchange", _MESSAGES),
+    "dead-letter-routing-key": PolicyKey("x-dead-letter-routing-key", _MESSAGES),
+    "dead-letter-strategy": PolicyKey("x-dead-letter-strategy", _MESSAGES),
+    "delivery-limit": PolicyKey("x-delivery-limit", _MESSAGES, True),
+    "consumer-timeout": PolicyKey("x-consumer-timeout", _MESSAGES, True),
+    "delayed-retry-type": PolicyKey("x-delayed-retry-type", _MESSAGES),
+    "delayed-retry-min": PolicyKey("x-delayed-retry-min", _MESSAGES),
+    "delayed-retry-max": PolicyKey("x-delayed-retry-max", _MESSAGES),
+    "delayed-retry-multiplier": PolicyKey("x-delayed-retry-multiplier", _MESSAGES),
+    "qpid.flow_stop_count": PolicyKey("qpid.flow_stop_count", _MESSAGES, True),
+    "qpid.flow_stop_size": PolicyKey("qpid.flow_stop_size", _MESSAGES, True),
+    "qpid.flow_resume_count": PolicyKey("qpid.flow_resume_count", _MESSAGES, True),
+    "qpid.flow_resume_size": PolicyKey("qpid.flow_resume_size", _MESSAGES, True),
+    "qpid.alert_count": PolicyKey("qpid.alert_count", _MESSAGES, True),
+    "qpid.alert_size": PolicyKey("qpid.alert_size", _MESSAGES, True),
+    "qpid.alert_repeat_gap": PolicyKey("qpid.alert_repeat_gap", _MESSAGES),
+    "qpid-maximum-message-age": PolicyKey("x-qpid-maximum-message-age", _MESSAGES, True),
+    "max-age": PolicyKey("x-max-age", _STREAMS, True),
+    "stream-max-segment-size-bytes": PolicyKey("x-stream-max-segment-size-bytes", _STREAMS),
+    "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
+}
+
+#: What clients are told in the words of another broker, in words for operators.
+WRONG = {
+    "{value_negative": "{} is negative",
+    "{value_zero": "0 is too small",
+    "{value_too_large": "{} is too large",
+    "{max_value_exceeded": "{} is too large",
+    '"expected integer': "a whole number is needed, not {!r:.64}",
+    "{unacceptable_type": "{!r:.64} is of the wrong type",
+}
+NOTES_MAX = 1024  # Of keys without effect, of one process; further ones are passed over in silence.
+#: Keys about things that are not here: several machines, other brokers, memory we see to ourselves.
+HARMLESS = frozenset(
+    {
+        "consumer-disconnected-timeout",
+        "federation-upstream",
+        "federation-upstream-pattern",
+        "federation-upstream-set",
+        "ha-mode",
+        "ha-params",
+        "ha-promote-on-failure",
+        "ha-promote-on-shutdown",
+        "ha-sync-batch-size",
+        "ha-sync-mode",
+        "initial-cluster-size",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "queue-leader-locator",
+        "queue-master-locator",
+        "queue-mode",
+        "queue-version",
+        "shards-per-node",
+        "stream-filter-size-bytes",
+        "target-group-size",
+    }
+)
+
+
+_noted: set[tuple[str, str]] = set()
+
+
+class Policy(NamedTuple):
+    """One policy; ``arguments`` is its definition in terms of arguments."""
+
+    name: str
+    pattern: Pattern
+    priority: int
+    kinds: frozenset[str]
+    arguments: dict[str, Any]
+
+
+def read_policy(name: str, value: Any) -> Policy:
+    """Return what a value of JSON says.
+
+    Raises:
+        InvalidArgument: it is no policy, or contradicts itself.
+    """
+    if len(name.encode("utf-8", "replace")) > NAME_OCTETS_MAX or not name.isprintable():
+        raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} octets at most")
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"policy '{name}' is no object")
+    strange = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
+    if strange:
+        raise InvalidArgument(f"policy '{name}' has the unknown field '{min(strange)}'")
+    text = value.get("pattern")
+    if not isinstance(text, str):
+        raise InvalidArgument(f"policy '{name}' has no pattern")
+    priority = value.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
+        raise InvalidArgument(
+            f"the priority of policy '{name}' is a whole number of {PRIORITY_MAX} at most, not "
+            f"{priority!r:.64}"
+        )
+    target = value.get("apply-to", "all")
+    kinds = APPLY_TO.get(target) if isinstance(target, str) else None
+    if kinds is None:
+        known = ", ".join(APPLY_TO)
+        raise InvalidArgument(
+            f"policy '{name}' applies to {target!r:.64}, which is none of {known}"
+        )
+    definition = value.get("definition")
+    if not isinstance(definition, Mapping) or not definition:
+        raise InvalidArgument(f"policy '{name}' has no definition")
+    if len(definition) > KEYS_MAX:
+        raise InvalidArgument(f"policy '{name}' has more than {KEYS_MAX} keys")
+    return Policy(name, Pattern(text), priority, kinds, _arguments(name, definition, kinds))
+
+
+def _arguments(name: str, definition: Mapping[str, Any], kinds: frozenset[str]) -> dict[str, Any]:
+    """Check a definition; return it in terms of arguments."""
+    arguments: dict[str, Any] = {}
+    for key, given in definition.items():
+        if key in HARMLESS:
+            if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # It is read time and again.
+                _noted.add((name, key))
+                log.warning("policy '%s': '%s' has no effect on this broker", name, key)
+            continue
+        known = KEYS.get(key)
+        if known is None or known.argument not in QUEUE_ARGUMENTS:
+            raise InvalidArgument(f"policy '{name}': unknown key '{key!s:.255}'")
+        if not known.kinds & kinds:
+            raise InvalidArgument(
+                f"policy '{name}': '{key}' says nothing of what the policy applies to"
+            )
+        arguments[known.argument] = given
+    # What the definition leaves to the arguments of a queue is no contradiction.
+    context = {"x-dead-letter-exchange": "", **arguments}
+    for argument, given in arguments.items():
+        wrong = QUEUE_ARGUMENTS[argument](given, context)
+        if wrong is not None:
+            key = next(key for key, known in KEYS.items() if known.argument == argument)
+            term = WRONG.get(wrong.partition(",")[0])
+            said = wrong if term is None else term.format(given)
+            raise InvalidArgument(f"policy '{name}': invalid value of '{key}': {said}")
+    flaw = contradiction(arguments)
+    if flaw:
+        raise InvalidArgument(f"policy '{name}': {flaw}")
+    return arguments
+
+
+def contradiction(arguments: Mapping[str, Any]) -> str:
+    """Say what in a set of settings cannot be together; an empty text when all can."""
+    if (
+        arguments.get("x-dead-letter-strategy") == "at-least-once"
+        and arguments.get("x-overflow") == "drop-head"
+    ):
+        return "at-least-once dead-lettering contradicts overflow drop-head, which loses messages"
+    low, high = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
+    if isinstance(low, int) and isinstance(high, int) and low > high:
+        return "delayed-retry-min is greater than delayed-retry-max"
+    for what in ("count", "size"):
+        stop = number(arguments.get(f"qpid.flow_stop_{what}", 0))
+        if stop and number(arguments.get(f"qpid.flow_resume_{what}", 0)) > stop:
+            return f"qpid.flow_resume_{what} is greater than qpid.flow_stop_{what}"
+    return ""
+
+
+_LIMITS = frozenset(known.argument for known in KEYS.values() if known.limit)
+_THRESHOLDS = frozenset(
+    known.argument for name, known in KEYS.items() if known.limit and name.startswith("qpid")
+)
+
+
+def _smaller(argument: str, one: Any, other: Any) -> Any:
+    """The stricter of two values of a limit; a negative one is no limit."""
+    size: Callable[[Any], Any] = age_ms if argument == "x-max-age" else number
+    first, second = size(one), size(other)
+    if argument in _THRESHOLDS:  # Of these 0 is none.
+        first, second = first or -1, second or -1
+    if first < 0 or second < 0:
+        return other if first < 0 else one
+    return one if first <= second else other
+
+
+def merged(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both: limits with the smaller value, all else as ``stronger`` has it."""
+    found = {**weaker, **stronger}
+    for argument in _LIMITS & weaker.keys() & stronger.keys():
+        found[argument] = _smaller(argument, weaker[argument], stronger[argument])
+    return found
+
+
+class Policies:
+    """The policies and operator policies of one virtual host."""
+
+    def __init__(
+        self, policies: Mapping[str, Any] | None = None, operator: Mapping[str, Any] | None = None
+    ) -> None:
+        """Read both, as values of JSON by name; what cannot be read is logged and left out."""
+        #: Policies and operator policies as they were given.
+        self.values = (dict(policies or {}), dict(operator or {}))
+        self.policies = _ordered(policies or {}, "policy")
+        self.operator = _ordered(operator or {}, "operator policy")
+
+    def __bool__(self) -> bool:
+        return bool(self.policies or self.operator)
+
+    def same(self, other: Policies) -> bool:
+        """Tell whether both say the same."""
+        return self.values == other.values
+
+    def of(self, kind: str, name: str) -> tuple[Policy | None, Policy | None]:
+        """Return the policy and the operator policy that count for an object."""
+        return _first(self.policies, kind, name), _first(self.operator, kind, name)
+
+    def settings(self, kind: str, name: str) -> dict[str, Any]:
+        """Return what policies say of an object, in terms of arguments."""
+        policy, operator = self.of(kind, name)
+        found = merged(
+            policy.arguments if policy is not None else {},
+            operator.arguments if operator is not None else {},
+        )
+        return {argument: value for argument, value in found.items() if kind in _KINDS_OF[argument]}
+
+
+_KINDS_OF = {known.argument: known.kinds for known in KEYS.values()}
+
+
+def _ordered(values: Mapping[str, Any], what: str) -> tuple[Policy, ...]:
+    found = []
+    for name, value in list(values.items())[:POLICIES_MAX]:
+        try:
+            found.append(read_policy(name, value))
+        except InvalidArgument as error:
+            log.error("%s", error.text)
+    if len(values) > POLICIES_MAX:
+        log.error("there are more than %d of %s; the rest is left out", POLICIES_MAX, what)
+    return tuple(sorted(found, key=lambda policy: (-policy.priority, policy.name)))
+
+
+def _first(policies: tuple[Policy, ...], kind: str, name: str) -> Policy | None:
+    for policy in policies:
+        if kind in policy.kinds and policy.pattern.matches(name):
+            return policy
+    return None

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators laid down for one virtual host: policies, limits, defaults.
+
+They come as parameters (:mod:`headrace.model.policy.parameters`), under the names that RabbitMQ
+gives them where it has them:
+
+==================  ============  ======================================================
+component           name          value
+==================  ============  ======================================================
+policy              of the policy see :mod:`headrace.model.policy.policy`
+operator_policy     of the policy likewise
+vhost-limits        limits        {"max-connections": 100, …}
+vhost-metadata      metadata      {"default_queue_type": "quorum", …}
+user-limits         of the user   as vhost-limits; a parameter of the whole broker
+==================  ============  ======================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
+from headrace.model.errors import InvalidArgument
+from headrace.model.policy import policy
+from headrace.model.policy.parameters import EVERYWHERE, Key, Parameters, of_vhost
+from headrace.model.policy.policy import Policies
+
+log = logging.getLogger(__name__)
+
+VHOST_LIMITS, LIMITS_NAME = "vhost-limits", "limits"
+METADATA, METADATA_NAME = "vhost-metadata", "metadata"
+USER_LIMITS = "user-limits"
+
+NUMBER_MAX = (1 << 53) - 1  # What every reader of JSON keeps exact.
+DESCRIPTION_CHARACTERS_MAX = 4096
+TAGS_MAX = 64
+
+DEFAULT, REFUSE, LOG, IGNORE = "default", "refuse", "log", "ignore"
+UNKNOWN_ARGUMENTS = (DEFAULT, REFUSE, LOG, IGNORE)
+QUEUE_TYPES = ("classic", "quorum", "stream")
+
+
+class Limits(NamedTuple):
+    """How much a virtual host or a user may have; below zero is no limit."""
+
+    connections: int = -1
+    channels: int = -1
+    queues: int = -1
+    message_rate: int = -1  # Messages a second.
+    message_size: int = -1  # Octets of a body.
+    definitions_size: int = -1  # Octets of memory (model.holdings); of virtual hosts only.
+
+
+LIMIT_NAMES = {
+    "max-connections": "connections",
+    "max-channels": "channels",
+    "max-queues": "queues",
+    "max-message-rate": "message_rate",
+    "max-message-size": "message_size",
+    DEFINITIONS: "definitions_size",
+}
+OF_VHOSTS_ONLY = (DEFINITIONS,)
+NO_LIMITS = Limits()
+
+
+def read_limits(value: Any, *, of_user: bool = False) -> Limits:
+    """Return what a value of JSON says.
+
+    Raises:
+        InvalidArgument: it is no set of limits.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidArgument("limits are no object")
+    found = {}
+    for name, number in value.items():
+        field = LIMIT_NAMES.get(name) if isinstance(name, str) else None
+        if field is not None and of_user and name in OF_VHOSTS_ONLY:
+            raise InvalidArgument(f"limit '{name}' is of virtual hosts, not of users")
+        if field is None:
+            known = ", ".join(LIMIT_NAMES)
+            raise InvalidArgument(f"unknown limit '{name!s:.64}'; there are {known}")
+        if isinstance(number, bool) or not isinstance(number, int) or number > NUMBER_MAX:
+            raise InvalidArgument(f"limit '{name}' is no number: {number!r:.64}")
+        if number == 0 and field == "message_rate":
+            raise InvalidArgument("limit 'max-message-rate' is at least 1; -1 is no limit")
+        found[field] = max(number, -1)
+    return Limits(**found)
+
+
+class Metadata(NamedTuple):
+    """What else is said of a virtual host. Empty is what the broker's settings say."""
+
+    default_queue_type: str = ""
+    unknown_arguments: str = ""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+
+NO_METADATA = Metadata()
+
+
+def read_metadata(value: Any) -> Metadata:
+    """Return what a value of JSON says.
+
+    Raises:
+        InvalidArgument: it is not what is said of a virtual host.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidArgument("the metadata of a virtual host are no object")
+    strange = set(value) - set(Metadata._fields)
+    if strange:
+        raise InvalidArgument(f"a virtual host has no '{min(map(str, strange))!s:.64}'")
+    kind = value.get("default_queue_type") or ""
+    if kind not in ("", *QUEUE_TYPES):
+        raise InvalidArgument(f"{kind!r:.64} is no queue type: {', '.join(QUEUE_TYPES)}")
+    unknown = value.get("unknown_arguments") or ""
+    if unknown not in ("", *UNKNOWN_ARGUMENTS):
+        known = ", ".join(UNKNOWN_ARGUMENTS)
+        raise InvalidArgument(f"unknown_arguments is one of {known}, not {unknown!r:.64}")
+    description = value.get("description") or ""
+    if not isinstance(description, str) or len(description) > DESCRIPTION_CHARACTERS_MAX:
+        raise InvalidArgument(
+            f"a description is a text of {DESCRIPTION_CHARACTERS_MAX} characters at most"
+        )
+    tags = value.get("tags") or ()
+    if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
+        raise InvalidArgument("tags are a list of words")
+    return Metadata(kind, unknown, description, tuple(tags[:TAGS_MAX]))
+
+
+class Rules(NamedTuple):
+    """All that counts for one virtual host."""
+
+    policies: Policies = Policies()
+    limits: Limits = NO_LIMITS
+    default_queue_type: str = "classic"
+    unknown_arguments: str = DEFAULT
+
+
+NO_RULES = Rules()
+
+
+def rules_of(
+    parameters: Parameters,
+    vhost: str,
+    *,
+    default_queue_type: str = "classic",
+    unknown_arguments: str = DEFAULT,
+    definitions_size: int = -1,
+) -> Rules:
+    """Return the rules of a virtual host; what cannot be read is logged and left out.
+
+    The other values count where the virtual host has no rule of its own.
+    """
+    found = of_vhost(parameters, vhost)
+    limits, metadata = NO_LIMITS, NO_METADATA
+    said = found.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {})
+    try:
+        limits = read_limits(said)
+    except InvalidArgument as error:
+        log.error("vhost %r: %s", vhost, error.text)
+    try:
+        metadata = read_metadata(found.get(METADATA, {}).get(METADATA_NAME, {}))
+    except InvalidArgument as error:
+        log.error("vhost %r: %s", vhost, error.text)
+    if DEFINITIONS not in said:
+        limits = limits._replace(definitions_size=definitions_size)
+    return Rules(
+        Policies(found.get(policy.COMPONENT, {}), found.get(policy.OPERATOR_COMPONENT, {})),
+        limits,
+        metadata.default_queue_type or default_queue_type,
+        metadata.unknown_arguments or unknown_arguments,
+    )
+
+
+def limits_of_user(parameters: Parameters, user: str) -> Limits:
+    """Return the limits of a user; what cannot be read is logged and left out."""
+    value = parameters.get(Key(EVERYWHERE, USER_LIMITS, user))
+    if value is None:
+        return NO_LIMITS
+    try:
+        return read_limits(value, of_user=True)
+    except InvalidArgument as error:
+        log.error("user %r: %s", user, error.text)
+        return NO_LIMITS
+
+
+def check_parameter(component: str, name: str, value: Any) -> None:
+    """Refuse a parameter of a component that is known here and cannot be read.
+
+    Raises:
+        InvalidArgument: it says what is wrong.
+    """
+    if component in (policy.COMPONENT, policy.OPERATOR_COMPONENT):
+        policy.read_policy(name, value)
+    elif component in (VHOST_LIMITS, USER_LIMITS):
+        read_limits(value, of_user=component == USER_LIMITS)
+    elif component == METADATA:
+        read_metadata(value)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of arguments of queues, exchanges and bindings that this broker does not know.
+
+That is for each virtual host to say (:class:`headrace.model.policy.rules.Rules`):
+
+- ``default``: what would silently change behaviour is refused, all else is ignored: other brokers
+  ignore unknown names, and clients live on that. A name that looks like a mistyped one is logged.
+- ``refuse``: everything is refused that has no meaning here.
+- ``log``: nothing is refused for its name; each name is logged once.
+- ``ignore``: nothing is refused for its name.
+
+With ``log`` and ``ignore`` an argument that contradicts another one of the same meaning loses to
+ours. Values that are wrong, and arguments of another type of queue, are always refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.aliases import ALTERNATES, QUEUE_ALIASES, translated
+from headrace.model.arguments.consumer import switched
+from headrace.model.arguments.no_local import QUEUE_ARGUMENT as NO_LOCAL
+from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS
+from headrace.model.errors import InvalidArgument, NotUnderstood
+from headrace.model.policy.rules import DEFAULT, LOG, REFUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+log = logging.getLogger(__name__)
+
+NAMES_LOGGED_MAX = 1024  # Of one process; beyond it names are ignored in silence.
+NAME_SHOWN_MAX = 255
+DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 makes a queue for dead letters, too.
+
+#: Names that clients send and that have nothing to say here: about several machines, about files of
+#: another broker, or for people only.
+HARMLESS = frozenset(
+    {
+        "qpid.alert_count",
+        "qpid.alert_count_down",
+        "qpid.alert_count_up",
+        "qpid.alert_repeat_gap",
+        "qpid.alert_size",
+        "qpid.alert_size_down",
+        "qpid.alert_size_up",
+        "qpid.cluster_durable",
+        "qpid.file_count",
+        "qpid.file_size",
+        "qpid.flow_resume_count",
+        "qpid.flow_resume_size",
+        "qpid.flow_stop_count",
+        "qpid.flow_stop_size",
+        "qpid.max_pages_loaded",
+        "qpid.page_factor",
+        "qpid.paging",  # Every queue pages what does not fit into memory.
+        "qpid.persist_last_node",
+        "qpid.replicate",
+        "qpid.trace.exclude",
+        "qpid.trace.id",
+        "x-cancel-on-ha-failover",
+        "x-consumer-disconnected-timeout",  # What is disconnected here is gone.
+        "x-ha-nodes",
+        "x-ha-policy",
+        "x-ha-policy-params",
+        "x-qpid-description",
+        "x-queue-master-locator",
+        "x-stream-filter-size-bytes",
+    }
+)
+
+#: Names to which some broker gives a meaning: who sends them counts on it. Those of them that are
+#: known here are looked up before.
+MEANINGFUL = frozenset(
+    {
+        "qpid.LVQ_key",
+        "qpid.browse-only",
+        "qpid.default-message-group",
+        "qpid.ensure_nondestructive_consumers",
+        "qpid.exclusivity_policy",
+        "qpid.fairshare",
+        "qpid.group_header_key",
+        "qpid.last_value_queue",
+        "qpid.last_value_queue_key",
+        "qpid.last_value_queue_no_browse",
+        "qpid.lifetime-policy",
+        "qpid.lifetime_policy",
+        "qpid.no-group",
+        "qpid.queue_sort_key",
+        "qpid.shared_msg_group",
+        "x-cache-size",
+        "x-cache-ttl",
+        "x-consumer-timeout",
+        "x-deduplication-header",
+        "x-delayed-retry-max",
+        "x-delayed-retry-min",
+        "x-delayed-retry-type",
+        "x-message-deduplication",
+        "x-qpid-capacity",
+        "x-qpid-flow-resume-capacity",
+        "x-qpid-maximum-message-age",
+        "x-qpid-maximum-message-count",
+        "x-qpid-maximum-message-size",
+        "x-qpid-maximum-queue-depth",
+        "x-qpid-minimum-alert-repeat-gap",
+        "x-qpid-replay-period",
+    }
+)
+MEANINGFUL_PREFIX = "qpid.fairshare-"
+
+#: Likewise of exchanges.
+MEANINGFUL_OF_EXCHANGES = frozenset(
+    {
+        "hash-header",
+        "hash-property",
+        "qpid.exclusive-binding",
+        "qpid.ive",
+        "qpid.msg_sequence",
+        "x-algorithm",
+        "x-cache-size",
+        "x-cache-ttl",
+        "x-deduplication-header",
+        "x-delayed-type",
+        "x-hash-on",
+        "x-message-deduplication",
+        "x-recent-history-length",
+        "x-recent-history-no-store",
+    }
+)
+
+#: Likewise of bindings, where the exchange is not one that looks at them.
+MEANINGFUL_OF_BINDINGS = frozenset(
+    {
+        "x-apache-selector",
+        "x-filter-jms-selector",
+    }
+)
+
+_logged: set[str] = set()
+
+
+def dead_letter_queue(queue: str) -> str:
+    """The queue for the dead letters of a queue that asks for one by ``x-qpid-dlq-enabled``."""
+    return f"{queue}_DLQ"
+
+
+def understand(
+    arguments: Mapping[str, Any], what: str, mode: str, queue: str = ""
+) -> Mapping[str, Any]:
+    """Return the arguments of a queue in our terms, with those beside them that are not.
+
+    ``what`` names the queue in texts, ``queue`` is its own name.
+
+    Raises:
+        InvalidArgument: one is refused; the text names it.
+    """
+    arguments = with_numbers(arguments)
+    if all(name in QUEUE_ARGUMENTS for name in arguments):
+        return arguments
+
+    def wrong(name: str, text: str) -> None:
+        raise InvalidArgument(f"invalid arg '{name}' for {what}: {text}")
+
+    def contradicts(name: str, ours: str) -> None:
+        if mode in (DEFAULT, REFUSE):
+            wrong(name, f"it contradicts '{ours}'")
+        if mode == LOG:
+            _log_once(name, f"{what}: argument '{name}' is ignored: it contradicts '{ours}'")
+
+    if arguments.get(DEAD_LETTERS) == 1:
+        if not queue:
+            wrong(DEAD_LETTERS, "the queue has no name")
+        arguments = {
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": dead_letter_queue(queue),
+            **arguments,
+        }
+    elif arguments.get(DEAD_LETTERS, 0) != 0:
+        wrong(DEAD_LETTERS, "expected a boolean")
+    found = translated(arguments, QUEUE_ALIASES, wrong, contradicts)
+    for name in arguments:
+        if name in QUEUE_ARGUMENTS or name in QUEUE_ALIASES or name == DEAD_LETTERS:
+            continue
+        if name == NO_LOCAL:
+            switched(arguments, name, what)
+            continue
+        if name not in HARMLESS:
+            meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
+            _judge(name, what, mode, meaningful)
+    return found
+
+
+def with_numbers(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a queue with numbers for those that came as their text."""
+    texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
+    if not texts:
+        return arguments
+    found = {name: number_of(arguments[name]) for name in texts}
+    return {**arguments, **{name: each for name, each in found.items() if each is not None}}
+
+
+def judge_exchange(
+    arguments: Mapping[str, Any], known: Container[str], what: str, mode: str
+) -> None:
+    """Refuse, log or ignore the arguments that an exchange of its type does not know.
+
+    Raises:
+        NotUnderstood: one is refused; the text names it.
+        InvalidArgument: two contradict each other.
+    """
+    for name in arguments:
+        if name not in known:
+            meaningful = name in MEANINGFUL_OF_EXCHANGES
+            _judge(name, what, mode, meaningful, "its type has no such argument")
+    alternates = [name for name in ALTERNATES if name in arguments]
+    for name in alternates[1:]:
+        if arguments[name] != arguments[alternates[0]] and mode in (DEFAULT, REFUSE):
+            text = f"invalid arg '{name}' for {what}: it contradicts '{alternates[0]}'"
+            raise InvalidArgument(text)
+
+
+def judge_binding(
+    arguments: Mapping[str, Any], known: Container[str], what: str, mode: str
+) -> None:
+    """Refuse, log or ignore the arguments of a binding at which its exchange does not look.
+
+    Raises:
+        NotUnderstood: one is refused; the text names it.
+    """
+    for name in arguments:
+        if name not in known:
+            meaningful = name in MEANINGFUL_OF_BINDINGS
+            _judge(name, what, mode, meaningful, "an exchange of this type does not look at it")
+
+
+def _judge(name: str, what: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
+    """Refuse, log or ignore a name that has no meaning here; ``elsewhere``: it has one there."""
+    shown = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
+    why = elsewhere if meaningful and elsewhere else "this broker does not have it"
+    if mode == REFUSE or (mode == DEFAULT and meaningful):
+        raise NotUnderstood(f"invalid arg '{shown}' for {what}: {why}")
+    if mode == LOG:
+        _log_once(name, f"{what}: argument '{shown}' is ignored: {why}")
+    elif mode == DEFAULT and name not in _logged and what.startswith("queue"):
+        near = difflib.get_close_matches(name[:64], [*QUEUE_ARGUMENTS, *QUEUE_ALIASES], 1, 0.85)
+        if near:
+            text = f"{what}: argument '{shown}' is ignored; '{near[0]}' may be meant"
+            _log_once(name, text)
+
+
+def _log_once(key: str, text: str) -> None:
+    if key not in _logged and len(_logged) < NAMES_LOGGED_MAX:
+        _logged.add(key)
+        log.warning("%s", text)

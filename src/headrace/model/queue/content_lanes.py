@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Content of the classes file and stream in a queue: each class is a lane of its own.
+
+The content classes are independent in one queue: consumers of class basic, file and stream each get
+theirs, in order, whatever waits for the others. Messages (class basic and the transfers of 0-10)
+are the queue itself; file and stream content stands in lanes, made when the first consumer or
+message of that class comes. A lane has the queue's name, id, limits and life, and its own messages
+and consumers. Purging, deleting and counting a queue covers its lanes.
+
+Files. The body is on disk; the data of the message ends with a reference to it. A file is never
+dropped for want of room: who publishes is stopped instead. A file that came back more often than
+``FILE_DELIVERIES`` times is a dead letter, when the queue has a place for those.
+
+Stream packets live in memory only and are gone once delivered. When there are too many, the oldest
+of the lowest priority go first.
+"""
+
+import logging
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
+    from headrace.model.message import GONE as C_GONE
+    from headrace.model.message import KIND_FILE as C_KIND_FILE
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+
+from headrace.model.errors import NotImplementedHere
+from headrace.model.queue.apply_arguments import apply_arguments
+
+log = logging.getLogger(__name__)
+
+FILE_DELIVERIES = 5  # Without x-delivery-limit, in queues with a dead-letter exchange.
+STREAM_OCTETS_MAX = 16 << 20  # Of stream packets in one queue, unless its arguments say else.
+STREAM_LEVELS = 9  # The highest priority; every one is a level of its own.
+
+
+class Lane(Queue):
+    """The content of one class in a queue, beside its messages."""
+
+    def __init__(self, queue: Queue, durable: bool) -> None:
+        Queue.__init__(
+            self,
+            queue.name,
+            store=queue.store,
+            tally=queue.tally,
+            vhost=queue.vhost,
+            id=queue.id,
+            durable=durable,
+            arguments=queue.arguments,
+        )
+        self.parent = queue
+        self.apply(queue.arguments if queue.vhost is None else queue.vhost.effective(queue))
+        self.on_deadline = queue.on_deadline
+
+    def apply(self, arguments: dict[str, Any]) -> None:
+        """Set what the effective arguments of the queue say; again when they change."""
+        apply_arguments(self, arguments)
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Let a consumer take part; one that is exclusive has the whole queue for itself."""
+        Queue.add_consumer(self, consumer)
+        if consumer.exclusive:
+            self.parent.exclusive_consumer = consumer
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        Queue.remove_consumer(self, consumer)
+        if self.parent.exclusive_consumer is consumer:
+            self.parent.exclusive_consumer = None
+        self.parent.used_ms = self.tally.now_ms
+
+
+class FileLane(Lane):
+    """The files of one queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        Lane.__init__(self, queue, queue.durable)
+        self.files: Any = None if queue.vhost is None else queue.vhost.files
+
+    def apply(self, arguments: dict[str, Any]) -> None:
+        Lane.apply(self, arguments)
+        if self.delivery_limit < 0 and self.dead_letter_exchange is not None:
+            self.delivery_limit = FILE_DELIVERIES
+
+    def hold(self, message: Message) -> None:
+        """The message refers to its body."""
+        if self.files is not None:
+            self.files.hold(message.data)
+
+    def offer(self, message: Message) -> int:
+        self.hold(message)
+        return Queue.offer(self, message)
+
+    def give(self, consumer: Consumer, message: Message) -> None:
+        self.hold(message)
+        Queue.give(self, consumer, message)
+
+    def admit(self, message: Message, promised: bool = False) -> None:
+        self.hold(message)
+        Queue.admit(self, message, promised)
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        if self.find_body(message):
+            Queue.restore(self, message, arrived_ms)
+
+    def restore_held(self, message: Message) -> bool:
+        return self.find_body(message) and Queue.restore_held(self, message)
+
+    def find_body(self, message: Message) -> bool:
+        """Hold the body of a file that the store recovered; forget the file if it is gone."""
+        try:
+            self.store.load(message)
+        except OSError as error:
+            log.error("queue %r: file %d cannot be read: %s", self.name, message.seq, error)
+        if message.data is None or (self.files is not None and not self.files.hold(message.data)):
+            log.error("queue %r: the body of file %d is lost", self.name, message.seq)
+            self.store.settle(self.id, message.seq, message.position)
+            return False
+        return True
+
+    def leave(self, message: Message) -> None:
+        data = message.data
+        there = not message.flags & C_GONE
+        Queue.leave(self, message)
+        if there and data is not None and self.files is not None:
+            self.files.release(data)
+
+    def weight(self, message: Message) -> int:
+        """The body is on disk; what is in memory is small and stays there."""
+        return C_MESSAGE_OVERHEAD
+
+    def page_out(self, message: Message) -> None:
+        """There is nothing to gain."""
+
+    def refuses(self, body_size: int) -> bool:
+        """No file is turned away (0-9/file#02)."""
+        return False
+
+    def shorten(self) -> None:
+        """No file is dropped (0-9/file#02)."""
+
+    def full(self) -> bool:
+        """Tell whether publishers should wait: the queue holds what its arguments allow."""
+        if self.max_length >= 0 and self.ready_count >= self.max_length:
+            return True
+        return 0 <= self.max_length_bytes <= self.ready_bytes
+
+    def release_waiters(self) -> None:
+        """Let publishers go on when the queue is below its limits again."""
+        if self.waiters is not None and not self.full():
+            waiters = self.waiters
+            self.waiters = None
+            for publisher in waiters:
+                publisher.unpace()
+
+
+class StreamLane(Lane):
+    """The stream packets of one queue: unreliable by nature, and in memory only."""
+
+    def __init__(self, queue: Queue) -> None:
+        Lane.__init__(self, queue, False)
+        self.discarded = 0  # Packets that gave way.
+
+    def apply(self, arguments: dict[str, Any]) -> None:
+        Lane.apply(self, arguments)
+        self.max_priority = self.max_priority or STREAM_LEVELS
+        if self.max_length_bytes < 0:
+            self.max_length_bytes = STREAM_OCTETS_MAX
+        self.limited = True
+        self.overflow = 0
+
+    def refuses(self, body_size: int) -> bool:
+        """Every packet is taken; others make room for it."""
+        return False
+
+    def page_out(self, message: Message) -> None:
+        """Memory is short: let packets go instead of writing them to the disk."""
+        if not message.flags & C_GONE:
+            self.give_way()
+
+    def shorten(self) -> None:
+        """Let packets go, those of the lowest priority first, until the limits hold."""
+        while self.ready_count and (
+            (self.max_length >= 0 and self.ready_count > self.max_length)
+            or self.ready_bytes > self.max_length_bytes
+        ):
+            if not self.give_way():
+                return
+
+    def give_way(self) -> bool:
+        """Drop the oldest packet of the lowest priority; False when there is none."""
+        message = self.lowest()
+        if message is None:
+            return False
+        self.discarded += 1
+        self.dead_letter(message, "maxlen")
+        self.leave(message)
+        return True
+
+    def lowest(self) -> Message | None:
+        """Remove and return the first ready packet of the lowest priority."""
+        message: Message | None
+        level = 0
+        while (self.rings is not None and level < len(self.rings)) or level == 0:
+            ring = self.ring if level == 0 else self.rings[level]
+            while ring is not None and ring.count:
+                message = ring.pop()
+                if message is None:
+                    continue
+                if message.flags & C_GONE:
+                    self.shells -= 1
+                    continue
+                self.ready_count -= 1
+                self.ready_bytes -= message.body_size
+                return message
+            level += 1
+        return self.next_ready()
+
+
+def lane_of(queue: Queue, kind: int) -> Queue:
+    """Return the queue in which content of this kind waits: the queue itself, or one of its lanes.
+
+    Raises:
+        NotImplementedHere: the queue is of type stream, which keeps messages only.
+    """
+    if kind < C_KIND_FILE:
+        return queue
+    lane: Queue | None = None
+    if queue.lanes is not None:
+        lane = queue.lanes.get(kind)
+    if lane is None:
+        if queue.is_stream:
+            raise NotImplementedHere(f"queue '{queue.name}' of type stream keeps messages only")
+        lane = FileLane(queue) if kind == C_KIND_FILE else StreamLane(queue)
+        if queue.lanes is None:
+            queue.lanes = {}
+        queue.lanes[kind] = lane
+    return lane
+
+
+def home_of(queue: Queue) -> Queue:
+    """Return the queue that a lane belongs to; any other queue is its own."""
+    return queue.parent if isinstance(queue, Lane) else queue

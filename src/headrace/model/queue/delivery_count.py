@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often messages came back, in queues with a delivery limit.
+
+Consumers are told in the header ``x-delivery-count``. The count is kept with the message in memory,
+and of persistent messages in the journal: a message that is handed out is noted there as one that
+will have come back once more, unless it is settled. So what was out when the broker was killed
+counts as returned, and so does what was out when it was stopped.
+
+The first delivery of a message does not wait for its note, which is written with the next group; a
+consumer with a prefetch of 1 would get one message with each sync of the disk. Every later one
+leaves the broker once its note is durable, and a message whose first one was not noted is marked
+as redelivered when it comes back, so it does not get away a second time. Of a message that takes
+the broker down with it each time at most the first try is not counted.
+
+From the same notes queues know how long a message waits for its next try (:mod:`.retry`), and that
+it died, and of what, where its letter is to arrive and has not yet (:mod:`.undelivered`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.model import contents as deadletter
+from headrace.model.message import KIND_FILE, KIND_MASK
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import ServedMessages
+    from headrace.model.queue.retention import ReadyMessages
+
+log = logging.getLogger(__name__)
+
+HEADER = "x-delivery-count"
+COUNT_MAX = 255  # Times that a message can count to have come back.
+
+# Where a note says until when a message waits, these times, from 1, say that it died.
+DEATHS = (deadletter.REJECTED, deadletter.EXPIRED, deadletter.MAXLEN, deadletter.DELIVERY_LIMIT)
+
+
+def tell(queue: ReadyMessages, message: Message) -> None:
+    """Write into the headers of a message, which is in memory, how often it came back."""
+    contents = None if queue.vhost is None else queue.vhost.contents
+    if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
+        return
+    try:
+        message.data = contents.counted(message, message.deliveries)
+    except deadletter.UnreadableError as error:
+        log.warning("queue %r: a message does not tell its count: %s", queue.name, error)
+
+
+def is_spent(queue: ServedMessages, message: Message) -> bool:
+    """Tell whether a message has come back too often to be tried again."""
+    return 0 <= queue.delivery_limit < message.deliveries
+
+
+def restore(queue: ServedMessages, message: Message, arrived_ms: int) -> None:
+    """Take back a message that the store recovered: it is ready, waits, or is to be given up.
+
+    ``queue`` is the one for its kind of content. All that is before any consumer comes.
+    """
+    when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
+    if 0 < when_ms <= len(DEATHS) and queue.insists:
+        queue.vhost.letters.keep_again(queue, message, DEATHS[when_ms - 1])
+        return
+    if when_ms <= queue.tally.now_ms and not is_spent(queue, message):
+        queue.restore(message, arrived_ms)
+        return
+    if queue.message_ttl_ms >= 0:
+        queue.limit_life(message, arrived_ms)
+    queue.vhost.letters.wait_again(queue, message, max(when_ms, queue.tally.now_ms))

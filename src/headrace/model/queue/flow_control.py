@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who watches how long a queue grows: flow control and alerts, as Qpid's brokers have them.
+
+Flow control. At the stop threshold the publishers to the queue are not read from any more, until
+it has shrunk to the resume threshold. A connection that consumes from the queue itself is only
+slowed: it must be heard, for what it settles makes the queue shorter.
+
+Alerts. Beyond a threshold an event ``queue.alert`` is told and a line logged, again and again as
+long as it lasts, but not twice within the repeat gap. The age of the oldest message is looked at
+from time to time: an alert for it may be late by a tenth of the age.
+
+Only queues that have thresholds have a guard. What counts is what is ready and, where limits or
+thresholds by Qpid's names hold for the queue, whoever set them, what somebody holds unsettled: then
+the guard is shown each delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.values import number
+from headrace.model.errors import InvalidArgument
+from headrace.model.queue.dispatch import PACE_ABOVE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+
+log = logging.getLogger(__name__)
+
+CHECK_MS = 50  # Between two looks at a queue whose publishers are stopped.
+GAP_MS = 60_000  # Without a setting: between two alerts for one reason.
+AGE_MIN_MS = 1000  # Between two looks at the age.
+AGE_LOOKS = 10  # Looks within the age that is alarming.
+RESUME_TENTHS = 8  # Without a resume threshold: so many tenths of the other.
+
+STOP_COUNT = ("qpid.flow_stop_count",)
+STOP_SIZE = ("qpid.flow_stop_size", "x-qpid-capacity")
+RESUME_COUNT = ("qpid.flow_resume_count",)
+RESUME_SIZE = ("qpid.flow_resume_size", "x-qpid-flow-resume-capacity")
+ALERT_COUNT = ("qpid.alert_count", "qpid.alert_count_up", "x-qpid-maximum-message-count")
+ALERT_SIZE = ("qpid.alert_size", "qpid.alert_size_up", "x-qpid-maximum-queue-depth")
+ALERT_MESSAGE = ("x-qpid-maximum-message-size",)
+ALERT_AGE = ("x-qpid-maximum-message-age",)
+HELD = (*STOP_COUNT, *STOP_SIZE, *ALERT_COUNT, *ALERT_SIZE)  # For which what is held counts too,
+MAXIMA = ("qpid.max_count", "qpid.max_size")  # as it does for these.
+GAP_S = "qpid.alert_repeat_gap"
+GAP = "x-qpid-minimum-alert-repeat-gap"
+
+NAMES = (
+    *STOP_COUNT,
+    *STOP_SIZE,
+    *RESUME_COUNT,
+    *RESUME_SIZE,
+    *ALERT_COUNT,
+    *ALERT_SIZE,
+    *ALERT_MESSAGE,
+    *ALERT_AGE,
+    GAP_S,
+    GAP,
+)
+
+
+def threshold(arguments: Mapping[str, Any], names: tuple[str, ...]) -> int:
+    """Return the least of these thresholds that are set; 0, which is none, when no one is."""
+    return min(
+        (number(arguments[name]) for name in names if number(arguments.get(name, 0))), default=0
+    )
+
+
+class Guard:
+    """The thresholds of one queue; 0 is none."""
+
+    def __init__(self, queue: Queue, arguments: Mapping[str, Any]) -> None:
+        self.queue = queue
+        self.stop_count = threshold(arguments, STOP_COUNT)
+        self.stop_size = threshold(arguments, STOP_SIZE)
+        if arguments.get("x-overflow") == "flow-control":
+            self.stop_count = self.stop_count or arguments.get("x-max-length", 0)
+            self.stop_size = self.stop_size or arguments.get("x-max-length-bytes", 0)
+        tenths = RESUME_TENTHS
+        self.resume_count = threshold(arguments, RESUME_COUNT) or self.stop_count * tenths // 10
+        self.resume_count = min(self.resume_count, self.stop_count)  # A policy may lower that.
+        self.resume_size = threshold(arguments, RESUME_SIZE) or self.stop_size * tenths // 10
+        self.resume_size = min(self.resume_size, self.stop_size)
+        self.alert_count = threshold(arguments, ALERT_COUNT)
+        self.alert_size = threshold(arguments, ALERT_SIZE)
+        self.alert_message = threshold(arguments, ALERT_MESSAGE)
+        self.alert_age_ms = threshold(arguments, ALERT_AGE)
+        self.gap_ms = GAP_MS
+        if GAP_S in arguments:
+            self.gap_ms = 1000 * number(arguments[GAP_S])
+        if GAP in arguments:
+            self.gap_ms = number(arguments[GAP])
+        self.counts_held = any(number(arguments.get(name, 0)) for name in (*HELD, *MAXIMA))
+        self.alerted: dict[str, int] = {}  # When an alert was told last, by its reason.
+        self.marks: deque[tuple[int, int]] = deque()  # Until when no message had this place yet.
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is anything to watch."""
+        return bool(self.flows or self.alert_count or self.alert_size or self.alert_age_ms)
+
+    @property
+    def flows(self) -> bool:
+        """Whether publishers may be stopped."""
+        return bool(self.stop_count or self.stop_size)
+
+    # --- Flow control -----------------------------------------------------------------------
+
+    def look(self, given: Message | None = None) -> None:
+        """Something came or left: stop or resume the publishers, tell what is too much.
+
+        ``given`` is a message that is about to be somebody's.
+        """
+        queue = self.queue
+        count, size = self.depth()
+        if given is not None:
+            count += 1
+            size += given.body_size
+        if queue.stopped:
+            if self.may_resume(count, size):
+                self.resume()
+        elif (self.stop_count and count >= self.stop_count) or (
+            self.stop_size and size >= self.stop_size
+        ):
+            self.stop()
+        if self.alert_count and count >= self.alert_count:
+            self.alert("message-count", count, self.alert_count)
+        if self.alert_size and size >= self.alert_size:
+            self.alert("queue-depth", size, self.alert_size)
+
+    def see(self, consumer: Consumer, message: Message) -> None:
+        """A message is about to be handed to a consumer."""
+        if self.counts_held and not consumer.no_ack:
+            self.look(message)
+
+    def depth(self) -> tuple[int, int]:
+        """Return how many messages count, and their octets."""
+        queue = self.queue
+        if self.counts_held:
+            return (
+                queue.ready_count + queue.unacked_count,
+                queue.ready_bytes + queue.held_bytes,
+            )
+        return queue.ready_count, queue.ready_bytes
+
+    def may_resume(self, count: int, size: int) -> bool:
+        """Tell whether the queue is short enough."""
+        if self.stop_count and count > self.resume_count:
+            return False
+        return not self.stop_size or size <= self.resume_size
+
+    def stop(self) -> None:
+        """Have every publisher wait from its next message on."""
+        queue = self.queue
+        queue.stopped = True
+        queue.pace_above = -1
+        log.info("queue %r: publishers wait at %d messages", queue.name, self.depth()[0])
+        queue.vhost.agenda.put(("flow", queue), queue.tally.now_ms + CHECK_MS, self.check)
+
+    def check(self, now_ms: int) -> int:
+        """Look whether a queue has shrunk that nobody drained; return when to look again."""
+        queue = self.queue
+        if queue.stopped and queue.guard is self and not queue.deleted:
+            if not self.may_resume(*self.depth()):
+                return now_ms + CHECK_MS
+            self.resume()
+        return 0
+
+    def resume(self) -> None:
+        """Let the publishers go on."""
+        queue = self.queue
+        queue.stopped = False
+        queue.pace_above = PACE_ABOVE
+        queue.release_waiters()
+
+    # --- Alerts -----------------------------------------------------------------------------
+
+    def weigh(self, message: Message) -> None:
+        """A message arrived: tell of it when it is too large."""
+        if self.alert_message and message.body_size >= self.alert_message:
+            self.alert("message-size", message.body_size, self.alert_message)
+
+    def watch_age(self) -> None:
+        """Look at the age of the oldest message from now on, if that is wanted."""
+        if self.alert_age_ms:
+            queue = self.queue
+            queue.vhost.agenda.put(("alert", queue), queue.tally.now_ms + self.step, self.age)
+
+    @property
+    def step(self) -> int:
+        """Milliseconds between two looks at the age."""
+        return max(AGE_MIN_MS, self.alert_age_ms // AGE_LOOKS)
+
+    def age(self, now_ms: int) -> int:
+        """Tell when the oldest message is too old; return when to look again.
+
+        Nothing is noted of messages: at every look, what place the next arrival gets. So a message
+        is at least as old as the first look that found its place taken.
+        """
+        queue = self.queue
+        again: int = now_ms + self.step
+        if queue.guard is not self or queue.deleted:
+            return 0
+        marks = self.marks
+        marks.append((queue.tally.next_seq, now_ms))
+        if queue.ready_count:
+            first = queue.position_of_first()
+            while len(marks) > 1 and marks[0][0] <= first:
+                marks.popleft()  # It came after that.
+            if len(marks) > AGE_LOOKS + 2:
+                del marks[1]  # It is older than all of them anyway.
+            if marks[0][0] > first:
+                old_ms = now_ms - marks[0][1]
+                if old_ms >= self.alert_age_ms:
+                    self.alert("message-age", old_ms, self.alert_age_ms)
+        else:
+            marks.clear()
+            marks.append((queue.tally.next_seq, now_ms))
+        return again
+
+    def alert(self, reason: str, value: int, limit: int) -> None:
+        """Tell that something is too much, unless that was told just now."""
+        queue = self.queue
+        now_ms = queue.tally.now_ms
+        last = self.alerted.get(reason)
+        if last is not None and now_ms - last < self.gap_ms:
+            return
+        self.alerted[reason] = now_ms
+        log.warning("queue %r: %s %d has reached %d", queue.name, reason, value, limit)
+        events = queue.vhost.events
+        if events.heard:
+            events.tell(
+                "queue.alert",
+                name=queue.name,
+                vhost=queue.vhost.name,
+                reason=reason,
+                value=value,
+                threshold=limit,
+                messages=queue.ready_count,
+                message_bytes=queue.ready_bytes,
+            )
+
+
+def check(arguments: Mapping[str, Any], what: str) -> None:
+    """Refuse thresholds that contradict each other.
+
+    Raises:
+        InvalidArgument: naming both.
+    """
+    for stops, resumes in ((STOP_COUNT, RESUME_COUNT), (STOP_SIZE, RESUME_SIZE)):
+        stop, resume = threshold(arguments, stops), threshold(arguments, resumes)
+        name = next((name for name in resumes if name in arguments), resumes[0])
+        if resume and not stop and arguments.get("x-overflow") != "flow-control":
+            raise InvalidArgument(f"invalid arg '{name}' for {what}: it needs '{stops[0]}'")
+        if stop and resume > stop:
+            other = next(name for name in stops if name in arguments)
+            raise InvalidArgument(
+                f"invalid arg '{name}' for {what}: {resume} is more than '{other}', {stop}"
+            )
+
+
+def observes(queue: Queue) -> bool:
+    """Tell whether a queue shows its deliveries to its virtual host, or to its guard."""
+    return bool(queue.vhost.observed or (queue.guard is not None and queue.guard.counts_held))
+
+
+def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
+    """Give a queue the guard that its effective arguments ask for; again when they change."""
+    wanted = arguments.get("x-overflow") == "flow-control" or any(
+        name in arguments for name in NAMES
+    )
+    old: Any = queue.guard
+    if not wanted:
+        queue.guard = None
+        queue.observed = observes(queue)
+        if queue.stopped and old is not None:
+            old.resume()
+        return
+    guard = Guard(queue, arguments)
+    if old is not None:
+        guard.alerted, guard.marks = old.alerted, old.marks
+    queue.guard = guard
+    queue.observed = observes(queue)
+    if guard.watches:
+        queue.limited = True
+    if queue.stopped and not guard.flows:
+        guard.resume()
+    elif queue.stopped:
+        queue.vhost.agenda.remove(("flow", queue))
+        queue.vhost.agenda.put(("flow", queue), queue.tally.now_ms + CHECK_MS, guard.check)
+    queue.vhost.agenda.remove(("alert", queue))
+    guard.watch_age()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that are in a queue and not ready before their time.
+
+A heap by time, then by place: adding and taking one costs the logarithm of how many wait. What
+they weigh and whether their data is paged out is their queue's business; here is only when. One
+who waits here is nobody's: it is not ready, not held by a consumer, and not counted in any limit.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.values import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.model.message import Message
+
+WHEN_MS_MAX = 1 << 52  # Later than this is as good as never.
+
+
+def due_ms(said: Any) -> int:
+    """The time that a header says, in milliseconds since 1970; 0, which is past, when it says none.
+
+    It may be a number, its text, or a timestamp: numbers of 0-8 and 0-9 have 32 bits.
+    """
+    said = number(said)
+    if isinstance(said, datetime):
+        return int(said.timestamp() * 1000)
+    if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said):
+        return 0
+    return int(said)
+
+
+class Later:
+    """Messages by the time at which they become ready, in milliseconds of the wall clock."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Message]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_ms(self) -> int:
+        """When the first one becomes ready; 0 when none waits."""
+        return self._heap[0][0] if self._heap else 0
+
+    def add(self, when_ms: int, message: Message) -> None:
+        """Let a message wait until a time."""
+        heappush(self._heap, (min(when_ms, WHEN_MS_MAX), message.seq, message))
+
+    def in_order(self) -> Iterator[tuple[int, Message]]:
+        """Give what waits now with its time, in order of time; it may be taken meanwhile."""
+        heap = self._heap.copy()
+        while heap:
+            when_ms, _, message = heappop(heap)
+            yield when_ms, message
+
+    def take(self, now_ms: int, count_max: int) -> list[Message]:
+        """Remove and return what is due, in order of time; ``count_max`` at most."""
+        heap = self._heap
+        due: list[Message] = []
+        while heap and heap[0][0] <= now_ms and len(due) < count_max:
+            due.append(heappop(heap)[2])
+        return due
+
+    def take_all(self) -> list[Message]:
+        """Remove and return every message, due or not, in order of place."""
+        heap = self._heap
+        self._heap = []
+        return [message for _, _, message in sorted(heap, key=lambda entry: entry[1])]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed retry: what a consumer gives back is ready again after a while, longer each time.
+
+A message that waits so is not ready and held by no consumer. Until when it waits is in the journal:
+over a stop or a kill of the broker it waits the rest of its time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.queue.delivery_count import is_spent
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.not_before import Later
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.scheduler import Agenda
+
+TYPE = "x-delayed-retry-type"  # all, failed, returned or disabled.
+MIN = "x-delayed-retry-min"  # Milliseconds.
+MAX = "x-delayed-retry-max"
+MULTIPLIER = "x-delayed-retry-multiplier"
+TYPES = ("all", "failed", "returned", "disabled")
+MIN_MS = 1000  # Where only the type is given.
+MAX_MS = 0xFFFFFFFF  # Some 49 days.
+DUE_MAX = 512  # Messages that become ready, or dead letters, in one go.
+
+
+class Backoff(NamedTuple):
+    """How long a message waits."""
+
+    failed: bool  # What a consumer gave back after it tried,
+    returned: bool  # and what it gave back without.
+    min_ms: int
+    max_ms: int
+    multiplier: int  # 0: the delay grows by the least one each time.
+
+    def delay_ms(self, count: int) -> int:
+        """Return for how long a message waits that came back so often, from 1."""
+        count = max(1, count)
+        if self.multiplier:
+            grown: int = self.min_ms * self.multiplier ** min(count - 1, 64)
+            return min(grown, self.max_ms)
+        return min(self.min_ms * count, self.max_ms)
+
+
+def backoff(arguments: Mapping[str, Any]) -> Backoff | None:
+    """Return what a queue's arguments, which were checked before, say of retries."""
+    kind = arguments.get(TYPE, "all" if MIN in arguments else "disabled")
+    if kind == "disabled":
+        return None
+    return Backoff(
+        kind in ("all", "failed"),
+        kind in ("all", "returned"),
+        arguments.get(MIN, MIN_MS),
+        min(arguments.get(MAX, MAX_MS), MAX_MS),
+        arguments.get(MULTIPLIER, 0),
+    )
+
+
+class Waiting(Consumer):
+    """Holds the messages of one queue that wait for their next try."""
+
+    def __init__(self, queue: Queue, agenda: Agenda) -> None:
+        super().__init__(queue, "", False)
+        self._later = Later()
+        self._agenda = agenda
+
+    def add(self, message: Message, due_ms: int) -> None:
+        """Let a message wait until a time."""
+        self._later.add(due_ms, message)
+        self._agenda.put(self, due_ms, self.ripen)  # Unless it is due earlier already.
+
+    def ripen(self, now_ms: int) -> int:
+        """Return what is due to the queue; return when to call again, 0 when nothing waits."""
+        queue = self.queue
+        for message in self._later.take(now_ms, DUE_MAX):
+            if is_spent(queue, message):
+                queue.give_up(message)
+            else:
+                queue.come_back(message)
+        queue.drain()
+        return self._later.next_ms
+
+    def forget(self) -> None:
+        """The queue is gone, and what waits with it."""
+        for message in self._later.take_all():
+            self.queue.come_back(message)

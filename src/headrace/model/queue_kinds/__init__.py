@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds of queue that order, group or choose otherwise."""

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A queue that takes each id once (``x-message-deduplication``).
+
+Without more, an id is known while a message with it is in the queue, ready or delivered and not
+settled. With ``x-cache-size`` or ``x-cache-ttl`` it is remembered for longer, as exchanges do
+(:mod:`headrace.model.exchange.deduplication`).
+
+The ids of what is in the queue follow from its messages after a restart. Those that are remembered
+for longer are facts. A message and its id are written one after the other, and before anything
+that settles the message: so whatever is cut off, a message that is lost has no id, and an id that
+is lost has its message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.model.contents import UnreadableError
+from headrace.model.exchange.deduplication import CACHE_SIZE, CACHE_TTL, Ids, digest, prefix_of
+from headrace.model.exchange.deduplication import HEADER as HEADER_ARGUMENT
+from headrace.model.message import PAGED, Message
+from headrace.model.queue_kinds.inspecting import AttentiveQueue
+
+
+class DeduplicatingQueue(AttentiveQueue):
+    """An ordinary queue but for what comes twice."""
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self.duplicates = 0  # Messages that were dropped.
+        self._here: dict[bytes, int] = {}  # Ids of what is in the queue, and how often.
+        self._ids: dict[int, bytes] = {}  # Their ids by seq.
+        self._remembers = CACHE_SIZE in self.arguments or CACHE_TTL in self.arguments
+        self._cache: Ids | None = None  # Made when first needed: facts come after queues.
+        self._header = self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT)
+
+    def taker(self) -> None:
+        """Nobody takes a message at once: it must be looked at."""
+        return
+
+    def offer(self, message: Message) -> int:
+        """Take a message, unless its id is known."""
+        if not self._is_new(message):
+            return 0
+        seq = message.seq
+        refused: int = AttentiveQueue.offer(self, message)
+        if refused:
+            self._forget(seq)
+        return refused
+
+    def admit(self, message: Message, promised: bool = False) -> None:
+        """Take a message of a branch, unless its id is known by now."""
+        if self._is_new(message):
+            AttentiveQueue.admit(self, message, promised)
+
+    def _is_new(self, message: Message) -> bool:
+        """Note the id of a message; when it is known, forget the message instead."""
+        headers = self._headers_of(message)
+        value = headers.get(self._header)
+        if value is None:
+            return True
+        message_id = digest(value)
+        cache = self.cache()
+        if message_id in self._here or (cache is not None and cache.knows(message_id)):
+            self.duplicates += 1
+            if message.position:
+                self.store.settle(self.id, message.seq, message.position)
+            return False
+        self._note(message.seq, message_id)
+        if cache is not None and not self.refuses(message.body_size):
+            cache.note(message_id, headers, self.durable and message.position > 0)
+        return True
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        """Take back a message that the store recovered."""
+        self._recognize(message)
+        AttentiveQueue.restore(self, message, arrived_ms)
+
+    def restore_held(self, message: Message) -> bool:
+        """Take back a recovered message that somebody holds."""
+        self._recognize(message)
+        return bool(AttentiveQueue.restore_held(self, message))
+
+    def leave(self, message: Message) -> None:
+        """Let go of a message: its id may come again."""
+        self._forget(message.seq)
+        AttentiveQueue.leave(self, message)
+
+    def destroy(self) -> int:
+        """End the queue, and what it remembers."""
+        cache = self.cache()
+        if cache is not None:
+            cache.clear()
+        count: int = AttentiveQueue.destroy(self)
+        return count
+
+    def cache(self) -> Ids | None:
+        """Return what is remembered of messages that have left."""
+        if self._cache is None and self._remembers and self.vhost is not None:
+            self._cache = Ids(
+                self.arguments,
+                tally=self.tally,
+                facts=self.vhost.facts if self.durable else None,
+                prefix=prefix_of(b"q", f"{self.id}/{self.name}"),
+            )
+        return self._cache
+
+    def _headers_of(self, message: Message) -> Any:
+        contents = None if self.vhost is None else self.vhost.contents
+        if contents is None:
+            return {}
+        paged = message.flags & PAGED
+        try:
+            if paged:
+                self.store.load(message)
+            headers = contents.read(message).headers
+        except (OSError, UnreadableError):
+            headers = {}
+        if paged and not message.flags & PAGED:
+            self.store.page_out(message)
+        return headers
+
+    def _recognize(self, message: Message) -> None:
+        value = self._headers_of(message).get(self._header)
+        if value is not None:
+            self._note(message.seq, digest(value))
+
+    def _note(self, seq: int, message_id: bytes) -> None:
+        self._ids[seq] = message_id
+        self._here[message_id] = self._here.get(message_id, 0) + 1
+
+    def _forget(self, seq: int) -> None:
+        message_id = self._ids.pop(seq, None)
+        if message_id is not None:
+            left = self._here[message_id] - 1
+            if left:
+                self._here[message_id] = left
+            else:
+                del self._here[message_id]

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed messages: published now, routed later.
+
+A message with the header ``x-delay`` waits in a hidden queue of its virtual host. It is in the
+journal like any other, so it is confirmed when it is durable and survives the broker. When its time
+has come it is routed as if it were published then, to bindings as they are then, and in the same
+transaction of the store it leaves the hidden queue: it arrives once. The header's sign is turned,
+so that whoever publishes what he got, headers and all, does not delay it again.
+
+Memory. What is due within :data:`NEAR_MS` waits as objects in a heap. All else is packed, 32 octets
+a message, in buckets of :data:`BUCKET_MS` each; its data is on disk only. A bucket is unpacked
+shortly before its time.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from array import array
+from functools import partial
+from heapq import heappop, heappush
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+from headrace.model import contents as deadletter
+from headrace.model.arguments.consumer import Headed
+from headrace.model.arguments.expiration import deadline_of
+from headrace.model.counters import PAGED_WEIGHT, weight_of
+from headrace.model.errors import PreconditionFailed
+from headrace.model.message import GONE, PAGED, REDELIVERED, Message, new_message
+from headrace.model.queue.not_before import Later
+from headrace.model.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from headrace.model.interceptor.exchange_observer import Watch
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+    Rows = Iterator[tuple[int, ...]]
+
+log = logging.getLogger(__name__)
+
+HEADER = "x-delay"  # Milliseconds.
+PUBLISHER = "x-delayed-publisher"  # While it waits: the account that published it; see `Delayed`.
+NAME = "amq.delayed"  # Of the hidden queue.
+DELAY_MS_MAX = 10 * 366 * 86_400_000  # Ten years.
+BUCKET_MS = 16_384  # How much time the packed messages of one bucket span.
+NEAR_MS = 2 * BUCKET_MS  # What is due earlier is not packed.
+DUE_MAX = 256  # Messages that are routed in one go.
+GONE_MAX = 1024  # Exchanges that are reported as gone.
+UNPACKED_MAX = 16_384  # Messages that are unpacked in one go.
+ROWS_MAX = 1024  # Packed messages that are read in one go for who looks.
+PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
+
+
+def delay_of(headers: Mapping[str, Any]) -> int:
+    """Return for how many milliseconds a message with these headers is to wait; 0 is not at all.
+
+    A number below zero is what a message has that waited already.
+
+    Raises:
+        PreconditionFailed: it is no number of milliseconds up to :data:`DELAY_MS_MAX`.
+    """
+    value = headers.get(HEADER, 0)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 15:
+        value = int(value)  # Some clients have only texts.
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PreconditionFailed(f"invalid {HEADER} {value!r}: expected milliseconds")
+    if value > DELAY_MS_MAX:
+        raise PreconditionFailed(f"invalid {HEADER} {value}: at most {DELAY_MS_MAX}")
+    return max(value, 0)
+
+
+def waited(value: Any, delay_ms: int) -> int:
+    """Return what a message says that has waited: below zero, as wide as what it said before."""
+    signed = isinstance(value, int) and not getattr(value, "WIRE_TYPE", "").startswith("unsigned")
+    return type(value)(-delay_ms) if signed else -delay_ms
+
+
+class DelayedQueue(Queue):
+    """The hidden queue: nobody consumes from it, time does."""
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self.is_hidden = True
+        self._near = Later()
+        self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
+        self._starts: list[int] = []  # and a heap of the buckets.
+
+    def taker(self) -> None:
+        """Nobody takes a message at once."""
+        return
+
+    def offer(self, message: Message) -> int:
+        """Take a message whose deadline says when it is due."""
+        self.published += 1
+        self._add(message)
+        return 0
+
+    def admit(self, message: Message, promised: bool = False) -> None:
+        """Take a message of a branch that was decided now."""
+        self.offer(message)
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        """Take back a message that the store recovered."""
+        self._add(message)
+
+    def message_count(self) -> int:
+        """How many messages wait."""
+        return self.ready_count
+
+    def redelivered(self) -> list[int]:
+        """None of them was ever handed out."""
+        return []
+
+    def expire(self, now_ms: int) -> int:
+        """Route what is due; return when to call again, 0 when nothing waits.
+
+        One transaction of the store, so that each of them is either here or where it belongs.
+        """
+        self._unpack(now_ms)
+        if 0 < self._near.next_ms <= now_ms:
+            self.store.begin()
+            try:
+                for _ in range(DUE_MAX):
+                    for message in self._near.take(now_ms, 1):  # What fails takes none with it.
+                        self._route(message)
+            finally:
+                self.store.commit()
+        return self._next_ms()
+
+    def waiting(self) -> Generator[Message | None]:
+        """Give what waits, what is due first before the others; None where others may go on.
+
+        What comes, or is routed, meanwhile is not sure to be among it.
+        """
+        while self._starts and self._starts[0] * BUCKET_MS <= self.tally.now_ms + NEAR_MS:
+            self._unpack(self.tally.now_ms)
+            yield None
+        near = self._near.in_order()
+        due_ms, first = next(near, (0, None))
+        for bucket in sorted(self._starts):
+            packed = self._far.get(bucket)
+            if packed is None:
+                continue
+            for row in self._sorted(bucket, packed):
+                while row is not None and first is not None and due_ms <= row[0]:
+                    yield None if first.flags & GONE else first
+                    due_ms, first = next(near, (0, None))
+                if row is not None and self._is_far(bucket, packed):
+                    yield _unpacked(row)
+                else:
+                    yield None
+        while first is not None:
+            yield None if first.flags & GONE else first
+            due_ms, first = next(near, (0, None))
+
+    def _sorted(self, bucket: int, packed: bytearray) -> Generator[tuple[int, ...] | None]:
+        """Give the rows of a bucket in order of time, then of place; None while it looks.
+
+        A bucket may hold millions, so their numbers alone are sorted, by counting how many are due
+        in each millisecond: four octets a message.
+        """
+        begin_ms = bucket * BUCKET_MS
+        count = len(packed) // PACKED.size  # What comes from now on stands behind these.
+        starts = [0] * (BUCKET_MS + 1)
+        ascending, last = True, 0
+        for rows in self._rows(bucket, packed, count):
+            for due_ms, seq, *_ in rows:
+                starts[due_ms - begin_ms + 1] += 1
+                ascending = ascending and seq > last
+                last = seq
+            yield None
+        starts = list(accumulate(starts))
+        at = starts[:-1]
+        order = array("I", bytes(4 * count))
+        number = 0
+        for rows in self._rows(bucket, packed, count):
+            for due_ms, *_ in rows:
+                order[at[due_ms - begin_ms]] = number
+                at[due_ms - begin_ms] += 1
+                number += 1
+            yield None
+        for first, end in pairwise(starts):
+            numbers = order[first:end]
+            if not ascending and len(numbers) <= ROWS_MAX:  # Mostly they stand in order of place.
+                numbers = array("I", sorted(numbers, key=partial(_place, packed)))
+            for number in numbers:
+                if not self._is_far(bucket, packed):
+                    return
+                yield PACKED.unpack_from(packed, number * PACKED.size)
+
+    def _rows(self, bucket: int, packed: bytearray, count: int) -> Generator[Rows]:
+        """Read the first ``count`` rows of a bucket, some at a time, while it is far."""
+        for first in range(0, count, ROWS_MAX):
+            if not self._is_far(bucket, packed):
+                return
+            end = min(first + ROWS_MAX, count)
+            yield PACKED.iter_unpack(packed[first * PACKED.size : end * PACKED.size])
+
+    def _is_far(self, bucket: int, packed: bytearray) -> bool:
+        """Tell whether nothing of a bucket was unpacked or dropped since it was found."""
+        whole = bucket * BUCKET_MS > self.tally.now_ms + NEAR_MS
+        return whole and self._far.get(bucket) is packed
+
+    def purge(self) -> int:
+        """Drop all that waits; return how many there were."""
+        count = self.ready_count
+        for message in self._drain():
+            self.leave(message)
+        return count
+
+    def destroy(self) -> int:
+        """End the queue."""
+        count = self.purge()
+        super().destroy()
+        return count
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    def _add(self, message: Message) -> None:
+        self.ready_count += 1
+        self.ready_bytes += message.body_size
+        message.flags &= ~REDELIVERED
+        due = message.deadline_ms
+        far = due > self.tally.now_ms + NEAR_MS
+        if far and (message.flags & PAGED or self.store.page_out(message)):
+            self._pack(message)
+        else:
+            self.tally.memory_used += weight_of(message)
+            self._near.add(due, message)
+        if self.on_deadline is not None:
+            self.on_deadline(self, self._next_ms())
+
+    def _pack(self, message: Message) -> None:
+        bucket = message.deadline_ms // BUCKET_MS
+        packed = self._far.get(bucket)
+        if packed is None:
+            packed = self._far[bucket] = bytearray()
+            heappush(self._starts, bucket)
+        packed += PACKED.pack(
+            message.deadline_ms,
+            message.seq,
+            message.position,
+            message.body_size,
+            message.address_len,
+            message.flags,
+            message.priority,
+        )
+        self.tally.memory_used += PACKED.size
+
+    def _unpack(self, now_ms: int) -> None:
+        """Make objects of what is due soon, some of it at a time."""
+        budget = UNPACKED_MAX
+        while self._starts and self._starts[0] * BUCKET_MS <= now_ms + NEAR_MS and budget:
+            packed = self._far[self._starts[0]]
+            size = min(len(packed), budget * PACKED.size)
+            budget -= size // PACKED.size
+            for row in PACKED.iter_unpack(packed[:size]):
+                message = _unpacked(row)
+                self.tally.memory_used += PAGED_WEIGHT - PACKED.size
+                self._near.add(message.deadline_ms, message)
+            del packed[:size]
+            if not packed:
+                del self._far[heappop(self._starts)]
+
+    def _drain(self) -> list[Message]:
+        """Take out all that waits, as objects."""
+        messages = self._near.take_all()
+        for packed in self._far.values():
+            for row in PACKED.iter_unpack(packed):
+                messages.append(_unpacked(row))
+                self.tally.memory_used += PAGED_WEIGHT - PACKED.size
+        self._far, self._starts = {}, []
+        self.ready_count = 0
+        self.ready_bytes = 0
+        return messages
+
+    def _next_ms(self) -> int:
+        due = self._near.next_ms
+        if self._starts:
+            unpack = max(self._starts[0] * BUCKET_MS - NEAR_MS, 1)
+            due = min(due, unpack) if due else unpack
+        return due
+
+    def _route(self, message: Message) -> None:
+        self.ready_count -= 1
+        self.ready_bytes -= message.body_size
+        if message.flags & PAGED:
+            before = weight_of(message)
+            try:
+                self.store.load(message)
+            except OSError as error:
+                log.error("a delayed message cannot be read and is dropped: %s", error)
+                self.leave(message)
+                return
+            if message.data is not None:
+                message.measure()
+            self.tally.memory_used += weight_of(message) - before
+        self.delivered += 1
+        try:
+            self.vhost.delayed.release(message)
+        except deadletter.UnreadableError as error:
+            log.error("a delayed message is dropped: %s", error)
+        self.leave(message)
+
+
+def _place(packed: bytearray, number: int) -> int:
+    """Return the place of a packed message in its queue."""
+    found: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
+    return found
+
+
+def _unpacked(row: tuple[int, ...]) -> Message:
+    due, seq, position, body_size, address_len, flags, priority = row
+    message = new_message(None, address_len, body_size)
+    message.deadline_ms = due
+    message.seq = seq
+    message.position = position
+    message.flags = flags
+    message.priority = priority
+    return message
+
+
+class Delayed:
+    """The delayed messages of one virtual host."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self._queue: DelayedQueue | None = None
+        self._gone: set[str] = set()  # Exchanges that were reported as gone,
+        self._refused: set[tuple[str, str]] = set()  # and publishers that lost their rights there.
+        #: Tells why an account may not publish to an exchange by these keys; empty when it may.
+        self.refusal: Callable[[str, str, list[str]], str] | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._queue is None else self._queue.message_count()
+
+    def adopt(self, queue: DelayedQueue) -> None:
+        """Take up the hidden queue that was kept."""
+        self._queue = queue
+
+    def queue(self) -> Queue:
+        """Return the hidden queue, made when there is none."""
+        if self._queue is None:
+            queue = self.vhost.make_delayed(NAME)
+            assert isinstance(queue, DelayedQueue)
+            self._queue = queue
+        return self._queue
+
+    def release(self, message: Message) -> None:
+        """Route a message whose time has come.
+
+        Raises:
+            UnreadableError: it says nothing that could be understood.
+        """
+        vhost = self.vhost
+        if vhost.contents is None:
+            return
+        content = vhost.contents.read(message)
+        exchange = vhost.exchanges.get(content.exchange)
+        if exchange is None:
+            if content.exchange not in self._gone and len(self._gone) < GONE_MAX:
+                self._gone.add(content.exchange)
+                log.warning(
+                    "vhost %r: a delayed message is dropped: exchange %r is gone; this is not "
+                    "reported again",
+                    vhost.name,
+                    content.exchange,
+                )
+            return
+        headers = dict(content.headers)
+        if HEADER in headers:
+            headers[HEADER] = waited(headers[HEADER], delay_of(headers))
+        publisher = headers.pop(PUBLISHER, "")
+        blind = deadletter.copies({"CC": headers.pop("BCC", None)})
+        keys = [*deadletter.copies(headers), *blind]
+        every = [content.routing_key, *keys]
+        if publisher and self._is_refused(publisher, content.exchange, every):
+            return
+        found: dict[Queue, None] = {}
+        watches: dict[Watch, None] = {}
+        said = Headed(headers, message, vhost.contents)
+        vhost.follow(
+            exchange,
+            content.routing_key,
+            said,
+            found,
+            watches=watches,
+            copies=keys,
+            publisher=message.publisher,
+        )
+        if not found and not watches:
+            if vhost.tracer is not None:
+                vhost.tracer.released(message, ())
+            return
+        if deadletter.X_DEATH in headers and not vhost.letters.may_spread(
+            content.exchange, headers, deadletter.EXPIRED, len(found) + len(watches)
+        ):
+            return
+        ready = vhost.contents.rewrite(
+            message, content.exchange, content.routing_key, headers, expires=True
+        )
+        if content.expiration is not None and content.expiration.isdigit():
+            ready.deadline_ms = deadline_of(int(content.expiration), vhost.tally.now_ms)
+        if vhost.tracer is not None:
+            ready.publisher = message.publisher
+            vhost.tracer.released(ready, tuple(found))
+        vhost.send(ready, found, watches, headers, content.persistent)
+
+    def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
+        """Tell whether who published a message has lost the right to; it is dropped then."""
+        reason = "" if self.refusal is None else self.refusal(publisher, exchange, keys)
+        if not reason:
+            return False
+        if (publisher, exchange) not in self._refused and len(self._refused) < GONE_MAX:
+            self._refused.add((publisher, exchange))
+            log.warning(
+                "vhost %r: a delayed message of user %r is dropped: %s; this is not reported again "
+                "of this user and exchange",
+                self.vhost.name,
+                publisher,
+                reason,
+            )
+        return True

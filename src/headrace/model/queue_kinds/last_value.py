@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last value of each key: a queue in which a message replaces the ready one of its key.
+
+The key is the value of a header, which ``qpid.last_value_queue_key`` names (with
+``qpid.last_value_queue`` alone it is ``qpid.LVQ_key``). The new message has its own place,
+at the end, as with Qpid's brokers; so browsers see every update that they have not passed. What a
+consumer holds is left alone: both are there then. When it comes back and a newer one of its key is
+in the queue, it has been replaced and goes. Messages without the header are ordinary ones.
+
+Which one is newer is told by their places, also after a restart, where replaced messages come back
+whose end had not reached the disk: they are replaced again. The messages of a prepared transaction
+have their places from when it was prepared.
+
+Cost. Two dictionary entries a message, and of a long value a digest; what is replaced is left in
+the ring as a shell.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import Message
+    from headrace.model.queue.ready_list import SHELLS_MIN
+    from headrace.model.queue_kinds.inspecting import AttentiveQueue
+
+from headrace.model.arguments.canonical import short
+
+
+class LastValueQueue(AttentiveQueue):
+    """A queue with at most one ready message for each value of a header."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        AttentiveQueue.__init__(self, name, **options)
+        self.looks = True
+        self.key = ""  # The name of the header.
+        self.alike: dict[Any, dict[int, Message]] = {}  # By value and seq; the newest is last.
+        self.keys: dict[int, Any] = {}  # The value, by seq, of each message that has one.
+
+    def shape(self, arguments: dict[str, Any]) -> None:
+        AttentiveQueue.shape(self, arguments)
+        named = arguments.get("qpid.LVQ_key", "qpid.LVQ_key")
+        self.key = arguments.get("qpid.last_value_queue_key", named)
+
+    def offer(self, message: Message) -> int:
+        if not self.has_room(message):
+            self.turn_away(message)
+            return 1
+        if not self.claim(message):
+            self.supersede(message)
+            return 0
+        return AttentiveQueue.offer(self, message)
+
+    def admit(self, message: Message, promised: bool = False) -> None:
+        if not promised and not self.has_room(message):
+            self.turn_away(message)
+        elif not self.claim(message):
+            self.supersede(message)
+        else:
+            AttentiveQueue.admit(self, message, promised)
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        if self.claim(message):
+            AttentiveQueue.restore(self, message, arrived_ms)
+        else:
+            self.supersede(message)
+
+    def restore_held(self, message: Message) -> bool:
+        key = self.key_of(message)
+        if key is not None:
+            alike = self.alike.setdefault(key, {})
+            alike[message.seq] = message
+            self.alike[key] = dict(sorted(alike.items()))
+            self.keys[message.seq] = key
+        return AttentiveQueue.restore_held(self, message)
+
+    def has_room(self, message: Message) -> bool:
+        """Tell whether the limits let a message in, less the one that it replaces."""
+        if not self.will_refuse(message.body_size):
+            return True
+        older = self.newest(self.key_of(message))
+        if older is None or not self.is_ready(older):
+            return False
+        self.ready_count -= 1
+        self.ready_bytes -= older.body_size
+        refused = self.refuses(message.body_size)
+        self.ready_count += 1
+        self.ready_bytes += older.body_size
+        return not refused
+
+    def key_of(self, message: Message) -> Any:
+        """Return the value of the header; None when a message has none that compares."""
+        key = self.keys.get(message.seq)
+        return short(self.header(message, self.key)) if key is None else key
+
+    def newest(self, key: Any) -> Message | None:
+        """Return the newest message of a key, held or ready; None when there is none."""
+        alike = None if key is None else self.alike.get(key)
+        if alike is None:
+            return None
+        message: Message = next(reversed(alike.values()))
+        return message
+
+    def claim(self, message: Message) -> bool:
+        """Make a message the newest of its key, in place of the ready one; False: there is one."""
+        key = self.key_of(message)
+        if key is None:
+            return True
+        newest = self.newest(key)
+        if newest is not None and newest.seq > message.seq:
+            return False
+        if newest is not message:
+            if newest is not None and self.is_ready(newest):
+                self.replace(newest)
+            alike = self.alike.get(key)
+            if alike is None:
+                alike = self.alike[key] = {}
+            alike[message.seq] = message
+            self.keys[message.seq] = key
+        return True
+
+    def replace(self, message: Message) -> None:
+        """A ready message makes way for a newer one."""
+        self.ready_count -= 1
+        self.ready_bytes -= message.body_size
+        self.shells += 1
+        self.leave(message)
+        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+            self.sweep()
+
+    def supersede(self, message: Message) -> None:
+        """A message that is counted nowhere comes too late."""
+        if message.position:
+            self.store.settle(self.id, message.seq, message.position)
+
+    def put_back(self, message: Message) -> None:
+        if self.claim(message):
+            AttentiveQueue.put_back(self, message)
+        else:
+            self.leave(message)
+
+    def leave(self, message: Message) -> None:
+        key = self.keys.pop(message.seq, None)
+        if key is not None:
+            alike = self.alike[key]
+            alike.pop(message.seq, None)
+            if not alike:
+                del self.alike[key]
+        AttentiveQueue.leave(self, message)

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups: where the readers of a stream that belong together stand, kept by the broker.
+
+A group of a stream has an *initial* position, remembered when it first began and never changed
+after, and a *committed* one: the offset up to which, exclusively, its readers are done. Both are
+facts of the virtual host, so they are durable and can change in one transaction with messages.
+
+A group may be *claimed* by an owner, a token that its program chooses and keeps over its own
+restarts. The claim is live while the connection that made it is there, and for ``owner_ms`` after
+that; then, or by force, another owner gets it. The same owner gets it at once.
+
+A group may *pin* the stream: retention then leaves what the group has not read, as long as the
+stream holds no more than ``pin_octets_max`` beyond its own limit (:class:`StreamLog`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.model.keyvalue import Facts
+    from headrace.model.queue.queue import Queue
+    from headrace.model.stream.stream import Stream
+
+log = logging.getLogger(__name__)
+
+OWNER_MS = 30_000
+PIN_OCTETS_MAX = 1 << 30
+NAME_OCTETS_MAX = 255  # Of a group and of an owner's token.
+GROUPS_MAX = 20_000  # Of one virtual host.
+PREFIX = b"group/"
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """What is known of one group of one stream."""
+
+    stream: Stream
+    name: str
+    initial: int | None = None
+    committed: int | None = None
+    moved_ms: int = 0  # When ``committed`` changed last.
+    pin: bool = False
+    owner: str = ""  # The token of who claimed it last.
+    holder: object = field(default=None, repr=False)  # The connection that claimed it.
+    held_ms: int = 0  # Without a holder: until when the claim is live.
+
+    @property
+    def position(self) -> int:
+        """Where its readers go on."""
+        if self.committed is not None:
+            return self.committed
+        return self.initial if self.initial is not None else self.stream.log.first_offset
+
+    def lag(self) -> tuple[int, int]:
+        """Messages, and octets roughly, that were not read yet and are still there."""
+        stream_log = self.stream.log
+        at = max(self.position, stream_log.first_offset)
+        return max(0, stream_log.committed_offset - at), stream_log.octets_from(at)
+
+    def gone(self) -> int:
+        """Messages that retention took before they were read."""
+        return max(0, self.stream.log.first_offset - self.position)
+
+    def key(self) -> bytes:
+        """The key of its fact."""
+        return prefix_of(self.stream) + self.name.encode()
+
+    def encode(self) -> bytes:
+        """Return the value of its fact."""
+        said: dict[str, Any] = {"initial": self.initial, "committed": self.committed}
+        said |= {"moved": self.moved_ms, "pin": self.pin, "owner": self.owner}
+        return json.dumps(said, separators=(",", ":")).encode()
+
+
+class Groups:
+    """The groups of one virtual host, by stream and name."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.owner_ms = OWNER_MS
+        self.pin_octets_max = PIN_OCTETS_MAX
+        self._facts = facts
+        self._groups: dict[int, dict[str, Group]] = {}  # By the stream's id.
+        self._count = 0
+        self._held: dict[object, dict[Group, None]] = {}  # By holder.
+
+    def restore(self, queues: Iterator[Queue], now_ms: int) -> None:
+        """Take up what facts say, once streams and facts are there."""
+        streams: dict[int, Any] = {queue.id: queue for queue in queues if queue.is_stream}
+        for key, value in list(self._facts.items(PREFIX)):
+            number, _, name = key[len(PREFIX) :].partition(b"/")
+            stream = streams.get(int(number)) if number.isdigit() else None
+            if stream is None:  # It was deleted just before a crash.
+                self._facts.put(key, None)
+                continue
+            try:
+                said = json.loads(value)
+                group = Group(
+                    stream,
+                    name.decode(),
+                    said["initial"],
+                    said["committed"],
+                    said["moved"],
+                    said["pin"],
+                    said["owner"],
+                    held_ms=now_ms + self.owner_ms,
+                )
+            except (ValueError, KeyError, TypeError) as error:
+                log.error("the fact %r cannot be read and is left out: %r", key, error)
+                continue
+            self._add(group)
+        for stream in streams.values():
+            self._pin(stream)
+
+    def __iter__(self) -> Iterator[Group]:
+        """All groups, in no particular order."""
+        for groups in self._groups.values():
+            yield from groups.values()
+
+    def of(self, stream: Stream) -> list[Group]:
+        """Return the groups of a stream, by name."""
+        groups = self._groups.get(stream.id, {})
+        return [groups[name] for name in sorted(groups)]
+
+    def page(self, after: tuple[int, str], most: int, stream_id: int = 0) -> list[Group]:
+        """Return some groups in order of stream id and name, those behind ``after``.
+
+        With ``stream_id``, only that stream's.
+        """
+        found: list[Group] = []
+        ids = sorted(self._groups) if not stream_id else [stream_id]
+        for number in ids:
+            if number < after[0]:
+                continue
+            groups = self._groups.get(number, {})
+            names = sorted(groups)
+            if number == after[0]:
+                names = [name for name in names if name > after[1]]
+            found += [groups[name] for name in names[: most - len(found)]]
+            if len(found) == most:
+                break
+        return found
+
+    def has(self, stream: Stream, name: str) -> bool:
+        """Tell whether there is a group of that name."""
+        return name in self._groups.get(stream.id, {})
+
+    def find(self, stream: Stream, name: str) -> Group:
+        """Return a group.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        group = self._groups.get(stream.id, {}).get(name)
+        if group is None:
+            raise NotFound(f"no group '{name}' of stream '{stream.name}'")
+        return group
+
+    def begin(self, stream: Stream, name: str, position: int, *, pin: bool | None = None) -> Group:
+        """Return the group, which begins at a position unless it began before.
+
+        ``pin`` says whether it pins the stream from now on; None leaves that as it is.
+
+        Raises:
+            ResourceError: there are too many groups or facts.
+        """
+        group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
+        if group.initial is None:
+            group.initial = position
+        if pin is not None:
+            group.pin = pin
+        self._save(group)
+        return group
+
+    def commit(
+        self,
+        stream: Stream,
+        name: str,
+        position: int,
+        *,
+        owner: str = "",
+        force: bool = False,
+        now_ms: int,
+    ) -> Group:
+        """Move the committed position of a group forward, or with ``force`` anywhere.
+
+        Without ``force`` a lower position changes nothing. A group that is not there is made.
+
+        Raises:
+            IllegalState: somebody else has a live claim on the group.
+            PreconditionFailed: the position is beyond the stream's end.
+            ResourceError: there are too many groups or facts.
+        """
+        self.check(stream, name, position, owner=owner, force=force, now_ms=now_ms)
+        group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
+        before = group.committed
+        if before is None or position > before or (force and position != before):
+            group.committed = position
+            group.moved_ms = now_ms
+            self._save(group)
+        return group
+
+    def check(
+        self, stream: Stream, name: str, position: int, *, owner: str, force: bool, now_ms: int
+    ) -> None:
+        """Refuse what :meth:`commit` would refuse."""
+        end = stream.log.next_offset
+        if position > end:
+            raise PreconditionFailed(
+                f"position {position} is beyond the end of stream '{stream.name}', {end}"
+            )
+        group = self._groups.get(stream.id, {}).get(name)
+        if group is not None and not force:
+            self.check_owner(group, owner, now_ms)
+
+    def delete(self, stream: Stream, name: str, *, force: bool = False, now_ms: int) -> None:
+        """Forget a group.
+
+        Raises:
+            NotFound: there is none of that name.
+            IllegalState: there is a live claim on it, and no ``force``.
+        """
+        group = self.find(stream, name)
+        if not force:
+            self.check_owner(group, "", now_ms)
+        self._let_go(group)
+        del self._groups[stream.id][name]
+        self._count -= 1
+        if not self._groups[stream.id]:
+            del self._groups[stream.id]
+        self._facts.put(group.key(), None)
+        self._pin(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """The stream is no more, and its groups with it."""
+        for group in self._groups.pop(stream.id, {}).values():
+            self._let_go(group)
+            self._count -= 1
+        self._facts.forget(prefix_of(stream))
+
+    # --- Claims -------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        stream: Stream,
+        name: str,
+        owner: str,
+        holder: object,
+        *,
+        force: bool = False,
+        now_ms: int,
+    ) -> Group:
+        """Make somebody the owner of a group, which is made if it is not there.
+
+        Raises:
+            IllegalState: somebody else has a live claim on it, and no ``force``.
+            ResourceError: there are too many groups or facts.
+        """
+        self.check_claim(stream, name, owner, force=force, now_ms=now_ms)
+        group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
+        self._let_go(group)
+        group.owner = owner
+        self._save(group)
+        group.holder = holder
+        self._held.setdefault(holder, {})[group] = None
+        return group
+
+    def check_claim(
+        self, stream: Stream, name: str, owner: str, *, force: bool, now_ms: int
+    ) -> None:
+        """Refuse what :meth:`claim` would refuse."""
+        group = self._groups.get(stream.id, {}).get(name)
+        if group is not None and not force:
+            self.check_owner(group, owner, now_ms)
+
+    def release(self, stream: Stream, name: str, owner: str) -> None:
+        """Give a claim up; nothing happens when it is another's."""
+        group = self.find(stream, name)
+        if group.owner == owner:
+            self._let_go(group)
+            group.owner = ""
+            group.held_ms = 0
+            self._save(group)
+
+    def is_claimed(self, group: Group, now_ms: int) -> bool:
+        """Tell whether there is a live claim on a group."""
+        return bool(group.owner) and (group.holder is not None or now_ms < group.held_ms)
+
+    def holder_gone(self, holder: object, now_ms: int) -> None:
+        """A connection is gone; what it claimed is claimed for a while still."""
+        for group in self._held.pop(holder, ()):
+            group.holder = None
+            group.held_ms = now_ms + self.owner_ms
+
+    def check_owner(self, group: Group, owner: str, now_ms: int) -> None:
+        """Refuse when there is a live claim on a group that is not the owner's."""
+        if owner == group.owner or not self.is_claimed(group, now_ms):
+            return
+        what = f"group '{group.name}' of stream '{group.stream.name}' is claimed by"
+        if group.holder is not None:
+            raise IllegalState(f"{what} '{group.owner}', which is connected")
+        left_s = -(-(group.held_ms - now_ms) // 1000)
+        raise IllegalState(f"{what} '{group.owner}' for {left_s} more seconds")
+
+    def _let_go(self, group: Group) -> None:
+        held = self._held.get(group.holder)
+        if held is not None:
+            held.pop(group, None)
+            if not held:
+                del self._held[group.holder]
+        group.holder = None
+
+    def require(self, more: int) -> None:
+        """Make sure that so many more groups have room.
+
+        Raises:
+            ResourceError: they have not.
+        """
+        if self._count + more > GROUPS_MAX:
+            raise ResourceError(f"a virtual host has {GROUPS_MAX} groups at most")
+
+    # --- Keeping ------------------------------------------------------------------------------
+
+    def _save(self, group: Group) -> None:
+        if group.name not in self._groups.get(group.stream.id, {}):
+            self.require(1)
+        self._facts.put(group.key(), group.encode())
+        self._add(group)
+        if group.pin or group.stream.log.pinned_offset >= 0:
+            self._pin(group.stream)
+
+    def _add(self, group: Group) -> None:
+        groups = self._groups.setdefault(group.stream.id, {})
+        self._count += group.name not in groups
+        groups[group.name] = group
+
+    def _pin(self, stream: Stream) -> None:
+        """Tell a stream's retention what is not read yet."""
+        groups = self._groups.get(stream.id, {}).values()
+        pinned = min((group.position for group in groups if group.pin), default=-1)
+        if pinned != stream.log.pinned_offset:
+            stream.pin(pinned, self.pin_octets_max)
+
+
+def prefix_of(stream: Stream) -> bytes:
+    """Return how the keys of a stream's groups begin."""
+    return PREFIX + b"%d/" % stream.id

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD
+
+cdef unsigned long long MARK_STEP
+
+cdef class StreamLog:
+    cdef public unsigned long long first_offset
+    cdef public unsigned long long next_offset
+    cdef public unsigned long long committed_offset
+    cdef public long long max_length_bytes
+    cdef public long long max_age_ms
+    cdef public str name
+    cdef public long long pinned_offset
+    cdef public long long pin_octets_max
+    cdef public bint pin_failed
+    cdef public long long octets
+    cdef public long long held
+    cdef list records
+    cdef long long total
+    cdef dict marks
+
+    @cython.locals(offset=cython.ulonglong)
+    cpdef unsigned long long append(
+        self, bytes data, Py_ssize_t address_len, Py_ssize_t body_size, long long arrived_ms
+    ) except? 0
+    cpdef trim(self, long long now_ms)
+    @cython.locals(limit=cython.longlong)
+    cpdef bint holds_back(self, long long following, long long octets) except -1
+    cpdef long long octets_from(self, unsigned long long offset) except -1
+    cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    @cython.locals(at=Py_ssize_t, data=bytes, address_len=Py_ssize_t)
+    cpdef unsigned long long pour(
+        self, unsigned long long offset, unsigned long long end, Consumer consumer
+    ) except? 0
+    cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
+    cpdef long long measure(self, long long first, long long last) except -1
+    @cython.locals(base=cython.longlong)
+    cdef long long span(self, long long first, long long last) except -1
+    @cython.locals(lo=cython.longlong, hi=cython.longlong, middle=cython.longlong)
+    cpdef long long within(self, long long first, long long last, long long octets_max) except -1
+    cpdef close(self)
+    cpdef delete(self)

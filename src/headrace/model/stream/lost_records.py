@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that retention dropped before a reader came to them, as the readers tell.
+
+Many processes may read one stretch of a stream, again and again, in the name of one reader. So each
+tells which range it found gone, and what counts is the union of all. Ranges that a reader told are
+put together; beyond RANGES_MAX the lowest are only counted, and what lies below them is not counted
+again. The fact ``gap/<id of the stream>/<reader>`` goes with the stream; of more than READERS_MAX
+readers of a stream, the one that was longest silent is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from headrace.model.keyvalue import Facts
+    from headrace.model.stream.stream import Stream
+
+READER_OCTETS_MAX = 64
+RANGES_MAX = 100  # Of one reader.
+READERS_MAX = 100  # Of one stream.
+
+
+class Gaps:
+    """The gaps of all streams of a virtual host."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def note(self, stream: Stream, reader: str, first: int, last: int, now_ms: int) -> int:
+        """A reader found the records from ``first`` to before ``last`` gone; how many that makes.
+
+        Raises:
+            PreconditionFailed: the records are there.
+            ResourceError: there are too many facts.
+        """
+        if last > stream.log.first_offset:
+            raise PreconditionFailed(
+                f"stream '{stream.name}' begins with {stream.log.first_offset}: the records before "
+                f"{last} are not all gone"
+            )
+        key = _key(stream, reader)
+        known = self._known(key)
+        first = max(first, known["below"])
+        if first < last:
+            ranges = _union([*known["ranges"], [first, last]])
+            while len(ranges) > RANGES_MAX:
+                low, high = ranges.pop(0)
+                known["before"] += high - low
+                known["below"] = high
+            known["ranges"] = ranges
+            known["at_ms"] = now_ms
+            self._make_room(stream, key)
+            self._facts.put(key, json.dumps(known, separators=(",", ":")).encode())
+        return _count(known)
+
+    def count(self, stream: Stream, reader: str) -> int:
+        """How many records a reader found gone."""
+        return _count(self._known(_key(stream, reader)))
+
+    def forget(self, stream: Stream) -> None:
+        """The stream is no more."""
+        self._facts.forget(_prefix(stream))
+
+    def _known(self, key: bytes) -> dict[str, Any]:
+        raw = self._facts.get(key)
+        if raw is None:
+            return {"at_ms": 0, "before": 0, "below": 0, "ranges": []}
+        known: dict[str, Any] = json.loads(raw)
+        return known
+
+    def _make_room(self, stream: Stream, key: bytes) -> None:
+        if self._facts.get(key) is not None:
+            return
+        others = [
+            (json.loads(value)["at_ms"], other)
+            for other, value in self._facts.items(_prefix(stream))
+        ]
+        if len(others) >= READERS_MAX:
+            self._facts.put(min(others)[1], None)
+
+
+def _union(ranges: list[list[int]]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], last)
+        else:
+            found.append([first, last])
+    return found
+
+
+def _count(known: dict[str, Any]) -> int:
+    count: int = known["before"] + sum(last - first for first, last in known["ranges"])
+    return count
+
+
+def _prefix(stream: Stream) -> bytes:
+    return b"gap/%d/" % stream.id
+
+
+def _key(stream: Stream, reader: str) -> bytes:
+    return _prefix(stream) + reader.encode()

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reader of a stream wants beyond a place to begin: an end, a filter, to be told of gaps.
+
+A publisher gives a record a filter value, and a reader may ask for records with some values only.
+Every record is looked at, so a reader gets exactly those. What was looked at once is remembered in
+short, block by block: the values that occur among a block's records. A later reader whose values
+are not among them skips the block without reading it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.consumer import switched
+from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import as_list
+from headrace.model.errors import PreconditionFailed
+from headrace.model.message import new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.contents import Contents
+    from headrace.model.selector import Selector
+    from headrace.model.stream.own_records import OwnRecords
+
+    Entry = tuple[int, bytes, int, int, int]  # As StreamLog.read gives them.
+
+BLOCK = 1024  # Offsets in one block; blocks begin at multiples of it.
+BLOCKS_MAX = 16384  # Blocks that one stream remembers the values of; the oldest are forgotten.
+VALUES_MAX = 64  # Different values in a block; one with more is always read.
+FILTER_MAX = 256  # Values that one reader may ask for,
+FILTER_OCTETS_MAX = 255  # and octets of each.
+
+
+class Reading:
+    """What one reader wants."""
+
+    def __init__(
+        self, last: int, values: frozenset[str] | None, unfiltered: bool, strict: bool
+    ) -> None:
+        self.next = 0  # The next offset to look at.
+        self.last = last  # The offset where the reading ends, exclusive; -1 is never.
+        self.wanted: frozenset[str | None] | None = None  # None wants everything;
+        if values is not None:  # a None among the values wants records without one.
+            self.wanted = values | {None} if unfiltered else values
+        self.strict = strict  # Fail when retention dropped what was not read yet.
+        self.selector: Selector | None = None  # Of the records that it wants, of those values.
+        self.own: OwnRecords | None = None  # Those that it does not want to see.
+        self.block_next = -1  # Up to here a block was looked at from its start on; -1 is none.
+        self.block_values: set[str | None] = set()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether any reader without arguments wants the same."""
+        anything = self.wanted is None and self.selector is None and self.own is None
+        return anything and self.last < 0 and not self.strict
+
+    def sift(self, entries: list[Entry], contents: Contents, blocks: Blocks) -> list[Entry]:
+        """Return the records that are wanted, and note what the others were."""
+        if self.last >= 0 and entries[-1][0] >= self.last:
+            entries = [entry for entry in entries if entry[0] < self.last]
+            self.next = self.last
+        else:
+            self.next = entries[-1][0] + 1
+        wanted = self.wanted
+        if wanted is None:
+            return self.selected(entries, contents)
+        value_of = contents.filter_value
+        found = []
+        for entry in entries:
+            value = value_of(entry[1], entry[2])
+            if value in wanted:
+                found.append(entry)
+            self._note(entry[0], value, blocks)
+        return self.selected(found, contents)
+
+    def selected(self, entries: list[Entry], contents: Contents) -> list[Entry]:
+        """Return those records that are somebody else's, and of which the selector is true."""
+        own = self.own
+        if own is not None:
+            entries = [entry for entry in entries if entry[0] not in own]
+            own.pass_by(self.next)
+        selector = self.selector
+        if selector is None:
+            return entries
+        found = []
+        for entry in entries:
+            message = new_message(entry[1], entry[2], entry[3])
+            message.seq = entry[0]
+            if selector.matches(contents.values(message)):
+                found.append(entry)
+        return found
+
+    def _note(self, offset: int, value: str | None, blocks: Blocks) -> None:
+        """Remember a value for the block of its record."""
+        if offset % BLOCK == 0:
+            self.block_values = set()
+        elif offset != self.block_next:
+            self.block_next = -1  # The start of this block was not looked at, or a record is lost.
+            return
+        self.block_next = offset + 1
+        values = self.block_values
+        if len(values) <= VALUES_MAX:
+            values.add(value)
+        if (offset + 1) % BLOCK == 0:
+            blocks.put(offset // BLOCK, values)
+
+
+class Blocks:
+    """The filter values that occur in blocks of one stream."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, frozenset[str | None]] = {}
+        self._shared: dict[frozenset[str | None], frozenset[str | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def put(self, block: int, values: set[str | None]) -> None:
+        """Remember the values of a whole block."""
+        if block in self._values or len(values) > VALUES_MAX:
+            return
+        if len(self._values) >= BLOCKS_MAX:
+            del self._values[next(iter(self._values))]
+        if len(self._shared) > BLOCKS_MAX // 16:
+            self._shared.clear()
+        kept = frozenset(values)
+        self._values[block] = self._shared.setdefault(kept, kept)
+
+    def skip(self, offset: int, end: int, wanted: frozenset[str | None]) -> int:
+        """Return the first offset from ``offset`` to ``end`` where a wanted record may be."""
+        known = self._values
+        while offset < end:
+            values = known.get(offset // BLOCK)
+            if values is None or not values.isdisjoint(wanted):
+                return offset
+            offset = (offset // BLOCK + 1) * BLOCK
+        return end
+
+
+def read_arguments(arguments: Mapping[str, Any], what: str) -> Reading:
+    """Return what the arguments of a consumer ask for; ``what`` names the stream in errors.
+
+    Raises:
+        PreconditionFailed: an argument makes no sense.
+    """
+    last = number_of(arguments.get("x-stream-last", -1))
+    if last is None or (last < 0 and "x-stream-last" in arguments):
+        raise _invalid("x-stream-last", what, "expected an offset")
+    asked = as_list(arguments.get("x-stream-filter"))
+    values: frozenset[str] | None = None
+    if asked is not None:
+        listed = asked if isinstance(asked, list) else [asked]
+        listed = [
+            each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in listed
+        ]
+        if not listed or len(listed) > FILTER_MAX:
+            raise _invalid("x-stream-filter", what, f"expected 1 to {FILTER_MAX} values")
+        if not all(isinstance(each, str) for each in listed):
+            raise _invalid("x-stream-filter", what, "expected a string or a list of strings")
+        if any(len(each.encode()) > FILTER_OCTETS_MAX for each in listed):
+            raise _invalid(
+                "x-stream-filter", what, f"a value has {FILTER_OCTETS_MAX} octets at most"
+            )
+        values = frozenset(listed)
+    unfiltered = switched(arguments, "x-stream-match-unfiltered", what)
+    return Reading(last, values, unfiltered, switched(arguments, "x-stream-offset-error", what))
+
+
+def _invalid(name: str, what: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{name}' for {what}: {why}")

@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams: queues whose messages stay, are numbered, and are read by many from any offset.
+
+A stream is a queue to everything that routes to it and consumes from it, but its messages live in
+a log (:mod:`headrace.model.stream.log`). A reader is a consumer with a cursor; acknowledging only
+gives it credit. Nothing is handed out before it is durable: a message that a crash could take back
+would have its offset given to another.
+"""
+
+import logging
+from datetime import datetime
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import Message, new_message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.stream.log import StreamLog
+
+from headrace.model.arguments.consumer import switched
+from headrace.model.arguments.number import number_of
+from headrace.model.arguments.replay_period import REPLAY, replay_period
+from headrace.model.arguments.values import age_ms
+from headrace.model.errors import (
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceError,
+)
+from headrace.model.stream.offset_tracking import Tracking, forget_readers, is_tracked
+from headrace.model.stream.own_records import RUNS_MAX, OwnRecords
+from headrace.model.stream.reader_options import Blocks, Reading, read_arguments
+
+log = logging.getLogger(__name__)
+
+TRIM_MIN_MS = 1000  # Between two looks for what is too old.
+READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
+SCAN_OCTETS_MAX = 1 << 20  # What is looked at for one reader in one turn without finding a match.
+SELECT_WEIGHT = 1 << 19  # What each read counts for when a selector looks at it.
+SCAN_PAUSE_MS = 1  # Before it goes on.
+NO_BLOCKS = Blocks()  # Nobody puts anything into it.
+INTERVAL_UNITS_S = {
+    "Y": 365 * 86400,
+    "M": 30 * 86400,
+    "D": 86400,
+    "h": 3600,
+    "m": 60,
+    "s": 1,
+}
+
+
+class Stream(Queue):
+    """A queue of type stream."""
+
+    def __init__(self, name: str, log: StreamLog, **options: Any) -> None:
+        Queue.__init__(self, name, **options)
+        self.log = log
+        log.name = name
+        self.is_stream = True
+        self.cursors: dict[Consumer, int] = {}
+        self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
+        self.ahead_octets: dict[Consumer, int] = {}  # What of the memory in use these are.
+        self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
+        self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
+        self.tracking: Any = None  # Once a reader is to be remembered.
+        self.choosy: Any = None  # Readers that want nothing of their own: [(consumer, records)].
+
+    def message_count(self) -> int:
+        return self.log.committed_offset - self.log.first_offset
+
+    def taker(self) -> Consumer | None:
+        return None
+
+    def offer(self, message: Message) -> int:
+        """Append to the log; readers get it once it is durable.
+
+        The log has messages of class basic in one piece; what is not so is made so.
+        """
+        self.published += 1
+        foreign = message.flags & C_KIND_MASK or message.parts is not None
+        if foreign and not self.vhost.join(message, self):
+            return 0
+        before = self.log.held
+        offset = self.log.append(
+            message.data, message.address_len, message.body_size, self.tally.now_ms
+        )
+        self.tally.memory_used += self.log.held - before
+        if self.consumers is not None:
+            if self.choosy is not None:
+                self.note_own(message.publisher, offset)
+            self.wake()
+        return 0
+
+    def admit(self, message: Message, promised: bool = False) -> None:
+        self.offer(message)
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        """Append what a transaction was to publish here, which was committed just before the end.
+
+        The store has the message, and the log does not have it yet: that changes at once.
+        """
+        store = self.store
+        store.begin()
+        try:
+            store.load(message)
+            self.offer(message)
+        except OSError as error:
+            log.error("stream %r: a message cannot be read and is lost: %s", self.name, error)
+        finally:
+            store.settle(self.id, message.seq, message.position)
+            store.commit()
+        message.data = None
+        store.relieve()
+
+    def limit(self, arguments: dict[str, Any]) -> None:
+        """Set how much the stream keeps, as its effective arguments say."""
+        log = self.log
+        octets_max = arguments.get("x-max-length-bytes", -1)
+        age_max_ms = age_ms(arguments.get("x-max-age", "")) or -1
+        log.limit_segments(arguments.get("x-stream-max-segment-size-bytes", 0))
+        if octets_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
+            log.limit(octets_max, age_max_ms)
+            before = log.held
+            log.trim(self.tally.now_ms)
+            self.tally.memory_used += log.held - before
+
+    def trim(self, now_ms: int) -> int:
+        """Drop what is too old; return when to look again, 0 when age does not matter."""
+        log = self.log
+        if self.deleted or log.max_age_ms < 0:
+            return 0
+        before = log.held
+        log.trim(now_ms)
+        self.tally.memory_used += log.held - before
+        return now_ms + max(TRIM_MIN_MS, log.max_age_ms // 8)
+
+    def pin(self, offset: int, octets_max: int) -> None:
+        """Retention is to leave what is behind an offset, -1 for nothing; see StreamLog."""
+        log = self.log
+        log.pinned_offset = offset
+        log.pin_octets_max = octets_max
+        log.pin_failed = False
+        before = log.held
+        log.trim(self.tally.now_ms)
+        self.tally.memory_used += log.held - before
+
+    def note_own(self, publisher: int, offset: int) -> None:
+        """A connection published this record: its readers that want nothing of its own know."""
+        for consumer, own in list(self.choosy):
+            if consumer.publisher != publisher:
+                continue
+            own.note(offset)
+            if len(own) > RUNS_MAX:
+                self.remove_consumer(consumer)
+                consumer.failed(
+                    ResourceError(
+                        f"the reader is too far behind in stream '{self.name}' to know still which "
+                        "records are its own"
+                    )
+                )
+
+    def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
+        """Give a consumer its place in the stream.
+
+        ``published`` tells that its connection may have published to the stream before.
+
+        Raises:
+            PreconditionFailed: no prefetch is set, or an argument makes no sense.
+            NotFound: the offset is gone, and the consumer asked to be told.
+        """
+        if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
+            raise PreconditionFailed(
+                f"consumer prefetch count is not set for stream '{self.name}' in vhost "
+                f"'{self.vhost.name}'"
+            )
+        arguments = consumer.arguments
+        browses = bool(arguments.get("x-browse"))
+        what = f"queue '{self.name}' in vhost '{self.vhost.name}'"
+        looks = browses or switched(arguments, "x-filter-no-consume", what)
+        reading = read_arguments(arguments, what)
+        asked = arguments.get("x-stream-offset", "first" if looks else "next")
+        period_s = replay_period(arguments, what)
+        if period_s is not None:
+            if "x-stream-offset" in arguments:
+                raise InvalidArgument(
+                    f"invalid arg '{REPLAY}' for {what}: it contradicts 'x-stream-offset'"
+                )
+            asked = f"{period_s}s" if period_s else "next"
+        offset = self.resolve(asked)
+        if is_tracked(consumer, arguments):
+            if self.tracking is None:
+                self.tracking = Tracking(self.vhost.facts, self.id_bytes)
+            went_on = self.tracking.begin(consumer)
+            if went_on >= 0 and "x-stream-offset" not in arguments and period_s is None:
+                asked = offset = went_on
+        log = self.log
+        first = log.first_offset
+        if consumer.no_local:
+            reading.own = OwnRecords()
+            if published and asked == "next":
+                offset = log.next_offset
+            elif published and offset < log.next_offset:
+                raise PreconditionFailed(
+                    f"no-local for {what}: this connection may have published what is there "
+                    "already; begin with 'next', or on another connection"
+                )
+        if offset < first:
+            if reading.strict:
+                raise self.gone(offset)
+            offset = first
+        self.cursors[consumer] = offset
+        reading.selector = consumer.selector
+        if browses or consumer.auto_close:
+            end = log.committed_offset
+            reading.last = end if reading.last < 0 else min(reading.last, end)
+        if not reading.is_plain:
+            reading.next = offset
+            self.readings[consumer] = reading
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        Queue.add_consumer(self, consumer)
+        reading = self.readings.get(consumer)
+        if reading is not None and reading.own is not None:
+            if self.choosy is None:
+                self.choosy = []
+            self.choosy.append((consumer, reading.own))
+
+    def gone(self, offset: int) -> NotFound:
+        """Return the error that says that retention dropped an offset."""
+        return NotFound(
+            f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
+        )
+
+    def resolve(self, asked: Any) -> int:
+        """Return the offset that first, last, next, a number, a time or an interval stands for.
+
+        Raises:
+            PreconditionFailed: it is none of these.
+        """
+        log = self.log
+        if asked == "first":
+            return log.first_offset
+        if asked == "last":
+            return max(log.first_offset, log.committed_offset - 1)
+        if asked == "next":
+            return log.committed_offset
+        offset = number_of(asked)
+        if offset is not None:
+            return offset if offset >= 0 else max(log.first_offset, log.committed_offset + offset)
+        if isinstance(asked, datetime):
+            return log.offset_at(int(asked.timestamp() * 1000))
+        if isinstance(asked, str):
+            seconds = interval_s(asked)
+            if seconds >= 0:
+                return log.offset_at(max(0, self.tally.now_ms - seconds * 1000))
+        raise PreconditionFailed(
+            f"invalid arg 'x-stream-offset' for queue '{self.name}' in vhost "
+            f"'{self.vhost.name}': {asked!r}"
+        )
+
+    def drain(self) -> None:
+        """Serve every reader that has room, as far as the log is durable."""
+        self.waking = False
+        if self.tracking is not None:
+            self.tracking.write()
+        active = self.active
+        if active is not None:
+            for consumer in list(active):
+                if consumer in self.readings:
+                    looking = consumer.looking
+                    self.serve_reading(consumer)
+                    if looking and not consumer.looking:
+                        consumer.looked()
+                elif consumer in self.cursors:
+                    self.serve(consumer)
+        if self.log.committed_offset < self.log.next_offset and self.consumers is not None:
+            self.wake()
+
+    def serve(self, consumer: Consumer) -> None:
+        """Hand a reader what it may have."""
+        while True:
+            if not consumer.can():
+                consumer.parked = True
+                self.active.remove(consumer)
+                return
+            batch = self.fetched.get(consumer)
+            if not batch:
+                cursor = self.cursors[consumer]
+                if cursor >= self.log.committed_offset:
+                    return
+                if cursor < self.log.first_offset:
+                    cursor = self.log.first_offset
+                if consumer.pours():
+                    following = self.log.pour(cursor, self.log.committed_offset, consumer)
+                    self.delivered += following - cursor
+                    self.cursors[consumer] = following
+                    if following == cursor:
+                        return
+                    continue
+                batch = self.log.read(cursor, READ_OCTETS_MAX)
+                if not batch:
+                    return
+                self.fetch(consumer, batch)
+            self.hand_out(consumer, batch)
+
+    def fetch(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
+        """Keep records until a reader has room for them; they count as memory in use."""
+        octets = 0
+        for entry in batch:
+            octets += len(entry[1])
+        batch.reverse()
+        self.fetched[consumer] = batch
+        self.ahead_octets[consumer] = octets
+        self.tally.memory_used += octets
+
+    def hand_out(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
+        """Deliver the records of a batch, the last one first, as long as the reader has room."""
+        while batch and consumer.can():
+            offset, data, address_len, body_size, arrived_ms = batch.pop()
+            self.cursors[consumer] = offset + 1
+            message = new_message(data, address_len, body_size)
+            message.seq = offset
+            message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
+            self.tally.memory_used += self.weight(message)
+            self.delivered += 1
+            if consumer.no_ack:
+                consumer.deliver(message)
+                self.leave(message)
+            else:
+                self.unacked_count += 1
+                self.held_bytes += body_size
+                message.consumer = consumer
+                consumer.deliver(message)
+        if not batch:
+            self.tally.memory_used -= self.ahead_octets.pop(consumer, 0)
+
+    def serve_reading(self, consumer: Consumer) -> None:
+        """Hand a reader with an end or a filter what it may have."""
+        reading: Reading = self.readings[consumer]
+        log = self.log
+        looked = 0
+        consumer.looking = False
+        while True:
+            batch = self.fetched.get(consumer)
+            if not batch and 0 <= reading.last <= reading.next:
+                self.remove_consumer(consumer)
+                consumer.ended()
+                return
+            if not consumer.can():
+                consumer.parked = True
+                self.active.remove(consumer)
+                return
+            if not batch:
+                if looked >= SCAN_OCTETS_MAX:
+                    consumer.looking = True
+                    self.vhost.agenda.put(
+                        ("scan", self), self.tally.now_ms + SCAN_PAUSE_MS, self.go_on
+                    )
+                    return
+                end = log.committed_offset
+                if reading.next >= end:
+                    return
+                if reading.next < log.first_offset:
+                    if reading.strict:
+                        error = self.gone(reading.next)
+                        self.remove_consumer(consumer)
+                        consumer.failed(error)
+                        return
+                    reading.next = log.first_offset
+                if reading.wanted is not None:
+                    if self.blocks is NO_BLOCKS:
+                        self.blocks = Blocks()
+                    if 0 <= reading.last < end:
+                        end = reading.last
+                    reading.next = self.blocks.skip(reading.next, end, reading.wanted)
+                    if reading.next >= end:
+                        continue
+                elif reading.selector is None and consumer.pours():
+                    if 0 <= reading.last < end:
+                        end = reading.last
+                    following = log.pour(reading.next, end, consumer)
+                    if following == reading.next:
+                        return
+                    self.delivered += following - reading.next
+                    reading.next = following
+                    continue
+                entries = log.read(reading.next, READ_OCTETS_MAX)
+                if not entries:
+                    return
+                looked += READ_OCTETS_MAX if reading.selector is None else SELECT_WEIGHT
+                batch = reading.sift(entries, self.vhost.contents, self.blocks)
+                if not batch:
+                    continue
+                self.fetch(consumer, batch)
+                looked = 0
+            self.hand_out(consumer, batch)
+
+    def settle(self, message: Message) -> None:
+        """A reader accepted a message: it may be remembered how far it has come."""
+        if self.tracking is not None and self.tracking.note(message.consumer, message.seq):
+            self.wake()
+        Queue.settle(self, message)
+
+    def requeue(self, message: Message) -> None:
+        """A message given back stays where it is in the log; only the credit returns."""
+        Queue.settle(self, message)
+
+    def release(self, message: Message) -> None:
+        self.requeue(message)
+
+    def discard(self, message: Message) -> None:
+        self.settle(message)
+
+    def unpark(self, consumer: Consumer) -> None:
+        if consumer.parked:
+            self.enlist(consumer)
+        self.wake()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        Queue.remove_consumer(self, consumer)
+        if self.tracking is not None:
+            self.tracking.end(consumer)
+        self.cursors.pop(consumer, None)
+        self.fetched.pop(consumer, None)
+        self.tally.memory_used -= self.ahead_octets.pop(consumer, 0)
+        self.readings.pop(consumer, None)
+        if self.choosy is not None:
+            self.choosy = [one for one in self.choosy if one[0] is not consumer] or None
+
+    def purge(self) -> int:
+        """Streams are not purged; the gateway refuses before it comes to this."""
+        return 0
+
+    def destroy(self) -> int:
+        count = self.message_count()
+        Queue.destroy(self)
+        self.cursors.clear()
+        self.fetched.clear()
+        self.tally.memory_used -= sum(self.ahead_octets.values())
+        self.ahead_octets.clear()
+        self.readings.clear()
+        forget_readers(self.vhost.facts, self.id_bytes)
+        self.tracking = None
+        self.choosy = None
+        self.tally.memory_used -= self.log.held
+        self.log.delete()
+        return count
+
+
+def interval_s(text: str) -> int:
+    """Return the seconds of an interval like ``7D`` or ``30m``; -1 when it is none."""
+    last = len(text) - 1
+    if not 0 < last < 11 or text[last] not in INTERVAL_UNITS_S:
+        return -1
+    count = text[:last]
+    return int(count) * INTERVAL_UNITS_S[text[last]] if count.isascii() and count.isdigit() else -1

@@ -1,0 +1,541 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transaction branches: distributed transactions as X/Open XA has them (0-10, class dtx).
+
+A branch is known by its xid. Sessions work on its behalf between start and end, several at once if
+they join; a coordinator, on whatever session, decides its outcome::
+
+                  start                    prepare
+    (unknown) ------------> ACTIVE ------------------------> PREPARED
+        ^                    |  |                             |  |
+        |  commit one-phase, |  | fail, timeout,              |  | an operator decides
+        |  rollback          |  | session lost                |  v
+        |                    |  v                             | COMPLETED
+        |                    | ACTIVE, rollback-only          |  |
+        |                    v  v                             v  v
+        +------------------------------- commit, rollback, forget
+
+What an active branch published is seen by nobody, and what it settled is held back from everybody.
+When it can only be rolled back any more, what it holds is released at once; its xid stays known for
+a while, so that the coordinator hears why.
+
+A prepared branch is in the journal with all that is durable of it: it survives the process, and
+only its coordinator or an operator ends it. What it published takes the place in its queues that it
+had when it was prepared. An operator's decision (a heuristic outcome, in XA's words) is remembered
+until the coordinator has heard of it and says forget.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from headrace.model.counters import weight_of
+from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
+from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
+from headrace.model.queue.content_lanes import lane_of
+from headrace.model.transaction.publishes import Held
+from headrace.model.transaction.transaction import REQUEUE, Settle, Work, settle_all
+from headrace.model.transaction.xid import STAGED, Xid
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+log = logging.getLogger(__name__)
+
+BRANCHES_MAX = 4096  # Known xids of one virtual host.
+TIMEOUT_DEFAULT_S = 3600  # From start to prepare or outcome.
+TIMEOUT_MAX_S = 7 * 86400
+KEPT_MS = 600_000  # How long a branch that failed stays known without an outcome.
+
+
+class Status(IntEnum):
+    """What became of a branch, with the numbers of the protocol (domain xa-status)."""
+
+    OK = 0
+    RBROLLBACK = 1
+    RBTIMEOUT = 2
+    HEURHAZ = 3
+    HEURCOM = 4
+    HEURRB = 5
+    HEURMIX = 6
+    RDONLY = 7
+
+
+class State(Enum):
+    """Where a branch stands."""
+
+    ACTIVE = "active"
+    PREPARED = "prepared"
+    COMMITTING = "being committed"
+    COMPLETED = "heuristically completed"
+
+
+class Worker(Protocol):
+    """A session, or a channel, as a branch sees it."""
+
+    work: Work | None  # Where its publishes and settlements go; None: they happen at once.
+
+
+class Kept(NamedTuple):
+    """A prepared branch as the store gives it back."""
+
+    xid: bytes
+    status: int  # 0 while it is prepared, then what an operator decided.
+    damaged: bool  # Something of it was lost with a damaged record.
+    publishes: list[tuple[Message, list[int]]]  # With the ids of the queues.
+    settles: list[tuple[int, Message, int]]  # Queue id, message, outcome.
+
+
+class Branch:
+    """One branch."""
+
+    def __init__(self, xid: Xid, vhost: VirtualHost) -> None:
+        self.xid = xid
+        self.work = Work(vhost, owns=True)
+        self.state = State.ACTIVE
+        self.failed = Status.OK  # Why it can only be rolled back.
+        self.decided = Status.OK  # What an operator decided, or what went wrong.
+        self.damaged = False
+        self.workers: dict[Worker, bool] = {}  # Associated; True: the outcome ends that.
+        self.suspended: set[Worker] = set()
+        self.timeout_s = TIMEOUT_DEFAULT_S
+        self.since_ms = vhost.tally.now_ms  # When it took this state.
+        self.publishes = Held()  # When prepared.
+        self.settles: list[Settle] = []
+
+    def __repr__(self) -> str:
+        return f"<Branch {self.xid} {self.state.value}>"
+
+    def size(self) -> tuple[int, int]:
+        """Return how many messages it published and how many it settled."""
+        if self.state is State.ACTIVE:
+            return len(self.work.publishes), len(self.work.settles)
+        return len(self.publishes), len(self.settles)
+
+
+class Branches:
+    """The branches of one virtual host. Every method may raise what the model refuses."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self._known: dict[Xid, Branch] = {}
+        self._global: dict[tuple[int, bytes], dict[Branch, None]] = {}
+        self._of: dict[Worker, dict[Branch, None]] = {}
+
+    def __contains__(self, xid: Xid) -> bool:
+        return xid in self._known
+
+    def __iter__(self) -> Iterator[Branch]:
+        return iter(self._known.values())
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    # --- Demarcation --------------------------------------------------------------------------
+
+    def start(
+        self,
+        worker: Worker,
+        xid: Xid,
+        *,
+        join: bool = False,
+        resume: bool = False,
+        ends_with_outcome: bool = False,
+    ) -> Status:
+        """Let a session work on behalf of a branch, a new one unless told otherwise.
+
+        With ``ends_with_outcome`` nobody has to call :meth:`end` before the outcome. When the
+        branch can only be rolled back any more, the answer says so and nothing was started.
+        """
+        if join and resume:
+            raise NotAllowed("join and resume exclude each other")
+        if worker.work is not None:
+            raise IllegalState("the session works for a transaction branch already")
+        branch = self._known.get(xid)
+        if not join and not resume:
+            if branch is not None:
+                raise NotAllowed(f"the xid {xid} is known already")
+            branch = self._make(xid)
+        elif branch is None:
+            raise NotAllowed(f"the xid {xid} is unknown")
+        elif branch.state is not State.ACTIVE:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        elif resume and worker not in branch.suspended:
+            raise IllegalState(f"the branch {xid} is not suspended on this session")
+        elif join and worker in branch.suspended:
+            raise IllegalState(f"the branch {xid} is suspended on this session")
+        if branch.failed and not resume:
+            return branch.failed
+        branch.suspended.discard(worker)
+        branch.workers[worker] = ends_with_outcome
+        self._of.setdefault(worker, {})[branch] = None
+        worker.work = branch.work
+        return branch.failed
+
+    def end(self, worker: Worker, xid: Xid, *, fail: bool = False, suspend: bool = False) -> Status:
+        """End a session's work for a branch, or suspend it; with ``fail``, all is undone."""
+        if fail and suspend:
+            raise NotAllowed("fail and suspend exclude each other")
+        branch = self._known.get(xid)
+        if branch is None or not (worker in branch.workers or worker in branch.suspended):
+            raise IllegalState(f"the session does not work for a branch {xid}")
+        if suspend and worker in branch.suspended:
+            raise IllegalState(f"the branch {xid} is suspended on this session already")
+        self._part(worker, branch)
+        if suspend:
+            branch.suspended.add(worker)
+            self._of.setdefault(worker, {})[branch] = None
+        if fail:
+            self._fail(branch, Status.RBROLLBACK)
+        return branch.failed
+
+    def current(self, worker: Worker) -> Branch | None:
+        """Return the branch that a session works for at the moment."""
+        return next((b for b in self._of.get(worker, ()) if worker in b.workers), None)
+
+    def worker_gone(self, worker: Worker) -> None:
+        """A session is over: the branches that it worked for can only be rolled back."""
+        for branch in list(self._of.get(worker, ())):
+            self._part(worker, branch)
+            self._fail(branch, Status.RBROLLBACK)
+
+    # --- Outcomes -----------------------------------------------------------------------------
+
+    def prepare(self, xid: Xid, *, keep_empty: bool = False) -> Status:
+        """Make sure that a branch can be committed or rolled back whatever happens.
+
+        A branch without work is done with, unless ``keep_empty``. The answer may be given when
+        the store's ``synced`` has reached ``appended``.
+
+        Raises:
+            IllegalState: the branch is not ended, or prepared already.
+            ResourceError: the disk is full, or a queue is, whose overflow policy turns messages
+                away; the branch is as it was.
+        """
+        branch = self._settled_by_all(xid)
+        if branch.state is not State.ACTIVE:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        if branch.failed:
+            return branch.failed
+        if not branch.work and not keep_empty:
+            self._remove(branch)
+            return Status.RDONLY
+        if self.vhost.store.full:
+            raise ResourceError(f"the disk is full; the branch {xid} was not prepared")
+        self._require_room(branch)
+        self.vhost.agenda.remove(("branch", self, xid))
+        self._keep(branch)
+        return Status.OK
+
+    def commit(self, xid: Xid, *, one_phase: bool = False) -> Status:
+        """Make the work of a branch happen; durable as with :meth:`prepare`."""
+        branch = self._settled_by_all(xid)
+        if branch.state is State.ACTIVE:
+            if not one_phase:
+                raise IllegalState(f"the branch {xid} is not prepared")
+            if branch.failed:
+                self._remove(branch)
+                return branch.failed
+            self._require_room(branch)
+            branch.work.commit()
+            self._remove(branch)
+            return Status.OK
+        if one_phase:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        if branch.state is State.COMMITTING:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        if branch.state is State.COMPLETED:
+            return branch.decided
+        return self._do(branch, Status.HEURHAZ if branch.damaged else Status.OK)
+
+    def rollback(self, xid: Xid) -> Status:
+        """Undo the work of a branch; durable as with :meth:`prepare`."""
+        branch = self._settled_by_all(xid)
+        if branch.state is State.COMPLETED:
+            return branch.decided
+        if branch.state is State.COMMITTING:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        if branch.state is State.PREPARED:
+            self._undo(branch, Status.OK)
+            return Status.OK
+        branch.work.undo()
+        self._remove(branch)
+        return branch.failed
+
+    def decide(self, xid: Xid, *, commit: bool) -> Status:
+        """An operator ends a prepared branch whose coordinator does not.
+
+        The answer is what the coordinator will hear: HEURCOM, HEURRB, or HEURMIX when a part of
+        the work could not be done any more because its queue is gone.
+        """
+        branch = self._settled_by_all(xid)
+        if branch.state is not State.PREPARED:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        queues = [q for publish in branch.publishes for q in publish.queues]
+        queues += [settle.queue for settle in branch.settles]
+        if branch.damaged:
+            status = Status.HEURHAZ
+        elif not commit:
+            status = Status.HEURRB
+        elif any(queue.deleted for queue in queues):
+            status = Status.HEURMIX
+        else:
+            status = Status.HEURCOM
+        if commit:
+            return self._do(branch, status)
+        self._undo(branch, status)
+        return status
+
+    def done(self, branch: Branch) -> None:
+        """The work of a branch whose commit is in the store has happened."""
+        self._finish(branch, Status.OK)
+
+    def recover(self) -> list[Xid]:
+        """Return the xids that are prepared or heuristically completed."""
+        states = (State.PREPARED, State.COMPLETED)
+        return [b.xid for b in self._known.values() if b.state in states]
+
+    def forget(self, xid: Xid) -> None:
+        """The coordinator knows what an operator decided: the xid is free again."""
+        branch = self._settled_by_all(xid)
+        if branch.state is not State.COMPLETED:
+            raise IllegalState(f"the branch {xid} is {branch.state.value}")
+        self.vhost.store.decide(xid.encode(), 0, 0)
+        self._remove(branch)
+
+    def set_timeout(self, xid: Xid, timeout_s: int) -> None:
+        """Limit the time, from now, until a branch is prepared; 0 is the default again."""
+        branch = self.find(xid)
+        if timeout_s > TIMEOUT_MAX_S:
+            raise NotAllowed(f"a timeout is {TIMEOUT_MAX_S} s at most")
+        branch.timeout_s = timeout_s or TIMEOUT_DEFAULT_S
+        if branch.state is State.ACTIVE and not branch.failed:
+            self._expect(branch, branch.timeout_s * 1000)
+
+    def get_timeout(self, xid: Xid) -> int:
+        """Return the timeout of a branch in seconds."""
+        return self.find(xid).timeout_s
+
+    def of(self, xid_format: int, global_id: bytes) -> list[Branch]:
+        """Return the branches of one global transaction, in the order of their start."""
+        return list(self._global.get((xid_format, global_id), ()))
+
+    def find(self, xid: Xid) -> Branch:
+        """Return a branch."""
+        branch = self._known.get(xid)
+        if branch is None:
+            raise NotFound(f"the xid {xid} is unknown")
+        return branch
+
+    # --- Start and end of the broker ------------------------------------------------------------
+
+    def restore(self, kept: Iterable[Kept]) -> None:
+        """Take back what was prepared before the broker started; after the queues' messages."""
+        queues = self.vhost.durable_queues()
+        for known in kept:
+            branch = Branch(Xid.decode(known.xid), self.vhost)
+            branch.damaged = known.damaged
+            branch.state = State.COMPLETED if known.status else State.PREPARED
+            branch.decided = Status(known.status)
+            for message, ids in known.publishes:
+                self._restore_publish(branch, message, ids, queues)
+            for number, message, outcome in known.settles:
+                if number not in queues:
+                    self.vhost.store.settle(number, message.seq, message.position)
+                    continue
+                queue = lane_of(queues[number], message.flags & KIND_MASK)
+                message.consumer = branch.work.holder(queue)
+                if message.deliveries and queue.delivery_limit >= 0:
+                    message.deliveries -= 1  # It was counted as coming back: the outcome tells.
+                if queue.restore_held(message):
+                    branch.settles.append(Settle(queue, message, outcome))
+                else:
+                    branch.damaged = True
+            self._add(branch)
+
+    def _restore_publish(
+        self, branch: Branch, message: Message, ids: list[int], queues: dict[int, Queue]
+    ) -> None:
+        """Take back one message that a prepared branch published."""
+        store = self.vhost.store
+        there = tuple([queues[number] for number in ids if number in queues])
+        lost = False
+        if message.flags & KIND_MASK == KIND_FILE:
+            try:
+                store.load(message)
+                lost = not self.vhost.files.hold(message.data or b"")
+            except OSError as error:
+                log.error("branch %s: a file cannot be read and is lost: %s", branch, error)
+                lost = True
+        for number in ids:
+            if lost or number not in queues:
+                store.settle(number, message.seq, message.position)
+        if lost:
+            branch.damaged = True
+            return
+        for queue in there:
+            queue.held_count += 1
+        self.vhost.tally.memory_used += weight_of(message)
+        branch.publishes.add(message, there, True)
+
+    def close(self) -> None:
+        """The broker stops: undo what is not prepared."""
+        for branch in list(self._known.values()):
+            for worker in [*branch.workers, *branch.suspended]:
+                self._part(worker, branch)
+            if branch.state is State.ACTIVE:
+                branch.work.undo()
+                self._remove(branch)
+
+    # --- Inside ---------------------------------------------------------------------------------
+
+    def _make(self, xid: Xid) -> Branch:
+        if not xid.is_valid():
+            raise NotAllowed("the xid is too long")
+        if len(self._known) >= BRANCHES_MAX:
+            raise ResourceError(f"more than {BRANCHES_MAX} transaction branches")
+        branch = Branch(xid, self.vhost)
+        branch.work.counts = xid.format == STAGED
+        self._add(branch)
+        self._expect(branch, branch.timeout_s * 1000)
+        return branch
+
+    def _settled_by_all(self, xid: Xid) -> Branch:
+        """Return a branch that nobody works for any more."""
+        branch = self.find(xid)
+        for worker, ends_with_outcome in list(branch.workers.items()):
+            if ends_with_outcome:
+                self._part(worker, branch)
+        if branch.workers or branch.suspended:
+            raise IllegalState(f"a session still works for the branch {xid}")
+        return branch
+
+    def _part(self, worker: Worker, branch: Branch) -> None:
+        """End the association of a session and a branch."""
+        if branch.workers.pop(worker, None) is not None:
+            worker.work = None
+        branch.suspended.discard(worker)
+        branches = self._of[worker]
+        del branches[branch]
+        if not branches:
+            del self._of[worker]
+
+    def _fail(self, branch: Branch, why: Status) -> None:
+        """From now on a branch can only be rolled back; what it holds is released."""
+        if branch.failed or branch.state is not State.ACTIVE:
+            return
+        branch.failed = why
+        branch.work.dead = True
+        branch.work.undo()
+        branch.since_ms = self.vhost.tally.now_ms
+        self._expect(branch, KEPT_MS)
+
+    def _expect(self, branch: Branch, within_ms: int) -> None:
+        """Have the branch looked at when its time is over."""
+        key: Hashable = ("branch", self, branch.xid)
+        self.vhost.agenda.remove(key)
+        due_ms = self.vhost.tally.now_ms + within_ms
+        self.vhost.agenda.put(key, due_ms, lambda now_ms: self._overdue(branch, now_ms))
+
+    def _overdue(self, branch: Branch, now_ms: int) -> int:
+        """The time of a branch is over; return when to look again."""
+        if self._known.get(branch.xid) is not branch or branch.state is not State.ACTIVE:
+            return 0
+        if not branch.failed:
+            self._fail(branch, Status.RBTIMEOUT)
+            return 0
+        if branch.workers or branch.suspended:
+            return now_ms + KEPT_MS
+        self._remove(branch)
+        return 0
+
+    def _add(self, branch: Branch) -> None:
+        xid = branch.xid
+        self._known[xid] = branch
+        self._global.setdefault((xid.format, xid.global_id), {})[branch] = None
+
+    def _remove(self, branch: Branch) -> None:
+        branch.work.dead = True
+        xid = branch.xid
+        if self._known.pop(xid, None) is not None:
+            siblings = self._global[xid.format, xid.global_id]
+            del siblings[branch]
+            if not siblings:
+                del self._global[xid.format, xid.global_id]
+        self.vhost.agenda.remove(("branch", self, branch.xid))
+
+    def _finish(self, branch: Branch, status: Status) -> None:
+        """The work is done or undone: keep the decision if it was an operator's."""
+        branch.work.let_go(branch.publishes)
+        branch.publishes, branch.settles = Held(), []
+        branch.since_ms = self.vhost.tally.now_ms
+        if status:
+            branch.state, branch.decided = State.COMPLETED, status
+        else:
+            self._remove(branch)
+
+    def _keep(self, branch: Branch) -> None:
+        """Write a branch into the store, as one transaction, and hold on to what it holds."""
+        store, tally = self.vhost.store, self.vhost.tally
+        branch.publishes, branch.settles = branch.work.take()
+        branch.work.dead = True
+        branch.state = State.PREPARED
+        branch.since_ms = tally.now_ms
+        store.begin()
+        try:
+            kept = branch.publishes.keep(store, tally)
+            branch.damaged = branch.publishes.lost > 0
+            settles = [
+                (queue.id, message.seq, outcome)
+                for queue, message, outcome in branch.settles
+                if message.position and queue.durable and not message.flags & SCRATCH
+            ]
+            store.prepare(branch.xid.encode(), kept, settles)
+        finally:
+            store.commit()
+        branch.publishes.store_away(store, tally)
+
+    def _require_room(self, branch: Branch) -> None:
+        """Refuse a branch for a queue that turns messages away; later none does, for any of it."""
+        for message, queues, _ in branch.work.publishes:
+            for queue in queues:
+                if (
+                    queue.limited
+                    and not queue.deleted
+                    and message.flags & KIND_MASK < KIND_FILE
+                    and queue.will_refuse(message.body_size)
+                ):
+                    raise ResourceError(
+                        f"queue {queue.name!r} is full; the branch {branch.xid} was not taken"
+                    )
+
+    def _do(self, branch: Branch, status: Status) -> Status:
+        """Make the work of a prepared branch happen; return what became of it."""
+        store, tally = self.vhost.store, self.vhost.tally
+        store.begin()
+        try:
+            if branch.publishes.admit(0, len(branch.publishes), store, tally):
+                status = Status.HEURHAZ
+            settle_all(branch.settles)
+            store.decide(branch.xid.encode(), status, tally.now_ms)
+        finally:
+            store.commit()
+        self._finish(branch, status)
+        return status
+
+    def _undo(self, branch: Branch, status: Status) -> None:
+        """Undo the work of a prepared branch."""
+        store, tally = self.vhost.store, self.vhost.tally
+        store.begin()
+        try:
+            branch.publishes.drop(0, len(branch.publishes), store, tally)
+            settle_all([settle._replace(outcome=REQUEUE) for settle in branch.settles])
+            store.decide(branch.xid.encode(), status, tally.now_ms)
+        finally:
+            store.commit()
+        self._finish(branch, status)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+cimport cython
+
+from headrace.model.message cimport (
+    C_GONE, C_KIND_FILE, C_KIND_MASK, C_PAGED, C_PERSISTENT, C_REDELIVERED, C_SCRATCH, Message,
+)
+from headrace.model.ports cimport Store
+from headrace.model.queue.queue cimport Queue
+from headrace.model.counters cimport Tally, weight_of
+
+@cython.final
+cdef class Held:
+    cdef public list messages
+    cdef public list queues
+    cdef public list lasting
+    cdef public Py_ssize_t files
+    cdef public Py_ssize_t paged
+    cdef public Py_ssize_t lost
+
+    cpdef add(self, Message message, tuple queues, object persistent)
+    @cython.locals(last=tuple, queues=tuple)
+    cpdef list routes(self)
+    @cython.locals(message=Message)
+    cpdef bring(self, Store store)
+    @cython.locals(message=Message)
+    cpdef abandon(self, Store store)
+    @cython.locals(
+        away=cython.bint, kept=list, count=Py_ssize_t, i=Py_ssize_t, queues=tuple, ids=bytes, message=Message,
+        queue=Queue, q=Queue,
+    )
+    cpdef list keep(self, Store store, Tally tally)
+    cdef bint brought(self, Py_ssize_t i, Store store) except -1
+    @cython.locals(count=Py_ssize_t, i=Py_ssize_t, message=Message, crowded=cython.bint)
+    cpdef store_away(self, Store store, Tally tally)
+    @cython.locals(lost=Py_ssize_t, i=Py_ssize_t, message=Message, queue=Queue)
+    cpdef Py_ssize_t admit(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Tally tally) except -1
+    @cython.locals(i=Py_ssize_t, message=Message, queue=Queue)
+    cpdef drop(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Tally tally)
+    @cython.locals(gone=Message, i=Py_ssize_t)
+    cpdef forget(self, Py_ssize_t lo, Py_ssize_t hi)
+
+cdef Message new_nothing()
+cpdef bring(Message message, Store store)
+
+@cython.locals(kept=cython.bint, twin=Message, kind=cython.uint, lane=Queue)
+cpdef bint admit(Message message, Queue queue, Store store) except -1
+cdef disown(Message message, Queue queue, Store store)

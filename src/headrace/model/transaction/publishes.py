@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a transaction publishes: messages with the queues that each was routed to, in order.
+
+Kept as lists side by side, so that one costs its message and three references, however many there
+are; what is done with all of them is done here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.counters import Tally, weight_of
+    from headrace.model.message import GONE as C_GONE
+    from headrace.model.message import KIND_FILE as C_KIND_FILE
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import PERSISTENT as C_PERSISTENT
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import SCRATCH as C_SCRATCH
+    from headrace.model.message import Message
+
+from headrace.model.queue.content_lanes import lane_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.model.ports import Store
+    from headrace.model.queue.queue import Queue
+
+log = logging.getLogger(__name__)
+
+
+class Publish(NamedTuple):
+    """A message and the queues that it was routed to."""
+
+    message: Any
+    queues: tuple[Any, ...]
+    persistent: bool
+
+
+class Held:
+    """The publishes of one transaction."""
+
+    __slots__ = ("files", "lasting", "lost", "messages", "paged", "queues")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.queues: list[tuple[Queue, ...]] = []  # Of each message.
+        self.lasting: list[bool] = []  # Whether each is to be persistent.
+        self.files = 0  # How many of them refer to a file,
+        self.paged = 0  # how many are in the scratch log,
+        self.lost = 0  # and how many were lost with a damaged disk.
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Publish]:
+        for message, queues, lasting in zip(self.messages, self.queues, self.lasting, strict=True):
+            yield Publish(message, queues, lasting)
+
+    def add(self, message: Message, queues: tuple[Queue, ...], persistent: bool) -> None:
+        """Append a publish."""
+        if message.flags & C_KIND_MASK == C_KIND_FILE:
+            self.files += 1
+        self.messages.append(message)
+        self.queues.append(queues)
+        self.lasting.append(persistent)
+
+    def routes(self) -> list[tuple[Queue, ...]]:
+        """Return the queues that messages are for, once for each run of messages alike."""
+        found: list[tuple[Queue, ...]] = []
+        last: tuple[Queue, ...] | None = None
+        for queues in self.queues:
+            if queues is not last:
+                found.append(queues)
+                last = queues
+        return found
+
+    def bring(self, store: Store) -> None:
+        """Bring messages back into memory which gave way while the transaction was at work."""
+        if self.paged:
+            for message in self.messages:
+                bring(message, store)
+            self.paged = 0
+
+    def abandon(self, store: Store) -> None:
+        """Nothing comes of these messages."""
+        if self.paged:
+            for message in self.messages:
+                if message.flags & C_SCRATCH:
+                    store.release(message)
+                    message.flags &= ~C_SCRATCH & 0xFF
+            self.paged = 0
+
+    def keep(self, store: Store, tally: Tally) -> list[int]:
+        """Append all to the store, within a transaction of it; give each a place.
+
+        Returns:
+            The seqs of those that the store keeps.
+        """
+        kept = []
+        count = len(self.messages)
+        queues: tuple[Queue, ...] | None = None
+        ids = b""
+        for i in range(count):
+            message = self.messages[i]
+            away = message.flags & C_SCRATCH
+            if away and not self.brought(i, store):
+                continue
+            message.seq = tally.next_seq
+            tally.next_seq += 1
+            if self.queues[i] is not queues:
+                queues = self.queues[i]
+                ids = b"".join([q.id_bytes for q in queues if q.durable and not q.deleted])
+            for queue in queues:
+                queue.held_count += 1
+            if ids and self.lasting[i]:
+                message.position = store.publish_message(message, tally.now_ms, ids)
+            if message.position:
+                message.flags |= C_PERSISTENT
+                kept.append(message.seq)
+                if away:
+                    store.page_out(message)
+        self.paged = 0
+        return kept
+
+    def brought(self, i: int, store: Store) -> bool:
+        """Bring one message back; if it cannot be read, it is nobody's any more."""
+        try:
+            bring(self.messages[i], store)
+        except OSError as error:
+            log.error("a message of a transaction cannot be read and is lost: %s", error)
+            self.lost += 1
+            self.queues[i] = ()
+            self.messages[i] = new_nothing()
+            return False
+        return True
+
+    def store_away(self, store: Store, tally: Tally) -> None:
+        """Account for all as messages that wait; page them out where memory is short."""
+        count = len(self.messages)
+        for i in range(count):
+            message = self.messages[i]
+            crowded = tally.memory_used > tally.memory_max
+            if message.position and crowded and message.flags & C_KIND_MASK != C_KIND_FILE:
+                store.page_out(message)
+            tally.memory_used += weight_of(message)
+
+    def admit(self, lo: int, hi: int, store: Store, tally: Tally) -> int:
+        """Give the messages ``lo`` to ``hi`` to their queues; return how many were lost.
+
+        No queue turns one away for want of room.
+        """
+        lost = 0
+        for i in range(lo, hi):
+            message = self.messages[i]
+            tally.memory_used -= weight_of(message)
+            for queue in self.queues[i]:
+                queue.held_count -= 1
+                if not admit(message, queue, store):
+                    lost += 1
+        tally.published += hi - lo
+        return lost
+
+    def drop(self, lo: int, hi: int, store: Store, tally: Tally) -> None:
+        """Forget the messages ``lo`` to ``hi``."""
+        for i in range(lo, hi):
+            message = self.messages[i]
+            tally.memory_used -= weight_of(message)
+            for queue in self.queues[i]:
+                queue.held_count -= 1
+                disown(message, queue, store)
+
+    def forget(self, lo: int, hi: int) -> None:
+        """Let go of messages that were admitted or dropped; the others keep their numbers."""
+        gone = new_nothing()
+        for i in range(lo, hi):
+            self.messages[i] = gone
+
+
+def new_nothing() -> Message:
+    """Return a message that stands for one that is gone."""
+    return Message()
+
+
+def bring(message: Message, store: Store) -> None:
+    """Take a message out of the scratch log.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if message.flags & C_SCRATCH:
+        store.load(message)
+        store.release(message)
+        message.flags &= ~C_SCRATCH & 0xFF
+
+
+def admit(message: Message, queue: Queue, store: Store) -> bool:
+    """Let a queue have a message that was promised to it; false if that cannot be read."""
+    if queue.deleted:
+        disown(message, queue, store)
+        return True
+    kept = message.position != 0 and queue.durable and not queue.is_stream
+    if message.flags & C_PAGED and not kept:
+        try:
+            store.load(message)
+        except OSError as error:
+            log.error("a message of a transaction cannot be read and is lost: %s", error)
+            disown(message, queue, store)
+            return False
+    twin = message.copy()
+    twin.seq = message.seq
+    twin.flags = message.flags & ~(C_REDELIVERED | C_SCRATCH | C_GONE) & 0xFF
+    if kept:
+        twin.position = message.position
+    else:
+        twin.flags &= ~C_PERSISTENT & 0xFF
+    kind = message.flags & C_KIND_MASK
+    lane: Queue = queue
+    if kind >= C_KIND_FILE:
+        lane = lane_of(queue, kind)
+    lane.admit(twin, True)
+    if queue.is_stream:
+        disown(message, queue, store)
+    return True
+
+
+def disown(message: Message, queue: Queue, store: Store) -> None:
+    """A queue does not owe a message that was held for it any more."""
+    if not message.position or not queue.durable:
+        return
+    if queue.deleted:
+        store.forget(queue.id, message.position)
+    else:
+        store.settle(queue.id, message.seq, message.position)

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staged batches: the work of many transaction branches that is decided at once, exactly once.
+
+A *sink* writes numbered batches. The tasks of a batch publish in transaction branches and prepare
+them; several attempts of one task may do so. Then the owner of the sink names the branches that
+count, and these are committed all together, in one transaction of the store with the fact that
+this batch was the last. Whatever else of the sink is undecided up to that batch is rolled back.
+
+    xid     format STAGED, global id ``sink NUL batch``, branch ``partition.attempt.token/chunk``
+    fact    ``sink/<name>``: {"owner", "run", "epoch", "last", "at_ms"}
+
+What is decided becomes visible once the decision is durable, in slices: a batch may be larger than
+memory. Nothing is lost when the broker dies between two of them, because recovery treats a
+committed message like any other, and a stream that lacks one is given it at the start.
+
+Owners. A sink has one owner, which :meth:`Sinks.begin` names; each run of an owner has an epoch of
+its own, and the earlier ones can do nothing any more. Another owner is refused until the present
+one has not been heard of for OWNER_S, or gave the sink back. Batch numbers are the owner's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.errors import (
+    IllegalState,
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceError,
+)
+from headrace.model.transaction.dtx import Branch, State, Status
+from headrace.model.transaction.transaction import settle_all
+from headrace.model.transaction.xid import STAGED, Xid
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+KEY = b"sink/"
+SINK_OCTETS_MAX = 64  # Of a sink's name,
+STAGE_OCTETS_MAX = 33  # and of a branch id: an xid must fit into a dtx-identifier, in hexadecimal.
+BATCH_MAX = (1 << 63) - 1
+CHUNKS_MAX = 9999  # Branches of one attempt.
+OWNER_S = 60.0  # How long an owner that is not heard of keeps its sink.
+KEEP_S = 86400.0  # How long undecided work stays prepared, unless the setting says otherwise.
+PAST_MAX = 8  # Runs that a sink remembers to be over.
+SLICE = 2048  # Messages that become visible, or are dropped, at a time.
+
+Steps = Generator[None, None, dict[str, Any]]
+
+
+class Sink(NamedTuple):
+    """What is known of a sink, durably."""
+
+    owner: str
+    run: str
+    epoch: int
+    last: int  # The last committed batch; -1 when there was none.
+    at_ms: int  # When it was committed.
+    past: tuple[str, ...] = ()  # The owner's runs that are over, the latest of them.
+
+    def encode(self) -> bytes:
+        """Return the value of the fact."""
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Sink:
+        """Read what :meth:`encode` made."""
+        known = cls(**json.loads(raw))
+        return known._replace(past=tuple(known.past))
+
+    def next(self, run: str) -> Sink:
+        """Return the sink with the next run of its owner."""
+        past = (*self.past, self.run)[-PAST_MAX:] if self.run else self.past
+        return self._replace(run=run, epoch=self.epoch + 1, past=past)
+
+
+class Stage(NamedTuple):
+    """The work of one attempt: its name, ``partition.attempt.token``, and how many branches."""
+
+    name: str
+    chunks: int
+
+    @classmethod
+    def parse(cls, text: str) -> Stage:
+        """Read ``name:chunks``.
+
+        Raises:
+            InvalidArgument: it is not like that.
+        """
+        name, _, chunks = text.rpartition(":")
+        if not name or not chunks.isascii() or not chunks.isdigit() or int(chunks) > CHUNKS_MAX:
+            raise InvalidArgument(f"'{text}' is no name of staged work")
+        return cls(name, int(chunks))
+
+
+def global_id(sink: str, batch: int) -> bytes:
+    """Return what the branches of one batch have in common."""
+    return b"%b\x00%d" % (sink.encode(), batch)
+
+
+def xid_of(sink: str, batch: int, branch: str) -> Xid:
+    """Return the xid of a branch.
+
+    Raises:
+        InvalidArgument: a name or a number is out of bounds.
+    """
+    if not 0 < len(sink.encode()) <= SINK_OCTETS_MAX or not sink.isprintable():
+        raise InvalidArgument(f"a sink's name has 1 to {SINK_OCTETS_MAX} printable octets")
+    if not 0 <= batch <= BATCH_MAX:
+        raise InvalidArgument(f"a batch is a number from 0 to {BATCH_MAX}")
+    if not 0 < len(branch.encode()) <= STAGE_OCTETS_MAX:
+        raise InvalidArgument(f"staged work has a name of 1 to {STAGE_OCTETS_MAX} octets")
+    return Xid(STAGED, global_id(sink, batch), branch.encode())
+
+
+def read_xid(xid: Xid) -> tuple[str, int, str]:
+    """Return sink, batch and branch of an xid of format STAGED."""
+    sink, _, batch = xid.global_id.rpartition(b"\x00")
+    number = int(batch) if batch.isdigit() else -1
+    return sink.decode("utf-8", "replace"), number, xid.branch_id.decode("utf-8", "replace")
+
+
+class Sinks:
+    """The sinks of one virtual host. Every method may raise what the model refuses."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self.keep_ms = int(KEEP_S * 1000)
+        self._heard_ms: dict[str, int] = {}  # When an owner was heard of last, since the start.
+        self._deciding: set[str] = set()  # Sinks whose decided work is not done yet.
+
+    # --- Owners -------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Sink:
+        """Return a sink.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        raw = self.vhost.facts.get(KEY + name.encode())
+        if raw is None:
+            raise NotFound(f"there is no sink '{name}' in vhost '{self.vhost.name}'")
+        return Sink.decode(raw)
+
+    def __iter__(self) -> Iterator[tuple[str, Sink]]:
+        for key, raw in self.vhost.facts.items(KEY):
+            yield key[len(KEY) :].decode(), Sink.decode(raw)
+
+    def begin(self, name: str, owner: str, run: str, *, force: bool = False) -> Steps:
+        """Make an owner that of a sink, which need not be there yet; the answer has the epoch.
+
+        A run of an owner that has the sink already keeps its epoch. Otherwise what earlier runs
+        and owners left undecided is rolled back.
+        """
+        xid_of(name, 0, "-")
+        now_ms = self.vhost.tally.now_ms
+        try:
+            before = self.find(name)
+        except NotFound:
+            before = Sink("", "", 0, -1, 0)
+        if before.owner != owner:
+            if before.owner and not force and self.is_live(name):
+                raise IllegalState(
+                    f"sink '{name}' belongs to '{before.owner}', which was heard of less than "
+                    f"{OWNER_S:.0f} s ago"
+                )
+            self._put(name, Sink(owner, run, before.epoch + 1, -1, 0))
+        elif run in before.past:
+            raise IllegalState(f"run '{run}' of '{owner}' is over: sink '{name}' has a later one")
+        elif before.run != run or not run:
+            self._put(name, before.next(run))
+        sink = self.find(name)
+        self._heard_ms[name] = now_ms
+        if sink.epoch != before.epoch:
+            yield from self._drop([b for b in self.undecided(name) if b.state is not State.ACTIVE])
+        return self.describe(name)
+
+    def release(self, name: str, owner: str) -> dict[str, Any]:
+        """The owner of a sink needs it no more: another may have it at once."""
+        sink = self.find(name)
+        if sink.owner == owner:
+            self._heard_ms[name] = self.vhost.tally.now_ms - int(OWNER_S * 1000)
+        return self.describe(name)
+
+    def is_live(self, name: str) -> bool:
+        """Tell whether a sink's owner may be at work; all are thought to be at the start."""
+        heard_ms = self._heard_ms.setdefault(name, self.vhost.tally.now_ms)
+        return self.vhost.tally.now_ms - heard_ms < OWNER_S * 1000
+
+    def check_epoch(self, name: str, epoch: int) -> Sink:
+        """Refuse whoever does not own the sink any more; 0 is the epoch of whoever does."""
+        sink = self.find(name)
+        if epoch and sink.epoch != epoch:
+            raise IllegalState(
+                f"sink '{name}' is at epoch {sink.epoch} (owner '{sink.owner}'): what has epoch "
+                f"{epoch} can do nothing any more"
+            )
+        self._heard_ms[name] = self.vhost.tally.now_ms
+        return sink
+
+    # --- Work -----------------------------------------------------------------------------------
+
+    def prepare(self, name: str, epoch: int, batch: int, branch: str, count: int) -> bool:
+        """Prepare a branch in which ``count`` messages were published.
+
+        It is durable like :meth:`Branches.prepare`. False: the batch was committed before, and
+        the branch is rolled back.
+
+        Raises:
+            PreconditionFailed: a message cannot be taken; ``text`` begins with its number.
+            ResourceError: a queue has no room for what would be committed.
+        """
+        branches = self.vhost.branches
+        xid = xid_of(name, batch, branch)
+        found = branches.find(xid)
+        if found.state is State.PREPARED:
+            self.check_epoch(name, epoch)
+            return True  # Asked again.
+        try:
+            sink = self.check_epoch(name, epoch)
+            if batch <= sink.last:
+                branches.rollback(xid)
+                return False
+            self._check(found, count)
+            status = branches.prepare(xid, keep_empty=True)
+        except (IllegalState, PreconditionFailed, ResourceError):
+            if xid in branches and found.state is State.ACTIVE:
+                branches.rollback(xid)
+            raise
+        if status is not Status.OK:
+            branches.rollback(xid)
+            raise IllegalState(f"the branch {xid} can only be rolled back (xa-{status.name})")
+        self.expect(found)
+        return True
+
+    def _check(self, branch: Branch, count: int) -> None:
+        """Refuse a branch that does not hold all that was published in it."""
+        work = branch.work
+        if work.flaw_at >= 0:
+            raise PreconditionFailed(f"message {work.flaw_at}: {work.flaw}")
+        if not branch.failed and work.seen != count:
+            raise PreconditionFailed(f"{count} messages were published, {work.seen} have come")
+        limited = any(
+            queue.limited and queue.overflow
+            for queues in work.publishes.routes()
+            for queue in queues
+        )
+        if not limited:
+            return
+        room: dict[Queue, list[int]] = {}
+        for place, (message, queues, _) in enumerate(work.publishes):
+            for queue in queues:
+                if not queue.limited or not queue.overflow:
+                    continue  # Nothing, or the oldest, gives way.
+                counted = room.setdefault(queue, [queue.held_count, 0])
+                counted[0] += 1
+                counted[1] += message.body_size
+                too_many = 0 <= queue.max_length < queue.ready_count + counted[0]
+                too_much = 0 <= queue.max_length_bytes < queue.ready_bytes + counted[1]
+                if too_many or too_much:
+                    raise PreconditionFailed(f"message {place}: queue '{queue.name}' is full")
+
+    def expect(self, branch: Branch) -> None:
+        """Have prepared work rolled back when nobody decides it in time."""
+
+        def overdue(_: int) -> int:
+            if branch.state is State.PREPARED and branch.xid in self.vhost.branches:
+                self.vhost.branches.rollback(branch.xid)
+            return 0
+
+        key = ("branch", self.vhost.branches, branch.xid)
+        self.vhost.agenda.put(key, self.vhost.tally.now_ms + self.keep_ms, overdue)
+
+    def restored(self) -> None:
+        """The broker started, and has found what was prepared."""
+        for branch in self.vhost.branches:
+            if branch.xid.format == STAGED and branch.state is State.PREPARED:
+                self.expect(branch)
+
+    def undecided(self, name: str) -> list[Branch]:
+        """Return the branches of a sink."""
+        prefix = name.encode() + b"\x00"
+        return [
+            branch
+            for branch in self.vhost.branches
+            if branch.xid.format == STAGED
+            and branch.xid.global_id.startswith(prefix)
+            and branch.state in (State.ACTIVE, State.PREPARED)
+        ]
+
+    # --- Decisions ------------------------------------------------------------------------------
+
+    def commit(self, name: str, epoch: int, batch: int, stages: Iterable[Stage]) -> Steps:
+        """Commit a batch: all of the branches named, and no other.
+
+        Asked again, it answers that it was done ``already``. The answer comes when all of it is
+        visible.
+
+        Raises:
+            NotFound: a branch is not there, so nothing was committed.
+            PreconditionFailed: a branch is not whole, or not prepared; nothing was committed.
+        """
+        sink = self.check_epoch(name, epoch)
+        while name in self._deciding:
+            yield
+        sink = self.check_epoch(name, epoch)
+        if batch <= sink.last:
+            return {"already": True, **self.describe(name)}
+        chosen = self._chosen(name, batch, stages)
+        store, facts = self.vhost.store, self.vhost.facts
+        now_ms = self.vhost.tally.now_ms
+        key, value = KEY + name.encode(), sink._replace(last=batch, at_ms=now_ms).encode()
+        facts.check(key, value)
+        store.begin()
+        try:
+            for branch in chosen:
+                store.decide(branch.xid.encode(), 0, now_ms)
+                branch.state = State.COMMITTING
+            facts.change(key, value)
+        finally:
+            store.commit()
+        self._deciding.add(name)
+        try:
+            decided_at = store.appended
+            while store.synced < decided_at:
+                yield  # Nobody may see what a crash could undo.
+            count = 0
+            for branch in chosen:
+                count += len(branch.publishes)
+                yield from self._do(branch)
+        finally:
+            self._deciding.discard(name)
+        losers = [b for b in self.undecided(name) if read_xid(b.xid)[1] <= batch]
+        yield from self._drop(losers)
+        return {"already": False, "messages": count, **self.describe(name)}
+
+    def abort(self, name: str, epoch: int, batch: int) -> Steps:
+        """Roll back all that is undecided of a batch."""
+        self.check_epoch(name, epoch)
+        while name in self._deciding:
+            yield
+        losers = self.vhost.branches.of(STAGED, global_id(name, batch))
+        dropped = yield from self._drop([b for b in losers if b.state is State.PREPARED])
+        return {"branches": dropped, **self.describe(name)}
+
+    def discard(self, name: str) -> Steps:
+        """An operator gives up a sink: its undecided work is rolled back, its batches forgotten."""
+        self.find(name)
+        dropped = yield from self._drop(self.undecided(name))
+        self.vhost.facts.put(KEY + name.encode(), None)
+        self._heard_ms.pop(name, None)
+        return {"branches": dropped}
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Return what is told of a sink."""
+        sink = self.find(name)
+        return {
+            "sink": name,
+            "owner": sink.owner,
+            "epoch": sink.epoch,
+            "last": None if sink.last < 0 else sink.last,
+            "at_ms": sink.at_ms,
+        }
+
+    # --- Inside ---------------------------------------------------------------------------------
+
+    def _put(self, name: str, sink: Sink) -> None:
+        self.vhost.facts.put(KEY + name.encode(), sink.encode())
+
+    def _chosen(self, name: str, batch: int, stages: Iterable[Stage]) -> list[Branch]:
+        """Return the branches to commit, in the order of their messages."""
+        found: dict[Branch, None] = {}
+        branches = self.vhost.branches
+        for stage in stages:
+            for chunk in range(stage.chunks):
+                xid = xid_of(name, batch, f"{stage.name}/{chunk}")
+                branch = branches.find(xid)
+                if branch.state is not State.PREPARED:
+                    raise PreconditionFailed(f"the branch {xid} is {branch.state.value}")
+                if branch.damaged:
+                    raise PreconditionFailed(f"a part of the branch {xid} was lost on the disk")
+                found[branch] = None
+        return sorted(found, key=first_seq)
+
+    def _do(self, branch: Branch) -> Generator[None, None, None]:
+        """Make the work of a decided branch visible, a slice at a time."""
+        store, tally = self.vhost.store, self.vhost.tally
+        held = branch.publishes
+        at = 0
+        while at < len(held):
+            if at:
+                yield
+            stop = min(len(held), at + SLICE)
+            store.begin()
+            try:
+                held.admit(at, stop, store, tally)
+            finally:
+                store.commit()
+            if not held.files:
+                held.forget(at, stop)
+            at = stop
+        settle_all(branch.settles)
+        self.vhost.branches.done(branch)
+
+    def _drop(self, branches: list[Branch]) -> Generator[None, None, int]:
+        """Roll branches back; return how many."""
+        count = 0
+        for branch in branches:
+            if branch.xid not in self.vhost.branches or branch.state is State.COMMITTING:
+                continue
+            if branch.state is State.ACTIVE and branch.workers:
+                continue  # At work still: its prepare will be refused.
+            self.vhost.branches.rollback(branch.xid)
+            count += 1
+            yield
+        return count
+
+
+def first_seq(branch: Branch) -> int:
+    """Key of a prepared branch by the place of its first message."""
+    return branch.publishes.messages[0].seq if len(branch.publishes) else 0

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+cimport cython
+
+from headrace.model.transaction.publishes cimport Held
+from headrace.model.message cimport C_KIND_FILE, C_KIND_MASK, Message
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Tally
+
+cdef class Work:
+    cdef public object vhost
+    cdef public Tally tally
+    cdef public bint owns
+    cdef public bint dead
+    cdef public Held publishes
+    cdef public bint counts
+    cdef public long long seen
+    cdef public str flaw
+    cdef public long long flaw_at
+    cdef public list settles
+    cdef public dict facts
+    cdef public dict numbers
+    cdef public dict passages
+    cdef public long long octets
+    cdef public long long held
+    cdef public dict _holders
+
+    @cython.locals(octets=cython.longlong, kind=cython.uint, tally=Tally, crowded=cython.bint)
+    cpdef publish(self, Message message, object queues, object persistent)
+    cpdef note(self, str flaw)
+    @cython.locals(publishes=Held)
+    cpdef tuple take(self)
+    cdef _check_room(self, long long octets)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters that could not be delivered yet, of a queue that insists on it; and the dying.
+
+With ``x-dead-letter-strategy`` ``at-least-once`` a message leaves its queue once all queues that
+its letter leads to have taken it. Until then it is kept here: not ready, not counted in the queue's
+limits, in the journal still the queue's, with a note of what it died of. It is tried again after a
+while, with those queues that have not taken it yet; after a restart of the broker, with all.
+
+Where very many messages die at once, most of them wait here, in any queue, until it is their turn
+to become letters.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.model.queue.dispatch import Consumer
+
+if TYPE_CHECKING:
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.scheduler import Agenda
+
+RETRY_MS = 1000  # From one try to the next,
+RETRY_MS_MAX = 30_000  # and at most, when tries fail again and again.
+TRIES_MAX = 256  # Letters that are tried in one go.
+
+
+class Undelivered(Consumer):
+    """Holds the dead letters of one queue until they are delivered."""
+
+    def __init__(self, queue: Queue, agenda: Agenda) -> None:
+        super().__init__(queue, "", False)
+        self.letters: list[tuple[Message, str]] = []
+        self.takers: dict[Message, set[str]] = {}  # Of letters that not all have taken yet.
+        self.dying: deque[tuple[Message, str]] = deque()  # Not tried yet.
+        self._agenda = agenda
+        self._wait_ms = RETRY_MS
+
+    def add(self, message: Message, reason: str) -> None:
+        """Keep a letter."""
+        self.letters.append((message, reason))
+        if len(self.letters) == 1:
+            self._wait_ms = RETRY_MS
+            self._agenda.put(self, self.queue.tally.now_ms + RETRY_MS, self.retry)
+
+    def put_off(self, message: Message, reason: str) -> None:
+        """Hold a message that dies until it is its turn."""
+        self.dying.append((message, reason))
+        if len(self.dying) == 1:
+            self._agenda.put(("dying", self), self.queue.tally.now_ms + 1, self.go_on)
+
+    def go_on(self, now_ms: int) -> int:
+        """Make letters of some of the dying; return when to go on, 0 when none is left."""
+        queue = self.queue
+        if queue.deleted:
+            self.forget()
+            return 0
+        tally = queue.tally
+        tally.begin_letters(now_ms)
+        letters = queue.vhost.letters
+        gathers = letters.gather()
+        try:
+            while self.dying and tally.letters_left > 0:
+                tally.letters_left -= 1
+                message, reason = self.dying.popleft()
+                queue.held_count -= 1
+                message.consumer = None
+                if not queue.retry_letter(message, reason):
+                    queue.held_count += 1
+                    message.consumer = letters.keep(queue, message, reason)
+        finally:
+            if gathers:
+                letters.end()
+        return now_ms + 1 if self.dying else 0
+
+    def retry(self, now_ms: int) -> int:
+        """Try the oldest letters; return when to try again, 0 when none is left."""
+        queue = self.queue
+        if queue.deleted:
+            self.forget()
+            return 0
+        tried, self.letters = self.letters[:TRIES_MAX], self.letters[TRIES_MAX:]
+        failed: list[tuple[Message, str]] = []
+        gathers = queue.vhost.letters.gather()
+        try:
+            for message, reason in tried:
+                queue.held_count -= 1
+                message.consumer = None
+                if queue.retry_letter(message, reason):
+                    continue
+                queue.held_count += 1
+                message.consumer = self
+                failed.append((message, reason))
+        finally:
+            if gathers:
+                queue.vhost.letters.end()
+        self.letters = failed + self.letters
+        if not self.letters:
+            return 0
+        if len(failed) == len(tried):
+            self._wait_ms = min(2 * self._wait_ms, RETRY_MS_MAX)
+            return now_ms + self._wait_ms
+        self._wait_ms = RETRY_MS
+        return now_ms + (RETRY_MS if failed else 1)
+
+    def forget(self) -> None:
+        """The queue is gone, and its letters with it."""
+        letters, self.letters = [*self.dying, *self.letters], []
+        self.dying.clear()
+        self.takers.clear()
+        for message, _ in letters:
+            self.queue.held_count -= 1
+            self.queue.leave(message)

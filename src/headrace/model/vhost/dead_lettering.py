@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where messages go that die in a queue, and where those wait that are to be tried again.
+
+A letter may die on its arrival, and so on. How far that goes is bounded (`model.contents`), and
+so is what is done of it in one millisecond: ``LETTERS_MAX`` are delivered with the messages that
+began it, the others a moment later, so that nobody else waits for them. Of very many messages that
+die at once (a consumer rejects all that it holds, a policy shortens a long queue) the same number
+become letters at once; the others wait for that, held aside in their queues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace.model import contents as deadletter
+from headrace.model.arguments.consumer import Headed
+from headrace.model.counters import LETTERS_MAX
+from headrace.model.message import KIND_MASK
+from headrace.model.queue import delivery_count
+from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue.retry_backoff import Waiting
+from headrace.model.vhost.at_least_once import Undelivered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.interceptor.exchange_observer import Watch
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+log = logging.getLogger(__name__)
+
+CYCLES_MAX = 1024  # Circles of dead letters that are remembered as reported.
+PAUSE_MS = 1  # When the next letters of letters are delivered, after those of a millisecond,
+WAITING_MAX = 65536  # and how many wait for it; more are delivered at once.
+
+
+class Letters:
+    """The dead letters of one virtual host."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self._cycles: set[tuple[str, str]] = set()  # Reported ones,
+        self._floods: set[tuple[str, str]] = set()  # and letters without end.
+        self._undelivered: dict[Queue, Undelivered] = {}
+        self._retries: dict[Queue, Waiting] = {}
+        self._born: deque[tuple[Queue, Message]] = deque()  # While a message is handed out.
+        self._late: deque[tuple[Queue, Message]] = deque()  # They have their places already.
+        self._handing = False
+        self._gathering = False  # Letters are one transaction until :meth:`end`,
+        self._begun = False  # which is open.
+        self._deaths_ms = 0  # In this millisecond
+        self._deaths = 0  # so many messages died that may be put off.
+
+    def hand_out(self, twins: Iterable[tuple[Queue, Message]], *, promised: bool = False) -> int:
+        """Offer messages to queues, and then the letters of those that died on arrival.
+
+        Return how many were refused; with ``promised`` no queue refuses one for want of room.
+        """
+        if self._handing:
+            self._born.extend(twins)  # The call further out sees to it.
+            return 0
+        self._handing = True
+        refused = 0
+        try:
+            for queue, twin in twins:
+                refused += self._give(queue, twin, promised=promised)
+            tally = self.vhost.tally
+            tally.begin_letters(tally.now_ms)
+            while self._born and (
+                tally.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
+            ):
+                tally.letters_left -= 1
+                self._give(*self._born.popleft())
+        finally:
+            self._handing = False
+            self._put_off_born()
+        return refused
+
+    def _give(
+        self, queue: Queue, twin: Message, *, late: bool = False, promised: bool = False
+    ) -> int:
+        if queue.deleted:
+            if twin.position:
+                self.vhost.store.forget(queue.id, twin.position)
+            return 0
+        lane = lane_of(queue, twin.flags & KIND_MASK)
+        if (late or promised) and not lane.is_stream:
+            lane.admit(twin, promised)  # What came later may stand there.
+            return 0
+        return lane.offer(twin)
+
+    def _put_off_born(self) -> None:
+        if self._born:
+            self._late.extend(self._born)
+            self._born.clear()
+            agenda = self.vhost.agenda
+            agenda.put(("letters", self), self.vhost.tally.now_ms + PAUSE_MS, self._go_on)
+
+    def _go_on(self, now_ms: int) -> int:
+        """Deliver some of the letters that wait; return when the next are, 0 when none does."""
+        self._handing = True
+        try:
+            tally = self.vhost.tally
+            tally.begin_letters(tally.now_ms)
+            while self._late and tally.letters_left > 0:
+                tally.letters_left -= 1
+                self._give(*self._late.popleft(), late=True)
+        finally:
+            self._handing = False
+            self._put_off_born()
+        return now_ms + PAUSE_MS if self._late else 0
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A queue is deleted, and what waits for it with it."""
+        kept = self._undelivered.pop(queue, None)
+        if kept is not None:
+            kept.forget()
+        waiting = self._retries.pop(queue, None)
+        if waiting is not None:
+            waiting.forget()
+
+    # --- One transaction --------------------------------------------------------------------------
+
+    def gather(self) -> bool:
+        """Let what dies until :meth:`end` be one transaction of the store, where anything does.
+
+        Return whether the caller is to call :meth:`end`; false within a transaction.
+        """
+        if self._gathering or self._in_transaction():
+            return False
+        self._gathering = True
+        return True
+
+    def begin(self) -> bool:
+        """Open a transaction of the store for a letter and the settlement of what it was.
+
+        Return whether the caller is to call :meth:`end`; false within a transaction.
+        """
+        store = self.vhost.store
+        if not store.durable or self._in_transaction():
+            return False
+        store.begin()
+        self._begun = True
+        return not self._gathering
+
+    def end(self) -> None:
+        """Commit what :meth:`gather` or :meth:`begin` began."""
+        self._gathering = False
+        if self._begun:
+            self._begun = False
+            self.vhost.store.commit()
+
+    def _in_transaction(self) -> bool:
+        return bool(getattr(self.vhost.store, "transaction", 0))
+
+    # --- Dead letters -----------------------------------------------------------------------------
+
+    def takes(self, queue: Queue, reason: str) -> bool:
+        """Tell whether there is an exchange for what dies of a reason in a queue.
+
+        Where there is none nothing of the message is looked at.
+        """
+        name = queue.dead_letter_exchange
+        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
+            name = queue.alternate_exchange
+        elif reason == deadletter.ORPHANED:
+            return False
+        return name is not None and name in self.vhost.exchanges
+
+    def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
+        """Send a message that died in a queue to where that queue's dead letters go.
+
+        ``detail`` says why a message could not be converted. False when it is to arrive somewhere,
+        and could some time later.
+        """
+        if self.vhost.contents is None:
+            return True
+        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
+            self._reroute(message, queue, queue.alternate_exchange, self.vhost.contents)
+            return True
+        name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
+        if name is None and reason == deadletter.UNCONVERTIBLE:
+            name = queue.alternate_exchange
+        if name is None or reason == deadletter.ORPHANED:
+            return True
+        exchange = self.vhost.exchanges.get(name)
+        if exchange is None:
+            return not queue.insists
+        try:
+            return self._dead_letter(
+                message, queue, reason, exchange, key, self.vhost.contents, detail
+            )
+        except deadletter.UnreadableError as error:
+            log.warning(
+                "vhost %r: a dead letter of queue %r is dropped: %s",
+                self.vhost.name,
+                queue.name,
+                error,
+            )
+            return True
+
+    @staticmethod
+    def _goes_elsewhere(queue: Queue, reason: str) -> bool:
+        """Tell whether a message takes the way of the alternate exchange (0-10/queue.declare)."""
+        if reason == deadletter.DELIVERY_LIMIT:
+            return queue.dead_letter_exchange is None
+        return reason in (deadletter.REJECTED, deadletter.ORPHANED)
+
+    def _reroute(
+        self, message: Message, queue: Queue, alternate: str, contents: deadletter.Contents
+    ) -> None:
+        """Give a message, as it is, to the alternate exchange.
+
+        When nobody is bound for it there, that exchange's own alternate is tried, and no further.
+        """
+        exchange = self.vhost.exchanges.get(alternate)
+        if exchange is None:
+            return
+        try:
+            content = contents.read(message)
+        except deadletter.UnreadableError as error:
+            log.warning("vhost %r: a message of %r is dropped: %s", self.vhost.name, queue, error)
+            return
+        found: dict[Queue, None] = {}
+        watches: dict[Watch, None] = {}
+        headers = Headed(content.headers, message, contents)
+        self.vhost.follow(
+            exchange,
+            content.routing_key,
+            headers,
+            found,
+            1,
+            watches,
+            publisher=message.publisher,
+        )
+        found.pop(queue, None)
+        self.vhost.send(message.copy(), found, watches, content.headers, content.persistent)
+
+    def _dead_letter(
+        self,
+        message: Message,
+        queue: Queue,
+        reason: str,
+        exchange: Exchange,
+        key: str | None,
+        contents: deadletter.Contents,
+        detail: str,
+    ) -> bool:
+        content = contents.read(message)
+        headers = deadletter.with_death(
+            content,
+            queue.name,
+            reason,
+            self.vhost.tally.now_ms,
+            rerouted=key is not None,
+            detail=detail,
+        )
+        if key is None:
+            keys = [content.routing_key, *deadletter.copies(content.headers)]
+        else:
+            keys = [key]
+        found: dict[Queue, None] = {}
+        watches: dict[Watch, None] = {}
+        said = Headed(headers, message, contents)
+        self.vhost.follow(
+            exchange,
+            keys[0],
+            said,
+            found,
+            watches=watches,
+            copies=keys[1:],
+            publisher=0 if queue.insists else message.publisher,  # One that insists does arrive.
+        )
+        far = False
+        if reason != deadletter.REJECTED:
+            for target in list(found):
+                if deadletter.is_cycle(target.name, headers):
+                    del found[target]
+                    self._report_cycle(queue.name, target.name)
+            if found and deadletter.is_far(headers):
+                found.clear()
+                self._report_flood(queue.name, "died in too many places")
+                far = True
+        arrived = True
+        kept = self._undelivered.get(queue)
+        if not far and (queue.insists or (kept is not None and message in kept.takers)):
+            arrived = self._insist(queue, message, found, watches)
+        count = len(found) + len(watches)
+        if count and self.may_spread(queue.name, headers, reason, count):
+            letter = contents.rewrite(message, exchange.name, keys[0], headers)
+            self.vhost.send(letter, found, watches, headers, content.persistent)
+        return arrived
+
+    def _insist(
+        self,
+        queue: Queue,
+        message: Message,
+        found: dict[Queue, None],
+        watches: dict[Watch, None],
+    ) -> bool:
+        """Leave those queues that get a letter now; tell whether then all have it.
+
+        One that is full gets it later, and nobody gets it twice.
+        """
+        if not found and not watches:
+            kept = self._undelivered.get(queue)
+            return kept is not None and kept.takers.pop(message, None) is not None
+        kept = self._kept_by(queue)
+        had = kept.takers.pop(message, None)
+        if had is not None:
+            watches.clear()
+        full = False
+        for target in list(found):
+            if had is not None and target.name in had:
+                del found[target]
+            elif target.will_refuse(message.body_size):
+                del found[target]
+                full = True
+        if full:
+            if not found and had is None:
+                watches.clear()
+            else:
+                kept.takers[message] = (had or set()).union([target.name for target in found])
+        return not full
+
+    def may_spread(self, dead_in: str, headers: dict[str, Any], reason: str, count: int) -> bool:
+        """Note in the headers of a letter how many one has become, now that it is to be ``count``.
+
+        False, and reported, when those are too many.
+        """
+        many = deadletter.spread(headers, reason, count)
+        if not many:
+            self._report_flood(dead_in, "became too many")
+            return False
+        headers.pop(deadletter.SPREAD, None)
+        if many > 1:
+            headers[deadletter.SPREAD] = many
+        return True
+
+    def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
+        """Put a death off when there were many in this millisecond; tell whether that was done.
+
+        Not inside a transaction of the store, all of which happens or nothing, unless it is one
+        of letters alone.
+        """
+        if self._in_transaction() and not self._begun:
+            return False
+        kept = self._undelivered.get(queue)
+        if kept is None or not kept.dying:
+            now_ms = self.vhost.tally.now_ms
+            if self._deaths_ms != now_ms:
+                self._deaths_ms, self._deaths = now_ms, 0
+            if self._deaths < LETTERS_MAX:
+                self._deaths += 1
+                return False
+            if kept is None:
+                kept = self._kept_by(queue)
+        queue.held_count += 1
+        message.consumer = kept
+        kept.put_off(message, reason)
+        return True
+
+    def keep(self, queue: Queue, message: Message, reason: str) -> Consumer:
+        """Keep a dead letter that could not be delivered; return who holds it."""
+        if reason in delivery_count.DEATHS:
+            queue.note(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
+        kept = self._kept_by(queue)
+        kept.add(message, reason)
+        return kept
+
+    def keep_again(self, queue: Queue, message: Message, reason: str) -> None:
+        """A dead letter that was kept when the broker stopped is kept on."""
+        kept = self._kept_by(queue)
+        message.consumer = kept
+        if queue.restore_held(message):
+            queue.unacked_count -= 1  # Not a consumer, but the queue holds it.
+            queue.held_bytes -= message.body_size
+            queue.held_count += 1
+            kept.add(message, reason)
+
+    def _kept_by(self, queue: Queue) -> Undelivered:
+        kept = self._undelivered.get(queue)
+        if kept is None:
+            kept = self._undelivered[queue] = Undelivered(queue, self.vhost.agenda)
+        return kept
+
+    def put_off(self, queue: Queue, message: Message) -> None:
+        """Let a message that a consumer gave back wait for its next try."""
+        due_ms = self.vhost.tally.now_ms + queue.backoff.delay_ms(message.deliveries)
+        queue.note(message, message.deliveries, due_ms)
+        waiting = self._waiting(queue)
+        message.consumer = waiting
+        waiting.add(message, due_ms)
+
+    def wait_again(self, queue: Queue, message: Message, due_ms: int) -> None:
+        """A message that waited when the broker stopped goes on waiting."""
+        waiting = self._waiting(queue)
+        message.consumer = waiting
+        if queue.restore_held(message):
+            waiting.add(message, due_ms)
+
+    def _waiting(self, queue: Queue) -> Waiting:
+        waiting = self._retries.get(queue)
+        if waiting is None:
+            waiting = self._retries[queue] = Waiting(queue, self.vhost.agenda)
+        return waiting
+
+    def _report_flood(self, dead_in: str, what: str) -> None:
+        if (dead_in, what) not in self._floods and len(self._floods) < CYCLES_MAX:
+            self._floods.add((dead_in, what))
+            log.warning(
+                "vhost %r: a dead letter of queue %r is dropped, for it %s; this is not reported "
+                "again of the queue",
+                self.vhost.name,
+                dead_in,
+                what,
+            )
+
+    def _report_cycle(self, dead_in: str, queue: str) -> None:
+        if (dead_in, queue) not in self._cycles and len(self._cycles) < CYCLES_MAX:
+            self._cycles.add((dead_in, queue))
+            log.warning(
+                "vhost %r: a dead letter of queue %r came back to queue %r and is dropped; this "
+                "circle is not reported again",
+                self.vhost.name,
+                dead_in,
+                queue,
+            )

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for a queue or an exchange: its arguments, as policies complete and restrict them.
+
+:func:`configure` sets a queue's attributes from that, when the queue is made and again whenever a
+policy changes (:mod:`headrace.model.vhost.apply_rules`). It may be called on a queue that is in
+use.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.values import queue_type
+from headrace.model.events import SERVICES
+from headrace.model.policy.policy import EXCHANGE, QUORUM, STREAM, Policies, merged
+from headrace.model.queue import flow_control
+from headrace.model.queue.apply_arguments import apply_arguments
+from headrace.model.stream.stream import TRIM_MIN_MS, Stream
+
+if TYPE_CHECKING:
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.policy.rules import Rules
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.queue_registry import Queues
+    from headrace.model.vhost.topology import Topology
+
+log = logging.getLogger(__name__)
+
+QUORUM_DELIVERY_LIMIT = 20  # Of queues of type quorum that say nothing of it.
+LENGTHS = frozenset({"x-max-length", "x-max-length-bytes"})
+UNBOUNDED = ("none", "flow-control", "flow-to-disk")  # With these a queue may be longer than that.
+INSTEAD = "reject-publish"  # It loses nothing that was taken, either.
+OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
+STRATEGY = "x-dead-letter-strategy"
+LOSES = (
+    "queue {!r} may lose dead letters: at-least-once needs a dead-letter exchange, and another "
+    "overflow than drop-head"
+)
+TIMEOUT = "x-consumer-timeout"  # Those who consume are told of it anew.
+LIVES_OCTETS = 1 << 20  # Of messages that are given a new time to live at a time.
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a queue's name is one that the broker itself gives: no rule is about these."""
+    return name.startswith(OWN_PREFIXES)
+
+
+def effective(rules: Rules, queue: Queue) -> dict[str, Any]:
+    """Return what holds for a queue; its own arguments themselves when nobody adds to them.
+
+    A limit is the smallest of what its arguments, policy and operator policy say; anything else is
+    what its arguments say, or else the operator policy, or else the policy. But how the length of
+    an operator policy is kept is no matter of the arguments.
+    """
+    arguments = queue.arguments
+    if queue.is_hidden or is_own(queue.name):
+        return arguments
+    kind = queue_type(arguments)
+    said = rules.policies.settings(kind, queue.name) if rules.policies else {}
+    if kind == QUORUM and "x-delivery-limit" not in arguments:
+        said.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
+    if not said:
+        return arguments
+    found = merged(said, arguments)
+    overflow = imposed_overflow(rules.policies, kind, queue.name, found.get("x-overflow"))
+    if overflow is not None:
+        found["x-overflow"] = overflow
+    return found
+
+
+def imposed_overflow(policies: Policies, kind: str, name: str, said: Any) -> str | None:
+    """Return how an operator policy's length is kept, where the queue does not say that.
+
+    An operator who limits a length says how it is kept. Where he does not, the queue may, but not
+    that the length is no limit.
+    """
+    operator = policies.of(kind, name)[1]
+    if operator is None or kind == STREAM or not LENGTHS & operator.arguments.keys():
+        return None
+    overflow: str | None = operator.arguments.get("x-overflow")
+    return INSTEAD if overflow is None and said in UNBOUNDED else overflow
+
+
+def configure(vhost: Queues, queue: Queue) -> None:
+    """Set what the effective arguments of a queue say; the queue may be in use.
+
+    It does not matter whether the queue is among those of the virtual host yet.
+    """
+    arguments = vhost.effective(queue)
+    live = vhost.queues.get(queue.name) is queue
+    alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
+    message_ttl_ms = queue.message_ttl_ms
+    apply_arguments(queue, arguments)
+    if queue.limited and not queue.insists and arguments.get(STRATEGY) == "at-least-once":
+        log.warning("vhost %r: %s", vhost.name, LOSES.format(queue.name))
+    if arguments or queue.guard is not None:
+        flow_control.post(queue, arguments)
+    for lane in (queue.lanes or {}).values():
+        lane.apply(arguments)
+    if live:
+        if alternate != queue.alternate_exchange:
+            vhost.count_alternate(alternate, -1)
+            vhost.count_alternate(queue.alternate_exchange, 1)
+        if expires_ms != queue.expires_ms:
+            vhost.agenda.remove((queue,))
+            watch_use(vhost, queue)
+        if queue.message_ttl_ms >= 0 and not 0 <= message_ttl_ms <= queue.message_ttl_ms:
+            shorten_lives(vhost, queue)
+    changed = live or arguments is not queue.arguments  # A log is made with those.
+    if isinstance(queue, Stream) and not queue.is_hidden and changed:
+        before = queue.log.max_age_ms
+        queue.limit(arguments)
+        if live and before != queue.log.max_age_ms:
+            vhost.agenda.remove(("age", queue))
+            watch_age(vhost, queue)
+
+
+def reconfigure(vhost: Queues, queue: Queue, before: Rules | None) -> None:
+    """Apply the rules of a virtual host to a queue that went by others; ``None``: nobody knows."""
+    was = None if before is None else effective(before, queue)
+    now = vhost.effective(queue)
+    if was == now:
+        return
+    configure(vhost, queue)
+    if (was is None or was.get(TIMEOUT) != now.get(TIMEOUT)) and vhost.retime is not None:
+        vhost.retime(queue)
+    if not isinstance(queue, Stream):
+        queue.drain()
+        for lane in (queue.lanes or {}).values():
+            lane.drain()
+
+
+def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
+    """Set what arguments and policies say of an exchange; it may be in use."""
+    alternate = exchange.own_alternate
+    policies = vhost.rules.policies
+    if alternate is None and policies and exchange.name:
+        alternate = policies.settings(EXCHANGE, exchange.name).get("alternate-exchange")
+    if alternate == exchange.alternate:
+        return
+    if vhost.exchanges.get(exchange.name) is exchange:
+        vhost.count_alternate(exchange.alternate, -1)
+        vhost.count_alternate(alternate, 1)
+    exchange.alternate = alternate
+
+
+def shorten_lives(vhost: Queues, queue: Queue) -> None:
+    """A queue got a time to live: let it count for what waits there, from now on."""
+    at = queue.position_of_first()
+    end = vhost.tally.next_seq
+    began_ms = vhost.tally.now_ms
+
+    def go_on(now_ms: int) -> int:
+        nonlocal at
+        if queue.deleted or queue.message_ttl_ms < 0:
+            return 0
+        at = queue.limit_lives(at, end, began_ms, LIVES_OCTETS)
+        return now_ms + 1 if at < end else 0
+
+    returned = queue.returned_within(0, end)
+    for message in returned:
+        queue.limit_life(message, began_ms)
+        queue.watch(message)
+    if go_on(began_ms):
+        vhost.agenda.put(("lives", queue), began_ms + 1, go_on)
+
+
+def watch_use(vhost: Queues, queue: Queue) -> None:
+    """Have a queue with x-expires go when nobody uses it."""
+    if queue.expires_ms >= 0:
+        due = queue.used_ms + queue.expires_ms
+        vhost.agenda.put((queue,), due, partial(vhost.expire_queue, queue))
+
+
+def watch_age(vhost: Queues, queue: Queue) -> None:
+    """Have a stream with x-max-age lose what is too old."""
+    if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
+        vhost.agenda.put(("age", queue), vhost.tally.now_ms + TRIM_MIN_MS, queue.trim)

@@ -1,0 +1,545 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queues of a virtual host: who declares which, whose they are, and when they go."""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments import queue_lifetime
+from headrace.model.arguments.memory_estimate import queue_octets
+from headrace.model.arguments.no_local import is_on
+from headrace.model.arguments.values import (
+    QUEUE_ARGUMENTS,
+    assert_same_arguments,
+    assert_same_field,
+    check_queue_arguments,
+    queue_type,
+)
+from headrace.model.errors import (
+    AccessRefused,
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from headrace.model.events import Events, queue_facts, tell_purged
+from headrace.model.exchange.deduplication import ARGUMENT as DEDUPLICATION
+from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue, understand
+from headrace.model.queue.queue import Queue
+from headrace.model.queue_kinds.deduplicating import DeduplicatingQueue
+from headrace.model.queue_kinds.delayed import NAME as DELAYED
+from headrace.model.queue_kinds.delayed import DelayedQueue
+from headrace.model.queue_kinds.inspecting import AttentiveQueue
+from headrace.model.vhost import queue_type as kinds
+from headrace.model.vhost.apply_rules import RulesChange
+from headrace.model.vhost.definitions import Definitions, QueueRecord
+from headrace.model.vhost.effective_arguments import (
+    configure,
+    effective,
+    is_own,
+    watch_age,
+    watch_use,
+)
+from headrace.model.vhost.topology import NO_ARGUMENTS, Topology
+
+if TYPE_CHECKING:
+    from headrace.model.counters import Tally
+    from headrace.model.policy.rules import Rules
+    from headrace.model.ports import Store
+    from headrace.model.scheduler import Agenda
+
+
+LOST = "amq.lost-"  # What queues are called whose definitions were lost, before their ids.
+LINGER = "qpid.auto_delete_timeout"  # Seconds for which an auto-delete queue stays unused.
+
+StreamMaker = Callable[..., Queue]
+
+
+class Queues(Topology):
+    """Queues by name and owner; the second of the three classes that make up a virtual host."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        tally: Tally,
+        definitions: Definitions,
+        events: Events,
+        agenda: Agenda,
+        make_stream: StreamMaker | None,
+    ) -> None:
+        Topology.__init__(self, name, tally, definitions, events)
+        self.store = store
+        self.agenda = agenda
+        self.make_stream = make_stream
+        self.observed = False  # Deliveries are shown to us.
+        self.declared_by: dict[Queue, str] = {}  # Users.
+        self.queues_of: dict[str, int] = {}  # How many queues each user declared.
+        self.lives = queue_lifetime.Lives(self)
+        #: Called with a queue when it is said anew how long its consumers may hold deliveries.
+        self.retime: Callable[[Queue], None] | None = None
+        self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
+        self._kept: set[Queue] = set()  # Exclusive ones that outlive their owners.
+        self._durable_exclusive: set[Queue] = set()  # Declared durable, which changes nothing.
+        self.no_local: set[Queue] = set()  # They keep out what their own connection publishes.
+        self._deadline_hook = self._on_deadline
+        self._change: RulesChange | None = None  # Of the rules, while it is under way.
+
+    # --- What the virtual host does ---------------------------------------------------------------
+
+    @abstractmethod
+    def _is_leased(self, queue: Queue) -> bool:
+        """Tell whether somebody leases messages of a queue."""
+
+    @abstractmethod
+    def _end(self, queue: Queue, user: str) -> int:
+        """End a queue, which a user declared, and what goes with it; return how many messages were
+        ready.
+        """
+
+    # --- By name ----------------------------------------------------------------------------------
+
+    def find_queue(self, name: str, owner: object = None) -> Queue:
+        """Return the queue of that name, if the connection ``owner`` may use it.
+
+        Raises:
+            NotFound: there is none.
+            ResourceLocked: it is exclusive to another connection.
+        """
+        queue = self.queues.get(name)
+        if queue is None or isinstance(queue, DelayedQueue):
+            raise NotFound(f"no {self._queue(name)}")
+        if queue.is_hidden and not queue.is_stream:
+            raise AccessRefused(f"{self._queue(name)} is the broker's own")
+        holder = queue.exclusive_owner
+        if holder is not None and holder is not owner and not queue_lifetime.admits(holder, owner):
+            raise self._locked(name)
+        return queue
+
+    def declare_queue(
+        self,
+        name: str = "",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        owner: object = None,
+        fresh_name: str = "",
+        kept: bool = False,
+        sticky: bool = False,
+        user: str = "",
+        session: object = None,
+    ) -> Queue:
+        """Return the queue, made unless it is there. An empty name gets a new one.
+
+        ``owner`` is the connection that asks, or the session where sessions own queues; ``session``
+        is the channel of a connection.
+
+        ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue: the
+        next who asks for it may own it. With ``sticky`` a queue that is there stays as it is,
+        whatever is asked for (0-9/queue.declare). ``user`` is who asks.
+        """
+        if passive:
+            asked = self.find_queue(name, owner)
+            if LINGER not in asked.arguments:  # That counts from the last consumer.
+                asked.used_ms = self.tally.now_ms
+            return asked
+        existing = self.queues.get(name) if name else None
+        if not arguments:
+            arguments = NO_ARGUMENTS
+        elif existing is None or not sticky:
+            arguments = self.understand(arguments, name)
+        if existing is not None:
+            if sticky:
+                self.find_queue(name, owner)
+                if exclusive and existing.exclusive_owner is None:
+                    if not kept:
+                        raise self._locked(name)
+                    self.lock_queue(existing, owner)
+            else:
+                self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
+            existing.used_ms = self.tally.now_ms
+            return existing
+        if name:
+            self._check_name("queue", name)
+        else:
+            name = fresh_name or self._fresh_name()
+        default_type = self.rules.default_queue_type
+        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
+        own = exclusive or plan.limited
+        plain = durable and not own and not plan.fleeting
+        if default_type != "classic" and plain and "x-queue-type" not in arguments:
+            arguments = {**arguments, "x-queue-type": default_type}
+        check_queue_arguments(arguments, self._queue(name))
+        kinds.check(arguments, self._queue(name))
+        if queue_type(arguments) != "classic":
+            self._check_lasting(name, durable, own, plan.fleeting)
+            self._check_stream(name, arguments)
+        spare = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
+        if spare in self.queues:
+            spare = ""
+        self.check_room(name, 2 if spare else 1)
+        lasting = durable and (kept or not exclusive) and not plan.life.scope
+        holder, arguments = plan.owner(owner, session, arguments)
+        auto_delete = plan.auto_delete
+        if not is_own(name):
+            self._require(lasting)
+            octets = queue_octets(name, arguments)
+            if spare:
+                octets += queue_octets(spare, NO_ARGUMENTS)
+            self.check_definition(octets, "queue '{}'", name)
+        queue_id = 0
+        if lasting:
+            record = QueueRecord(0, name, auto_delete, arguments, user)
+            queue_id = self.definitions.save_queue(record)
+        queue = self._make_queue(
+            name,
+            id=queue_id,
+            durable=lasting,
+            auto_delete=auto_delete,
+            exclusive_owner=holder,
+            arguments=arguments,
+        )
+        self._add_queue(queue, user)
+        self.lives.begin(queue, plan, owner, session)
+        if plan.life.scope and durable:
+            self._durable_exclusive.add(queue)
+        if plan.limited:
+            self._owned.setdefault(queue_lifetime.key_of(holder), {})[queue] = None
+            self._kept.add(queue)
+        elif exclusive:
+            self._owned.setdefault(owner, {})[queue] = None
+            if kept:
+                self._kept.add(queue)
+            elif durable:
+                self._durable_exclusive.add(queue)
+        if spare:
+            self.declare_queue(spare, durable=durable, user=user)
+        self._changed()
+        if self.events.heard:
+            self.events.tell("queue.created", **queue_facts(queue, self.name))
+        return queue
+
+    def delete_queue(
+        self,
+        name: str,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        owner: object = None,
+    ) -> int:
+        """Delete a queue, if there is one; return how many ready messages went with it."""
+        if name not in self.queues:
+            return 0
+        queue = self.find_queue(name, owner)
+        if queue.is_hidden:
+            raise AccessRefused(f"{self._queue(name)} is the broker's own")
+        if if_unused and queue.consumer_count():
+            raise PreconditionFailed(f"{self._queue(name)} in use")
+        if if_empty and queue.message_count():
+            raise PreconditionFailed(f"{self._queue(name)} not empty")
+        self._require(queue.durable)
+        return self._remove_queue(queue)
+
+    def purge_queue(self, queue: Queue) -> int:
+        """Drop every ready message of a queue that is no stream; return how many there were.
+
+        Raises:
+            ResourceError: it is durable, and the disk fails.
+        """
+        self._require(queue.durable)
+        count = queue.purge()
+        if queue.durable:
+            self.store.seal_changes()
+        tell_purged(self, queue, count)
+        return count
+
+    def queue_count(self) -> int:
+        """How many queues there are that clients declared."""
+        return sum(not (queue.is_hidden or is_own(name)) for name, queue in self.queues.items())
+
+    # --- Rules ------------------------------------------------------------------------------------
+
+    def effective(self, queue: Queue) -> dict[str, Any]:
+        """Return what holds for a queue: its own arguments, completed and restricted by others'."""
+        return effective(self.rules, queue)
+
+    def policies_of(self, queue: Queue) -> tuple[str, str]:
+        """Return the names of the policy and the operator policy of a queue; empty for none."""
+        found = self.rules.policies.of(queue_type(queue.arguments), queue.name)
+        return found[0].name if found[0] else "", found[1].name if found[1] else ""
+
+    def take_rules(self, rules: Rules) -> None:
+        """Let other rules count from now on; for what is there, too, within a moment."""
+        before, self.rules = self.rules, rules
+        if before.policies.same(rules.policies):
+            return
+        self._change = RulesChange(self, None if self._change is not None else before)
+        again = self._go_on_changing(self.tally.now_ms)
+        if again:
+            self.agenda.put(("rules", self), again, self._go_on_changing)
+
+    def _go_on_changing(self, now_ms: int) -> int:
+        """Apply other rules to some of what is there; return when to go on, 0 for never."""
+        if self._change is not None and self._change.step():
+            return now_ms + 1
+        self._change = None
+        return 0
+
+    def understand(self, arguments: Mapping[str, Any], name: str, *, strict: bool = False) -> Any:
+        """Return the arguments of a queue in our terms.
+
+        With ``strict`` every name that has no meaning here is refused, unless the virtual host has
+        a rule of its own for them.
+
+        Raises:
+            InvalidArgument: one is refused.
+        """
+        return understand(arguments, self._queue(name), self._mode(strict), name)
+
+    def configure(self, queue: Queue) -> None:
+        """Set a queue's attributes from its effective arguments; it may be in use."""
+        configure(self, queue)
+
+    def _clear_later(self) -> None:
+        self.agenda.put(("bindings", self), self.tally.now_ms + 1, self._clear_some)
+
+    # --- Owners -----------------------------------------------------------------------------------
+
+    def lock_queue(self, queue: Queue, owner: object) -> None:
+        """Make a queue that nobody else uses the owner's own, until the owner goes.
+
+        Raises:
+            ResourceLocked: another owns it or consumes from it.
+        """
+        holder = queue.exclusive_owner
+        if holder is owner or (holder is not None and queue_lifetime.admits(holder, owner)):
+            return
+        if queue.exclusive_owner is not None or queue.consumer_count():
+            raise self._locked(queue.name)
+        queue.exclusive_owner = owner
+        self._owned.setdefault(owner, {})[queue] = None
+        self._kept.add(queue)
+
+    def owner_gone(self, owner: object) -> None:
+        """An owner is gone: its exclusive queues go, or are nobody's."""
+        for queue in self._owned.pop(owner, ()):
+            lingers = LINGER in queue.arguments and queue.expires_ms >= 0
+            if queue in self._kept and (lingers or not queue.auto_delete):
+                self._kept.discard(queue)
+                queue.exclusive_owner = None
+                queue.used_ms = self.tally.now_ms
+            elif self.queues.get(queue.name) is queue:
+                self._remove_queue(queue)
+        self.session_ended(owner)
+
+    def session_ended(self, owner: object) -> None:
+        """A connection, a session or a channel is gone: so are the queues that live with it."""
+        for queue in self.lives.end(owner):
+            if self.queues.get(queue.name) is queue:
+                self._remove_queue(queue)
+
+    def _locked(self, name: str) -> ResourceLocked:
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked {self._queue(name)}. It could be "
+            "originally declared on another connection or the exclusive property value does not "
+            "match that of the original declaration."
+        )
+
+    # --- Time -------------------------------------------------------------------------------------
+
+    def queue_unused(self, queue: Queue) -> None:
+        """The last consumer of an auto-delete queue has gone."""
+        if LINGER in queue.arguments and queue.expires_ms >= 0:
+            return  # It goes once it was unused for that long.
+        if self.queues.get(queue.name) is queue and not self.lives.stays(queue):
+            self._remove_queue(queue)
+
+    def expire_queue(self, queue: Queue, now_ms: int) -> int:
+        """Delete a queue that was not used for its x-expires; return when to look again."""
+        if queue.deleted:
+            return 0
+        if queue.consumer_count() or self._is_leased(queue):
+            return now_ms + queue.expires_ms
+        due = queue.used_ms + queue.expires_ms
+        if due > now_ms:
+            return due
+        self._remove_queue(queue)
+        return 0
+
+    def _on_deadline(self, queue: Queue, deadline_ms: int) -> None:
+        """The earliest deadline of a queue's messages became earlier."""
+        self.agenda.put(queue, deadline_ms, queue.expire)
+
+    # --- The broker's own -------------------------------------------------------------------------
+
+    def make_hidden(self, name: str, arguments: Mapping[str, Any]) -> Queue:
+        """Make a durable stream of the broker's own, to which nobody publishes.
+
+        Raises:
+            InvalidArgument: streams are not served.
+            LimitReached: the definitions would hold more than they may.
+        """
+        if self.make_stream is None:
+            raise InvalidArgument(f"{self._queue(name)} cannot be: streams are not served")
+        self.check_definition(queue_octets(name, arguments), "queue '{}'", name)
+        queue_id = self.definitions.save_queue(QueueRecord(0, name, False, arguments))
+        queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
+        self._add_queue(queue)
+        self._changed()
+        return queue
+
+    def make_delayed(self, name: str) -> Queue:
+        """Make the durable queue of the broker's own in which delayed messages wait."""
+        queue_id = self.definitions.save_queue(QueueRecord(0, name, False, NO_ARGUMENTS))
+        queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
+        self._add_queue(queue)
+        return queue
+
+    def make_lost(self, queue_id: int) -> Queue:
+        """Make a durable queue for messages that are owed by a queue without a definition."""
+        name = f"{LOST}{queue_id}"
+        self.definitions.keep_queue(QueueRecord(queue_id, name, False, NO_ARGUMENTS))
+        queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
+        self._add_queue(queue)
+        self._changed()
+        return queue
+
+    def remove_hidden(self, queue: Queue) -> None:
+        """Delete what :meth:`make_hidden` made."""
+        self._remove_queue(queue)
+
+    def destruct(self, queue: Queue) -> None:
+        """A queue goes because its own policy has it so."""
+        if self.queues.get(queue.name) is queue:
+            self._remove_queue(queue)
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    def _fresh_name(self) -> str:
+        while True:
+            name = f"amq.gen-{secrets.token_urlsafe(16)}"
+            if name not in self.queues:
+                return name
+
+    def _check_same(
+        self,
+        queue: Queue,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Mapping[str, Any],
+        owner: object,
+    ) -> None:
+        """Refuse to declare a queue that is there with other properties."""
+        what = self._queue(queue.name)
+        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, what)
+        if not plan.is_same_owner(queue.exclusive_owner, owner):
+            raise self._locked(queue.name)
+        auto_delete = plan.auto_delete
+        was_durable = queue.durable or queue in self._durable_exclusive
+        assert_same_field(was_durable, durable, "durable", what)
+        assert_same_field(queue.auto_delete, auto_delete, "auto_delete", what)
+        check_queue_arguments(arguments, what)
+        assert_same_arguments(
+            queue.arguments, arguments, QUEUE_ARGUMENTS, what, self.rules.default_queue_type
+        )
+
+    def _check_lasting(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+        """Refuse what a queue of type quorum or stream cannot be."""
+        for wrong, flaw in (
+            (not durable, "non-durable"),
+            (exclusive, "exclusive-owner"),
+            (auto_delete, "auto-delete"),
+        ):
+            if wrong:
+                raise PreconditionFailed(f"invalid property '{flaw}' for {self._queue(name)}")
+
+    def _check_stream(self, name: str, arguments: Mapping[str, Any]) -> None:
+        if queue_type(arguments) == "stream" and self.make_stream is None:
+            raise InvalidArgument(
+                f"invalid arg 'x-queue-type' for {self._queue(name)}: streams are not served"
+            )
+
+    def check_room(self, name: str, more: int = 1) -> None:
+        """Refuse more queues than the virtual host may have; ``name`` is of the first.
+
+        Raises:
+            PreconditionFailed: there is no room for ``more``.
+        """
+        most = self.rules.limits.queues
+        # Counting takes its time, and is for those that may be too many only.
+        if (
+            0 <= most < len(self.queues) + more
+            and most < self.queue_count() + more
+            and not is_own(name)
+        ):
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is "
+                "reached"
+            )
+
+    def _make_queue(self, name: str, **properties: Any) -> Queue:
+        arguments = properties["arguments"]
+        make: StreamMaker = kinds.kind_of(arguments) if arguments else Queue
+        if queue_type(arguments) == "stream" and self.make_stream is not None:
+            make = self.make_stream
+        elif name == DELAYED:
+            make = DelayedQueue
+        elif arguments.get(DEDUPLICATION):
+            make = DeduplicatingQueue
+        queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
+        if isinstance(queue, AttentiveQueue):
+            queue.shape(arguments)
+        queue.observed = self.observed
+        self.configure(queue)
+        queue.on_deadline = self._deadline_hook
+        return queue
+
+    def _add_queue(self, queue: Queue, user: str = "") -> None:
+        if user:
+            self.declared_by[queue] = user
+            self.queues_of[user] = self.queues_of.get(user, 0) + 1
+        self.queues[queue.name] = queue
+        self.definition_octets += queue_octets(queue.name, queue.arguments)
+        self.count_alternate(queue.alternate_exchange, 1)
+        queue.used_ms = self.tally.now_ms
+        if is_on(queue.arguments):
+            self.no_local.add(queue)
+        watch_use(self, queue)
+        watch_age(self, queue)
+
+    def _remove_queue(self, queue: Queue) -> int:
+        user = self.declared_by.pop(queue, "")
+        if user:
+            left = self.queues_of.pop(user) - 1
+            if left:
+                self.queues_of[user] = left
+        del self.queues[queue.name]
+        self.definition_octets -= queue_octets(queue.name, queue.arguments)
+        holder = queue_lifetime.key_of(queue.exclusive_owner)
+        owned = self._owned.get(holder)
+        if owned is not None:
+            owned.pop(queue, None)
+            if not owned:
+                del self._owned[holder]
+        self.lives.forget(queue)
+        self._durable_exclusive.discard(queue)
+        self._kept.discard(queue)
+        self.no_local.discard(queue)
+        sources = self._untie_destination(queue)
+        self.agenda.remove(queue)
+        self.agenda.remove((queue,))
+        self.agenda.remove(("age", queue))
+        for lane in (queue.lanes or {}).values():
+            self.agenda.remove(lane)
+        self._changed()
+        self._leave_unused(sources)
+        count = self._end(queue, user)
+        if self.events.heard and not queue.is_hidden:
+            self.events.tell("queue.deleted", name=queue.name, vhost=self.name)
+        return count

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kind of queue the arguments ask for: one of Qpid's, or an ordinary one.
+
+A queue is of one kind. What cannot go together is refused and both arguments are named; nothing is
+made then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.values import number
+from headrace.model.errors import InvalidArgument
+from headrace.model.queue import flow_control
+from headrace.model.queue.queue import Queue
+from headrace.model.queue_kinds.fair_share import FairShareQueue
+from headrace.model.queue_kinds.grouped import GroupedQueue
+from headrace.model.queue_kinds.inspecting import AttentiveQueue
+from headrace.model.queue_kinds.last_value import LastValueQueue
+from headrace.model.queue_kinds.sorted import SortedQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.queue.queue import Queue as AnyQueue
+
+LAST_VALUE = (
+    "qpid.last_value_queue_key",
+    "qpid.last_value_queue",
+    "qpid.last_value_queue_no_browse",
+)
+SORT = "qpid.queue_sort_key"
+GROUP = "qpid.group_header_key"
+PRIORITIES = ("qpid.priorities", "x-max-priority")
+HOLD = "holdOnPublishEnabled"
+DEDUPLICATION = "x-message-deduplication"  # Queues that take each id once are a kind as well.
+SHARES = ("qpid.fairshare", "x-qpid-fairshare", *(f"qpid.fairshare-{n}" for n in range(10)))
+
+_FAMILIES = (LAST_VALUE, (SORT,), (GROUP,), PRIORITIES)
+_NEEDS = (
+    ("qpid.LVQ_key", LAST_VALUE),
+    ("qpid.shared_msg_group", (GROUP,)),
+    ("qpid.default-message-group", (GROUP,)),
+    *((name, PRIORITIES[:1]) for name in SHARES),
+)
+
+
+def wants(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """Return the first of these arguments that is set, and not to nothing; "" when none is."""
+    for name in names:
+        if number(arguments.get(name, 0)) != 0:
+            return name
+    return ""
+
+
+def check(arguments: Mapping[str, Any], what: str) -> None:
+    """Refuse arguments that contradict each other; ``what`` names the queue in the text.
+
+    Raises:
+        InvalidArgument: naming both.
+    """
+    wanted = [name for name in (wants(arguments, family) for family in _FAMILIES) if name]
+    if len(wanted) > 1:
+        raise _contradiction(wanted[1], wanted[0], what)
+    for family in (LAST_VALUE[:1], PRIORITIES):
+        said = [name for name in family if wants(arguments, (name,))]
+        if len(said) > 1:
+            raise _contradiction(said[1], said[0], what)
+    hold = wants(arguments, (HOLD,))
+    if hold and wants(arguments, LAST_VALUE):
+        raise _contradiction(hold, wants(arguments, LAST_VALUE), what)
+    once = wants(arguments, (DEDUPLICATION,))
+    wanted += [name for name in (hold, wants(arguments, SHARES)) if name]
+    wanted = [name for name in wanted if name not in PRIORITIES]
+    if once and wanted:
+        raise _contradiction(once, wanted[0], what)
+    flow_control.check(arguments, what)
+    for name, needed in _NEEDS:
+        if name in arguments and not wants(arguments, needed):
+            raise InvalidArgument(f"invalid arg '{name}' for {what}: it needs '{needed[0]}'")
+
+
+def _contradiction(name: str, other: str, what: str) -> InvalidArgument:
+    return InvalidArgument(f"invalid arg '{name}' for {what}: it contradicts '{other}'")
+
+
+def kind_of(arguments: Mapping[str, Any]) -> type[AnyQueue]:
+    """Return the class of a queue with these arguments, which were checked before."""
+    if wants(arguments, LAST_VALUE):
+        return LastValueQueue
+    if wants(arguments, (SORT,)):
+        return SortedQueue
+    if wants(arguments, (GROUP,)):
+        return GroupedQueue
+    if wants(arguments, SHARES):
+        return FairShareQueue
+    if wants(arguments, (HOLD, *flow_control.ALERT_MESSAGE, *flow_control.MAXIMA)):
+        return AttentiveQueue
+    return Queue

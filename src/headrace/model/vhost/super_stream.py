@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Super streams: several streams, the partitions, behind one exchange.
+
+There are two layouts. An exchange of type ``x-super-stream`` picks the partition for a routing key
+by itself. A direct exchange with the argument ``x-super-stream`` is what RabbitMQ's tools make:
+there publishers name the partition in the routing key. In both, the streams that are bound are the
+partitions, in order of the binding argument ``x-stream-partition-order``, then by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.model.arguments.memory_estimate import BINDING, TABLE, queue_octets
+from headrace.model.arguments.values import check_queue_arguments, shown
+from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.model.exchange.exchange import (
+    PARTITION_BY,
+    PARTITION_ORDER,
+    SUPER_STREAM,
+    Exchange,
+    SuperStreamExchange,
+    order_of,
+)
+from headrace.model.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+PARTITIONS = "x-partitions"
+LAYOUT = SUPER_STREAM
+PARTITIONS_MAX = 1000
+STREAM_ARGUMENTS = ("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes")
+ARGUMENTS = (PARTITIONS, PARTITION_BY, *STREAM_ARGUMENTS)
+
+
+class Partition(NamedTuple):
+    """One stream of a super stream."""
+
+    stream: Stream
+    order: int | None
+    key: str  # Of its binding.
+
+
+def is_super_stream(exchange: Exchange) -> bool:
+    """Tell whether an exchange is that of a super stream, in either layout."""
+    if isinstance(exchange, SuperStreamExchange):
+        return True
+    return exchange.type == "direct" and bool(exchange.arguments.get(LAYOUT))
+
+
+def partitions_of(exchange: Exchange) -> list[Partition]:
+    """Return the partitions in their order, each once."""
+    found: dict[Stream, Partition] = {}
+    for binding in sorted(exchange.bindings, key=order_of):
+        stream = binding.destination
+        if isinstance(stream, Stream):
+            order = (binding.arguments or {}).get(PARTITION_ORDER)
+            found.setdefault(stream, Partition(stream, order, binding.routing_key))
+    return list(found.values())
+
+
+def names(exchange: str, kind: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the streams that declaring an exchange declares, too; none when that is refused."""
+    count = arguments.get(PARTITIONS, 0)
+    if kind != SuperStreamExchange.type or not _is_count(count):
+        return []
+    return [f"{exchange}-{number}" for number in range(count)]
+
+
+def check(vhost: VirtualHost, name: str, durable: bool, arguments: Mapping[str, Any]) -> None:
+    """Refuse a super stream that cannot be made.
+
+    Raises:
+        PreconditionFailed: it is not durable, an argument is wrong, or a stream of one of the names
+            is there and different.
+    """
+    what = f"exchange '{name}' in vhost '{vhost.name}'"
+    if not durable:
+        raise PreconditionFailed(f"invalid property 'non-durable' for {what}")
+    for argument in arguments:
+        if argument.startswith("x-") and argument not in ARGUMENTS:
+            raise InvalidArgument(f"invalid arg '{argument}' for {what}: it is not understood")
+    count = arguments.get(PARTITIONS, 0)
+    if PARTITIONS in arguments and not _is_count(count):
+        raise InvalidArgument(
+            f"invalid arg '{PARTITIONS}' for {what}: {shown(count)} is no number from 1 to "
+            f"{PARTITIONS_MAX}"
+        )
+    way = arguments.get(PARTITION_BY, "hash")
+    if way not in ("hash", "key"):
+        raise InvalidArgument(
+            f"invalid arg '{PARTITION_BY}' for {what}: it is hash or key, not {shown(way)}"
+        )
+    new: list[str] = []
+    for partition in names(name, SuperStreamExchange.type, arguments):
+        if partition in vhost.queues:
+            vhost.declare_queue(partition, durable=True, arguments=stream_arguments(arguments))
+        else:
+            check_queue_arguments(stream_arguments(arguments), f"queue '{partition}'")
+            new.append(partition)
+    if new:
+        vhost.check_room(new[0], len(new))
+        needed = sum([octets(stream, arguments) for stream in new])
+        vhost.check_definition(needed, "the streams of exchange '{}'", name)
+
+
+def make_partitions(vhost: VirtualHost, name: str, arguments: Mapping[str, Any]) -> None:
+    """Declare and bind the streams that the arguments of a new exchange ask for."""
+    for order, partition in enumerate(names(name, SuperStreamExchange.type, arguments)):
+        add_partition(vhost, name, partition, order, arguments)
+
+
+def add_partition(
+    vhost: VirtualHost, exchange: str, stream: str, order: int, arguments: Mapping[str, Any]
+) -> None:
+    """Declare one more stream and bind it as the partition of that number.
+
+    Raises:
+        PreconditionFailed: a queue of that name is there and different.
+        LimitReached: there is no room for it.
+    """
+    if stream not in vhost.queues:
+        vhost.check_definition(octets(stream, arguments), "queue '{}'", stream)
+    vhost.declare_queue(stream, durable=True, arguments=stream_arguments(arguments))
+    vhost.bind(exchange, ("queue", stream), str(order), {PARTITION_ORDER: order})
+
+
+def octets(stream: str, arguments: Mapping[str, Any]) -> int:
+    """What a partition takes of memory, with its binding."""
+    return queue_octets(stream, stream_arguments(arguments)) + 2 * BINDING + TABLE
+
+
+def stream_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the partitions, from those of their exchange."""
+    given = {name: arguments[name] for name in STREAM_ARGUMENTS if name in arguments}
+    return {"x-queue-type": "stream", **given}
+
+
+def _is_count(count: Any) -> bool:
+    return isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= PARTITIONS_MAX

@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exchanges of a virtual host, and what is bound to them.
+
+The cost of binding and deleting does not depend on how much else there is: bindings are found from
+both of their ends. Whoever remembers routes forgets them when ``counters.generation`` has moved on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.arguments.memory_estimate import LIMIT
+from headrace.model.arguments.values import assert_same_arguments, assert_same_field
+from headrace.model.errors import (
+    AccessRefused,
+    LimitReached,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+)
+from headrace.model.events import Events, binding_facts, exchange_facts
+from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, Destination
+from headrace.model.exchange.exchange import (
+    BINDING_ARGUMENTS,
+    EXCLUSIVE,
+    PARTITION_ORDER,
+    DefaultExchange,
+    Exchange,
+)
+from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
+from headrace.model.interceptor.tracer import TRACE
+from headrace.model.policy.rules import DEFAULT, NO_RULES, REFUSE, Rules
+from headrace.model.policy.unknown_arguments import judge_binding, judge_exchange
+from headrace.model.vhost import super_stream
+from headrace.model.vhost.definitions import BindingRecord, Definitions, ExchangeRecord
+from headrace.model.vhost.effective_arguments import configure_exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from headrace.model.counters import Tally
+    from headrace.model.queue.queue import Queue
+
+RESERVED_PREFIX = "amq."
+PREDECLARED = (
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.topic", "topic"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+    (TRACE, "topic"),
+)
+NAME_OCTETS_MAX = 255
+CLEARED_AT_ONCE = 512  # Bindings that exchanges forget in one go.
+NO_ARGUMENTS: dict[str, Any] = {}  # Shared by all queues without arguments; never changed.
+
+
+class Topology(ABC):
+    """Exchanges and bindings; the first of the three classes that make up a virtual host."""
+
+    def __init__(self, name: str, tally: Tally, definitions: Definitions, events: Events) -> None:
+        self.name = name
+        self.tally = tally
+        self.definitions = definitions
+        self.events = events
+        self.rules: Rules = NO_RULES
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {"": DefaultExchange(self.queues)}
+        for exchange, kind in PREDECLARED:
+            internal = exchange == TRACE
+            self.exchanges[exchange] = new_exchange(kind, exchange, durable=True, internal=internal)
+        self._bound: dict[Destination, dict[Binding, None]] = {}  # By destination.
+        self._cleared: deque[Binding] = deque()  # Gone, but their exchanges look them up.
+        self._alternates: dict[str, int] = {}  # How many queues and exchanges name each.
+        #: What all definitions hold in memory (:mod:`headrace.model.arguments.memory_estimate`).
+        self.definition_octets = 0
+
+    @property
+    def generation(self) -> int:
+        """Moves on whenever a route may have changed."""
+        return self.tally.generation
+
+    # --- What the other classes do ----------------------------------------------------------------
+
+    @abstractmethod
+    def find_queue(self, name: str, owner: object = None) -> Queue:
+        """Return the queue of that name, if the connection ``owner`` may use it.
+
+        Raises:
+            NotFound: there is none.
+            ResourceLocked: it is exclusive to another connection.
+        """
+
+    @abstractmethod
+    def _clear_later(self) -> None:
+        """Have :meth:`_clear_some` called in a moment."""
+
+    @abstractmethod
+    def _exchange_comes(self, exchange: Exchange) -> None:
+        """Refuse an exchange that needs what cannot be."""
+
+    @abstractmethod
+    def _exchange_made(self, exchange: Exchange) -> None:
+        """Make what goes with a new exchange."""
+
+    @abstractmethod
+    def _exchange_gone(self, exchange: Exchange) -> None:
+        """Let go of what went with an exchange."""
+
+    # --- Exchanges --------------------------------------------------------------------------------
+
+    def find_exchange(self, name: str) -> Exchange:
+        """Return the exchange of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self._exchange(name)}")
+        return exchange
+
+    def check_publishable(self, name: str) -> None:
+        """Refuse a client's publish to a missing or an internal exchange."""
+        exchange = self.find_exchange(name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal {self._exchange(name)}")
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        sticky: bool = False,
+    ) -> Exchange:
+        """Return the exchange, made unless it is there.
+
+        With ``sticky`` one that is there stays as it is: whatever else is asked for is ignored, but
+        another type (0-9/exchange.declare).
+        """
+        self._not_default(name)
+        existing = self.exchanges.get(name)
+        if passive:
+            return self.find_exchange(name)
+        arguments = arguments or {}
+        what = self._exchange(name)
+        if existing is None or not sticky:
+            self.judge_exchange(name, kind, arguments)
+        if existing is None:
+            self._check_name("exchange", name)
+            exchange_type(kind).check_arguments(arguments, what)
+            self._require(durable)
+            exchange = new_exchange(
+                kind,
+                name,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
+            self._exchange_comes(exchange)
+            self.check_definition(exchange.octets(), "exchange '{}'", name)
+            self._add_exchange(exchange)
+            if durable:
+                self.definitions.save_exchange(
+                    ExchangeRecord(name, kind, auto_delete, internal, arguments)
+                )
+            self._exchange_made(exchange)
+            self._changed()
+            if self.events.heard:
+                self.events.tell("exchange.created", **exchange_facts(exchange, self.name))
+            return exchange
+        exchange_type(kind)  # Refuses unknown types.
+        if sticky:
+            if existing.type != kind:
+                raise NotAllowed(f"{what} is of type '{existing.type}', not '{kind}'")
+            return existing
+        assert_same_field(existing.type, kind, "type", what)
+        assert_same_field(existing.durable, durable, "durable", what)
+        assert_same_field(existing.auto_delete, auto_delete, "auto_delete", what)
+        assert_same_field(existing.internal, internal, "internal", what)
+        assert_same_arguments(existing.arguments, arguments, existing.arguments_known, what)
+        return existing
+
+    def judge_exchange(
+        self, name: str, kind: str, arguments: Mapping[str, Any], *, strict: bool = False
+    ) -> None:
+        """Refuse, log or ignore arguments that an exchange of a type does not know.
+
+        Raises:
+            NotUnderstood: one is refused.
+            CommandInvalid: there is no such type.
+        """
+        if arguments:
+            mode = self._mode(strict)
+            judge_exchange(arguments, known_arguments(kind, arguments), self._exchange(name), mode)
+
+    def delete_exchange(self, name: str, if_unused: bool = False) -> None:
+        """Delete an exchange; it is no error when there is none."""
+        self._not_default(name)
+        exchange = self.exchanges.get(name)
+        if name.startswith(RESERVED_PREFIX) or (exchange is not None and exchange.fixed):
+            raise AccessRefused(f"deletion of system {self._exchange(name)} not allowed")
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"{self._exchange(name)} in use")
+        self._require(exchange.durable)
+        self._remove_exchange(exchange)
+
+    def _add_exchange(self, exchange: Exchange) -> None:
+        configure_exchange(self, exchange)
+        self.definition_octets += exchange.octets()
+        self.exchanges[exchange.name] = exchange
+        self.count_alternate(exchange.alternate, 1)
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
+        self._leave_unused(self._drop_exchange(exchange))
+        self._changed()
+
+    def _drop_exchange(self, exchange: Exchange) -> dict[Exchange, None]:
+        """Take an exchange out; return those that were bound to it."""
+        exchange.deleted = True
+        del self.exchanges[exchange.name]
+        self.definition_octets -= exchange.octets()
+        self.count_alternate(exchange.alternate, -1)
+        self._untie_all(list(exchange.bindings), True)
+        sources = self._untie_destination(exchange)
+        self._exchange_gone(exchange)
+        if exchange.durable:
+            self.definitions.delete_exchange(exchange.name)
+        if self.events.heard:
+            self.events.tell("exchange.deleted", name=exchange.name, vhost=self.name)
+        return sources
+
+    def _leave_unused(self, exchanges: Iterable[Exchange]) -> None:
+        """Delete auto-delete exchanges that just lost their last binding."""
+        pending = list(exchanges)
+        while pending:
+            exchange = pending.pop()
+            if exchange.auto_delete and not exchange.bindings and not exchange.deleted:
+                pending.extend(self._drop_exchange(exchange))
+
+    # --- Alternates -------------------------------------------------------------------------------
+
+    def serves_as_alternate(self, name: str) -> bool:
+        """Tell whether a queue or an exchange has this exchange as its alternate."""
+        return name in self._alternates
+
+    def count_alternate(self, name: str | None, more: int) -> None:
+        """One more, or one less, queue or exchange has this exchange as its alternate."""
+        if name is not None:
+            users = self._alternates.pop(name, 0) + more
+            if users:
+                self._alternates[name] = users
+
+    # --- Bindings ---------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        source: str,
+        destination: tuple[str, str],
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        owner: object = None,
+        strict: bool = False,
+    ) -> None:
+        """Bind a destination, given as (kind, name), to an exchange; again is no error.
+
+        Every queue is bound to the default exchange by its name, and may be so again. With
+        ``strict`` every argument that has no meaning there is refused, unless the virtual host has
+        a rule of its own for them.
+
+        Raises:
+            NotFound: one of the ends is missing.
+            NotUnderstood: an argument is refused.
+        """
+        if not source and destination == (QUEUE, routing_key):
+            self.find_queue(routing_key, owner)
+            return
+        binding = self._binding(source, destination, routing_key, arguments, owner)
+        binding.source.check(routing_key, binding.arguments or NO_ARGUMENTS)
+        binding.source.check_destination(binding.destination)
+        if arguments and not binding.source.reads_arguments:
+            self._judge_binding(binding.source, arguments, strict)
+        if binding in binding.source.bindings:
+            return
+        self._require(self._lasting(binding))
+        octets = binding.source.weigh(binding)
+        self.check_definition(octets, "a binding of exchange '{}'", source)
+        if self._tie(binding, octets):
+            if self._lasting(binding):
+                self.definitions.save_binding(self._record(binding))
+            if binding.arguments and binding.arguments.get(EXCLUSIVE):
+                self._untie_others(binding)
+            self._changed()
+            if self.events.heard:
+                self.events.tell("binding.created", **binding_facts(binding, self.name))
+            if binding.source.watch is not None:
+                binding.source.watch.bound(binding)
+
+    def unbind(
+        self,
+        source: str,
+        destination: tuple[str, str],
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        owner: object = None,
+    ) -> bool:
+        """Undo a binding; it is no error when there is none: tell whether there was one."""
+        binding = self._binding(source, destination, routing_key, arguments, owner)
+        if binding not in binding.source.bindings:
+            return False
+        self._require(self._lasting(binding))
+        self._untie(binding)
+        self._leave_unused((binding.source,))
+        self._changed()
+        return True
+
+    def bindings_to(self, destination: Destination) -> Iterable[Binding]:
+        """The bindings that lead to a queue or an exchange."""
+        return tuple(self._bound.get(destination, ()))
+
+    def _binding(
+        self,
+        source: str,
+        destination: tuple[str, str],
+        routing_key: str,
+        arguments: Mapping[str, Any] | None,
+        owner: object,
+    ) -> Binding:
+        """Return the binding that is meant; it need not exist, but its ends must."""
+        self._not_default(source)
+        kind, name = destination
+        if kind != QUEUE:
+            self._not_default(name)
+        start = self.find_exchange(source)
+        end: Destination
+        if kind == QUEUE:
+            end = self.find_queue(name, owner)
+            if end.is_hidden:
+                raise AccessRefused(f"{self._queue(name)} is the broker's own")
+        else:
+            end = self.find_exchange(name)
+        return Binding(start, end, routing_key, arguments)
+
+    def _judge_binding(self, source: Exchange, arguments: Mapping[str, Any], strict: bool) -> None:
+        """Refuse, log or ignore arguments at which the source of a binding does not look."""
+        known: Collection[str] = BINDING_ARGUMENTS
+        if super_stream.is_super_stream(source):
+            known = (*known, PARTITION_ORDER)
+        what = f"a binding of {self._exchange(source.name)}"
+        judge_binding(arguments, known, what, self._mode(strict))
+
+    def _lasting(self, binding: Binding) -> bool:
+        return binding.source.durable and binding.destination.durable
+
+    def _record(self, binding: Binding) -> BindingRecord:
+        kind = EXCHANGE if isinstance(binding.destination, Exchange) else QUEUE
+        return BindingRecord(
+            binding.source.name,
+            kind,
+            binding.destination.name,
+            binding.routing_key,
+            binding.arguments or NO_ARGUMENTS,
+        )
+
+    def _tie(self, binding: Binding, octets: int) -> bool:
+        if not binding.source.bind(binding):
+            return False
+        self.definition_octets += octets
+        self._bound.setdefault(binding.destination, {})[binding] = None
+        return True
+
+    def _untie(self, binding: Binding) -> None:
+        if binding.source.unbind(binding):
+            self.definition_octets -= binding.source.weigh(binding)
+        self._unlist(binding)
+        self._tell_undone(binding)
+
+    def _tell_undone(self, binding: Binding) -> None:
+        if self.events.heard:
+            self.events.tell("binding.deleted", **binding_facts(binding, self.name))
+
+    def _unlist(self, binding: Binding) -> None:
+        """A binding leads to its destination no more."""
+        bound = self._bound.get(binding.destination)
+        if bound is not None:
+            bound.pop(binding, None)
+            if not bound:
+                del self._bound[binding.destination]
+        if self._lasting(binding):
+            self.definitions.delete_binding(self._record(binding))
+
+    def _untie_others(self, binding: Binding) -> None:
+        """Undo the other bindings of an exchange that have the key of this one."""
+        for other in list(binding.source.bindings):
+            if other != binding and other.routing_key == binding.routing_key:
+                self._untie(other)
+
+    def _untie_destination(self, destination: Destination) -> dict[Exchange, None]:
+        """Undo all bindings to what goes; return the exchanges they came from."""
+        bindings = list(self._bound.get(destination, ()))
+        if len(bindings) > CLEARED_AT_ONCE:
+            self._bound[destination] = dict.fromkeys(bindings[:CLEARED_AT_ONCE])
+        self._untie_all(bindings, self.events.heard or destination.durable)
+        return dict.fromkeys([binding.source for binding in bindings])
+
+    def _untie_all(self, bindings: list[Binding], known: bool) -> None:
+        """Undo the bindings of what goes; unless ``known``, only their exchanges know the most.
+
+        They are gone at once. Of very many, exchanges forget a little later how they found messages
+        by them, which takes longer; until then what they find is looked at once more.
+        """
+        for binding in bindings[:CLEARED_AT_ONCE]:
+            self._untie(binding)
+        for binding in bindings[CLEARED_AT_ONCE:]:
+            if not binding.source.lingers:
+                self._untie(binding)
+                continue
+            del binding.source.bindings[binding]
+            self._cleared.append(binding)
+            if known:
+                self._unlist(binding)
+                self._tell_undone(binding)
+        if self._cleared:
+            self._clear_later()
+
+    def _clear_some(self, now_ms: int) -> int:
+        """Forget some of the bindings that are gone; return when to go on, 0 for never."""
+        for _ in range(min(CLEARED_AT_ONCE, len(self._cleared))):
+            binding = self._cleared.popleft()
+            binding.source.forget(binding)
+            self.definition_octets -= binding.source.weigh(binding)
+        return now_ms + 1 if self._cleared else 0
+
+    def living(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
+        """Leave only those that are bound of what an exchange found."""
+        if self._cleared and exchange.name:
+            for destination in [found for found in matched if found not in self._bound]:
+                del matched[destination]
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    def check_definition(self, octets: int, what: str, name: str = "") -> None:
+        """Refuse what would hold so many octets more; ``what`` says what it is, around a name.
+
+        Raises:
+            LimitReached: definitions would hold more than they may.
+        """
+        most = self.rules.limits.definitions_size
+        if 0 <= most < self.definition_octets + octets:
+            raise LimitReached(
+                f"cannot make {what.format(name)}: the definitions of vhost '{self.name}' may hold "
+                f"{most} octets of memory ({LIMIT}), and it needs {octets} beside "
+                f"{self.definition_octets}"
+            )
+
+    def _require(self, lasting: bool) -> None:
+        """Refuse a change that cannot be noted, or not be kept where it is to last.
+
+        Raises:
+            ResourceError: the disk fails.
+            AccessRefused: the audit log does.
+        """
+        self.events.require()
+        if lasting:
+            self.definitions.require()
+
+    def _mode(self, strict: bool) -> str:
+        """What becomes of unknown names; ``strict`` counts where there is no rule for them."""
+        mode = self.rules.unknown_arguments
+        return REFUSE if strict and mode == DEFAULT else mode
+
+    def _queue(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    def _exchange(self, name: str) -> str:
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    def _not_default(self, name: str) -> None:
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+
+    def _check_name(self, kind: str, name: str) -> None:
+        """Refuse names that a client may not give."""
+        if name.startswith(RESERVED_PREFIX):
+            raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+        if not name.isprintable() or len(name.encode()) > NAME_OCTETS_MAX:
+            raise PreconditionFailed(f"{kind} name {name!r} is not allowed")
+
+    def _changed(self) -> None:
+        self.tally.generation += 1

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold between the tables of a pipeline's file: names, SQL, state, and the data source.
+
+Nothing here starts Spark or speaks to a broker.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from headrace.pipeline.config.columns import Columns, columns_of, names_in
+from headrace.pipeline.config.errors import Problem
+from headrace.pipeline.config.lines import Lines, shown
+from headrace.pipeline.config.lines import Path as Place
+from headrace.pipeline.config.settings import (
+    AmqpSink,
+    AmqpSource,
+    AnySource,
+    DeltaSink,
+    FileSink,
+    Pipeline,
+    Rule,
+    StaticRows,
+    Step,
+)
+from headrace.pipeline.config.sql_views import (
+    SqlError,
+    check_condition,
+    condition_on,
+    line_of,
+    parsed,
+    views_of,
+)
+from headrace.spark.options.options import OptionError, read_options, write_options
+
+
+def problems_of(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
+    """The pipeline with what its steps read, and everything that is wrong between its tables."""
+    checking = _Checking(pipeline, lines)
+    checking.names()
+    pipeline = checking.steps()
+    if not checking.problems:
+        checking.rules()
+        checking.sinks()
+    if not checking.problems:
+        checking.columns()
+    if not checking.problems:
+        checking.fan_out()
+        checking.state()
+        checking.options()
+    return pipeline, checking.problems
+
+
+def amqp_source_options(pipeline: Pipeline, source: AmqpSource) -> dict[str, str]:
+    """The options of the data source that a source of the file means."""
+    options = spark_options(source.options)
+    options["uri"] = pipeline.uri(source.uri)
+    if source.type == "stream":
+        options["stream"] = str(source.name)
+    elif source.type == "super-stream":
+        options["superStream"] = str(source.name)
+    elif source.type == "queue":
+        options["queue"] = str(source.name)
+    elif source.names is not None:
+        options["streams"] = json.dumps(source.names)
+    else:
+        options["streamPattern"] = str(source.pattern)
+    if source.group is not None:
+        options["group"] = source.group
+    return options
+
+
+def amqp_sink_options(pipeline: Pipeline, sink: AmqpSink) -> dict[str, str]:
+    """The options of the data source that a sink of the file means."""
+    options = spark_options(sink.options)
+    options["uri"] = pipeline.uri(sink.uri)
+    if sink.type == "stream":
+        options["exchange"], options["routingKey"] = "", sink.name
+    else:
+        options["exchange"] = sink.name
+        if sink.routing_key is not None:
+            options["routingKey"] = sink.routing_key
+    return options
+
+
+def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as Spark takes them: text, and JSON for what has parts."""
+    texts = {}
+    for name, value in options.items():
+        if isinstance(value, bool):
+            texts[name] = "true" if value else "false"
+        else:
+            texts[name] = value if isinstance(value, str) else json.dumps(value)
+    return texts
+
+
+def _columns_of_source(source: AnySource) -> Columns:
+    """The columns of a source, unless what they are is in its data."""
+    from headrace.spark.schema.columns import COLUMNS
+
+    if not isinstance(source, AmqpSource):
+        return None  # Directories of files may add columns to those of a DDL text.
+    if source.columns is not None:
+        return tuple(source.columns)
+    if any(name.lower() == "value" for name in source.options):
+        return None
+    return tuple(COLUMNS.names)
+
+
+class _Checking:
+    def __init__(self, pipeline: Pipeline, lines: Lines) -> None:
+        self.pipeline = pipeline
+        self.lines = lines
+        self.problems: list[Problem] = []
+
+    def _problem(self, path: Place, text: str, line: int | None = None) -> None:
+        self.problems.append(Problem(line or self.lines.of(path), shown(path), text))
+
+    def names(self) -> None:
+        """A view has one name; there are sources, and sinks."""
+        pipeline = self.pipeline
+        seen: dict[str, Place] = {name.lower(): ("sources", name) for name in pipeline.sources}
+        others: list[tuple[str, Place]] = [(name, ("tables", name)) for name in pipeline.tables]
+        others += [(one.name, ("steps", at, "name")) for at, one in enumerate(pipeline.steps)]
+        for name, path in others:
+            if name.lower() in seen:
+                line = self.lines.of(seen[name.lower()])
+                self._problem(path, f"the name {name!r} is taken in line {line}")
+            seen[name.lower()] = path
+        if not pipeline.sources and not pipeline.tables:
+            self._problem((), "there is nothing to read: no [sources.NAME], no [tables.NAME]")
+        if not pipeline.sinks:
+            self._problem((), "there is nothing to write: no [sinks.NAME]")
+        rules: dict[str, int] = {}
+        for at, rule in enumerate(pipeline.rules):
+            if rule.name in rules:
+                self._problem(("rules", at, "name"), f"the name {rule.name!r} is taken")
+            rules[rule.name] = at
+
+    def steps(self) -> Pipeline:
+        """Each step reads views that are there before it."""
+        known = [*self.pipeline.sources, *self.pipeline.tables]
+        reads: dict[str, tuple[str, ...]] = {}
+        for at, step in enumerate(self.pipeline.steps):
+            reads[step.name] = tuple(self._views_of_step(step, at, known))
+            known.append(step.name)
+        self.pipeline = replace(self.pipeline, reads=reads)
+        return self.pipeline
+
+    def _views_of_step(self, step: Step, at: int, known: list[str]) -> Iterable[str]:
+        path: Place = ("steps", at)
+        if step.source is not None:
+            return self._known(step.source, known, (*path, "from"))
+        if step.reads is not None:
+            found = []
+            for index, name in enumerate(step.reads):
+                found += self._known(name, known, (*path, "reads", index))
+            return found
+        assert step.sql is not None
+        try:
+            views = views_of(step.sql)
+        except SqlError as error:
+            line = self.lines.inside((*path, "sql"), error.line)
+            text = f"{error.text}; if Spark understands it, say which views it 'reads'"
+            self._problem((*path, "sql"), text, line)
+            return []
+        found = []
+        for name, line in views:
+            place = self.lines.inside((*path, "sql"), line)
+            found += self._known(name, known, (*path, "sql"), place)
+        return found
+
+    def _known(
+        self, name: str, known: Iterable[str], path: Place, line: int | None = None
+    ) -> list[str]:
+        """The view as it is written where it is made; a problem when there is none yet."""
+        names = {one.lower(): one for one in known}
+        if name.lower() in names:
+            return [names[name.lower()]]
+        near = difflib.get_close_matches(name.lower(), names, 1)
+        hint = f"; did you mean {names[near[0]]!r}?" if near else "; there are "
+        listed = "" if near else ", ".join(names.values()) or "none yet"
+        self._problem(path, f"there is no view {name!r} here{hint}{listed}", line)
+        return []
+
+    def rules(self) -> None:
+        """Rules are about views, and name sinks that nothing else feeds."""
+        views = self._views()
+        for at, rule in enumerate(self.pipeline.rules):
+            self._known(rule.view, views, ("rules", at, "view"))
+            if rule.view in self.pipeline.tables:
+                self._problem(("rules", at, "view"), "rules are not for static tables")
+            try:
+                check_condition(rule.check)
+            except SqlError as error:
+                line = self.lines.inside(("rules", at, "check"), error.line)
+                self._problem(("rules", at, "check"), error.text, line)
+            if rule.to is not None and rule.to not in self.pipeline.sinks:
+                known = ", ".join(self.pipeline.sinks)
+                self._problem(
+                    ("rules", at, "to"), f"there is no sink {rule.to!r}; there are {known}"
+                )
+
+    def sinks(self) -> None:
+        """A sink gets the rows of a view, or those that rules send there."""
+        views = self._views()
+        targets = {rule.to for rule in self.pipeline.rules}
+        for name, sink in self.pipeline.sinks.items():
+            path: Place = ("sinks", name)
+            if sink.source is not None:
+                self._known(sink.source, views, (*path, "from"))
+                if name in targets:
+                    self._problem((*path, "from"), "rules send rows here, so it has no 'from'")
+            elif name not in targets:
+                self._problem(path, "'from' is missing, and no rule sends rows here")
+            if isinstance(sink, FileSink | DeltaSink) and "://" in sink.path:
+                text = "must be a directory of this machine, or one that all workers mount"
+                self._problem((*path, "path"), text)
+            if isinstance(sink, FileSink | DeltaSink):
+                for column in sink.partition_by:
+                    if column in sink.sort_by:
+                        text = "sorts by a column that it is partitioned by"
+                        self._problem((*path, "sort_by"), text)
+            if isinstance(sink, DeltaSink) and sink.mode != "append" and not sink.merge_by:
+                text = f"mode {sink.mode!r} needs 'merge_by': the columns that a row is known by"
+                self._problem((*path, "mode"), text)
+        self._same_paths()
+
+    def _same_paths(self) -> None:
+        seen: dict[str, str] = {}
+        for name, sink in self.pipeline.sinks.items():
+            if isinstance(sink, FileSink | DeltaSink):
+                path = self.pipeline.located(sink.path)
+                if path in seen:
+                    text = f"sink {seen[path]!r} writes there too"
+                    self._problem(("sinks", name, "path"), text)
+                seen[path] = name
+
+    def _views(self) -> list[str]:
+        pipeline = self.pipeline
+        return [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
+
+    def fan_out(self) -> None:
+        """A queue's messages go to one query, so what has state over batches must not fan out."""
+        pipeline = self.pipeline
+        for name, source in pipeline.sources.items():
+            if not (isinstance(source, AmqpSource) and source.type == "queue"):
+                continue
+            sinks = [sink for sink in pipeline.sinks if name in pipeline.sources_of(sink)]
+            if len(sinks) < 2:
+                continue
+            for sink in sinks:
+                if len(pipeline.sources_of(sink)) > 1:
+                    text = f"reads the queue of source {name!r}, which feeds other sinks too, and "
+                    self._problem(("sinks", sink), f"{text}another source: give it its own queue")
+            for at, step in enumerate(pipeline.steps):
+                if name in pipeline.above(step.name) and (step.watermark or step.deduplicate):
+                    text = (
+                        f"the queue of source {name!r} feeds {len(sinks)} sinks ({', '.join(sinks)}"
+                        "): a step with a watermark then needs a stream as its source"
+                    )
+                    self._problem(("steps", at), text)
+
+    def state(self) -> None:
+        """State over batches is bounded by a watermark."""
+        pipeline = self.pipeline
+        marked = {step.name for step in pipeline.steps if step.watermark is not None}
+        for at, step in enumerate(pipeline.steps):
+            if step.deduplicate is not None and not marked & pipeline.above(step.name):
+                text = "needs a 'watermark' in this step or before it: it bounds what is remembered"
+                self._problem(("steps", at, "deduplicate"), text)
+
+    def options(self) -> None:
+        """The data source takes what is said to it."""
+        pipeline = self.pipeline
+        for name, source in pipeline.sources.items():
+            if isinstance(source, AmqpSource):
+                self._columns(name, source)
+                try:
+                    read_options(amqp_source_options(pipeline, source), streaming=True)
+                except OptionError as error:
+                    self._problem(self._option_place(("sources", name), str(error)), str(error))
+            elif source.type != "parquet" and not source.ddl:
+                self._problem(("sources", name), "'ddl', the columns and their types, is missing")
+        for name, sink in pipeline.sinks.items():
+            if isinstance(sink, AmqpSink):
+                try:
+                    write_options(amqp_sink_options(pipeline, sink), streaming=True)
+                except OptionError as error:
+                    self._problem(self._option_place(("sinks", name), str(error)), str(error))
+
+    def columns(self) -> None:
+        """What is named of a view is a column of it, where that is known before Spark starts."""
+        pipeline = self.pipeline
+        views: dict[str, Columns] = {}
+        for name, source in pipeline.sources.items():
+            views[name.lower()] = _columns_of_source(source)
+        for name, table in pipeline.tables.items():
+            views[name.lower()] = names_in(table.ddl) if isinstance(table, StaticRows) else None
+        for at, rule in enumerate(pipeline.rules):
+            if rule.view.lower() in views:
+                self._condition(rule, at, views)
+        for at, step in enumerate(pipeline.steps):
+            views[step.name.lower()] = self._columns_of_step(step, at, views)
+            for number, rule in enumerate(pipeline.rules):
+                if rule.view.lower() == step.name.lower():
+                    self._condition(rule, number, views)
+        for name, sink in pipeline.sinks.items():
+            if sink.source is None:
+                continue
+            for key in ("partition_by", "sort_by", "merge_by"):
+                for index, column in enumerate(getattr(sink, key, ())):
+                    path: Place = ("sinks", name, key, index)
+                    self._has(path, column, views.get(sink.source.lower()))
+
+    def _columns_of_step(self, step: Step, at: int, views: Mapping[str, Columns]) -> Columns:
+        path: Place = ("steps", at)
+        made: Columns = None
+        if step.source is not None:
+            made = views.get(step.source.lower())
+        elif step.reads is None:
+            assert step.sql is not None
+            found = columns_of(parsed(step.sql), views)
+            made = found.made
+            for name, there in found.missing:
+                line = self.lines.inside((*path, "sql"), line_of(step.sql, name))
+                self._has((*path, "sql"), name, there, line)
+        if step.watermark is not None:
+            self._has((*path, "watermark", "column"), step.watermark.column, made)
+        if step.deduplicate is not None:
+            for index, name in enumerate(step.deduplicate.by):
+                self._has((*path, "deduplicate", "by", index), name, made)
+        return made
+
+    def _condition(self, rule: Rule, at: int, views: Mapping[str, Columns]) -> None:
+        query = condition_on(rule.view, rule.check)
+        for name, there in columns_of(query, views).missing:
+            line = self.lines.inside(("rules", at, "check"), line_of(rule.check, name))
+            self._has(("rules", at, "check"), name, there, line)
+
+    def _has(self, path: Place, name: str, columns: Columns, line: int | None = None) -> None:
+        """A problem unless a column is there, or it is not known what is."""
+        if columns is None or name.split(".")[0].strip("`").lower() in columns:
+            return
+        near = difflib.get_close_matches(name.lower(), columns, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(columns)}"
+        self._problem(path, f"there is no column {name!r} here; {hint}", line)
+
+    def _columns(self, name: str, source: AmqpSource) -> None:
+        """A source has columns of a message, each once."""
+        if source.columns is None:
+            return
+        from headrace.spark.schema.columns import COLUMNS
+
+        for at, column in enumerate(source.columns):
+            path = ("sources", name, "columns", at)
+            if column not in COLUMNS.names:
+                known = ", ".join(COLUMNS.names)
+                self._problem(path, f"a message has no column {column!r}; it has {known}")
+            elif column in source.columns[:at]:
+                self._problem(path, f"the column {column!r} is named twice")
+        if "value" in source.options:
+            text = "'columns' and the option 'value' do not go together"
+            self._problem(("sources", name, "columns"), text)
+
+    def _option_place(self, path: Place, text: str) -> Place:
+        """The key that an error of the data source is about, where the file has it."""
+        for word in text.split("'")[1::2]:
+            if (*path, "options", word) in self.lines:
+                return (*path, "options", word)
+            if word == "uri":
+                return (*path, "uri") if (*path, "uri") in self.lines else ("broker", "uri")
+        return path

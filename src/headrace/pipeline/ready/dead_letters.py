@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters: looked at without taking them, then sent back, parked or dropped by rules.
+
+A message that moves leaves its queue in the transaction that publishes it elsewhere: it is in one
+of the two places, whatever fails.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from headrace.client import ClientError, Message, NotFound, Received, Returned, blocking
+from headrace.pipeline.config.errors import ConfigError, PipelineError, Problem
+from headrace.pipeline.config.lines import Lines, shown
+from headrace.pipeline.ready.death import Death, LetterRule, choose, death_of, without_deaths
+
+if TYPE_CHECKING:
+    from headrace.client.blocking import Channel, Connection, Delivery
+
+CHUNK: Final = 100  # Messages of a transaction, and of a look.
+GROUPED_BY: Final = ("reason", "queue", "exchange", "routing_key")
+
+
+@dataclass
+class Group:
+    """Dead letters that have something in common."""
+
+    key: tuple[str, ...]
+    messages: int = 0
+    octets: int = 0
+    deaths_max: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+
+    def add(self, letter: Received, death: Death) -> None:
+        """Count one message."""
+        self.messages += 1
+        self.octets += len(letter.body)
+        self.deaths_max = max(self.deaths_max, death.count)
+        if death.moment is not None:
+            self.first = min(self.first or death.moment, death.moment)
+            self.last = max(self.last or death.moment, death.moment)
+
+
+@dataclass
+class Outcome:
+    """What became, or would become, of messages: how many by rule; what no rule fits is `left`."""
+
+    by_rule: dict[str, int] = field(default_factory=dict)
+    left: int = 0
+
+    def add(self, rule: LetterRule | None) -> None:
+        """Count one message."""
+        if rule is None:
+            self.left += 1
+        else:
+            self.by_rule[rule.name] = self.by_rule.get(rule.name, 0) + 1
+
+
+def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
+    """The first messages of a queue, which stay where and as they are.
+
+    By AMQP 0-10, which can look at messages without taking them. With a broker that does not speak
+    it they are taken and put back, and then are marked as redelivered.
+    """
+    try:
+        with blocking.connect(_by_version(url), reconnect=None, name="headrace") as connection:
+            yield from _looked_at(connection, queue, limit)
+            return
+    except ClientError:
+        pass
+    with _connected(url) as connection, connection.channel() as channel:
+        for _ in range(min(limit, _depth(channel, queue))):
+            delivery = channel.get(queue)
+            if delivery is None:
+                return
+            yield delivery  # Closing the channel puts them back, in their order.
+
+
+def _looked_at(connection: Connection, queue: str, limit: int) -> Iterator[Received]:
+    with connection.session() as session:
+        found = session.query_queue(queue)
+        if found is None or not found.queue:
+            raise PipelineError(f"there is no queue {queue!r}")
+        with session.subscribe(queue, acquire=False, accept=False) as subscription:
+            left = limit
+            while left:
+                count = min(CHUNK, left)
+                subscription.flow(messages=count)
+                subscription.flush()
+                got = 0
+                while (transfer := subscription.receive_nowait()) is not None:
+                    got += 1
+                    yield transfer
+                left -= got
+                if got < count:
+                    return
+
+
+def _by_version(url: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}version=0-10"
+
+
+def grouped(letters: Iterable[Received], by: tuple[str, ...]) -> list[Group]:
+    """The messages by what their deaths have in common; the largest groups first."""
+    known = {one.name for one in fields(Death)}
+    for name in by:
+        if name not in known:
+            raise PipelineError(f"{name!r} is none of {', '.join(GROUPED_BY)}")
+    groups: dict[tuple[str, ...], Group] = {}
+    for letter in letters:
+        death = death_of(letter)
+        key = tuple(str(getattr(death, name)) for name in by)
+        groups.setdefault(key, Group(key)).add(letter, death)
+    return sorted(groups.values(), key=lambda group: -group.messages)
+
+
+def rules_of(file: Path) -> list[LetterRule]:
+    """The rules of a file; ConfigError names what is wrong with its line."""
+    try:
+        text = file.read_text("utf-8")
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise PipelineError(f"{file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{file}: no TOML: {error}") from None
+    lines = Lines(text)
+    problems = [
+        Problem(lines.of((key,)), key, "unknown key; the keys here are rules")
+        for key in document
+        if key != "rules"
+    ]
+    rules = []
+    tables = document.get("rules", [])
+    for index, table in enumerate(tables if isinstance(tables, list) else []):
+        try:
+            rules.append(LetterRule.model_validate(table))
+        except ValidationError as error:
+            for one in error.errors():
+                path = ("rules", index, *one["loc"][:1])
+                said = str(one["msg"]).removeprefix("Value error, ")
+                problems.append(Problem(lines.of(path), shown(path), said))
+    if not rules and not problems:
+        problems.append(Problem(1, "", "there are no [[rules]]"))
+    if problems:
+        raise ConfigError(str(file), problems)
+    return rules
+
+
+def decide(letters: Iterable[Received], rules: list[LetterRule]) -> Outcome:
+    """What `settle` would do with these messages."""
+    outcome = Outcome()
+    for letter in letters:
+        outcome.add(choose(rules, letter)[0])
+    return outcome
+
+
+def settle(
+    url: str, queue: str, rules: list[LetterRule], limit: int,
+    show: Callable[[Outcome], None] = lambda _: None,
+) -> Outcome:  # fmt: skip
+    """Do what the rules say with the first messages of a queue; the others stay in their places.
+
+    PipelineError when a queue to which messages are to go is not there; what has moved by then has.
+    """
+    outcome = Outcome()
+    try:
+        with _connected(url) as connection, connection.channel(confirm=False) as channel:
+            known: set[str] = set()
+            left = min(limit, _depth(channel, queue))
+            while left:
+                chunk = _chunk(channel, queue, rules, min(CHUNK, left))
+                if not chunk:
+                    break
+                left -= len(chunk)
+                _move(connection, channel, queue, chunk, known)
+                for _, rule, _ in chunk:
+                    outcome.add(rule)
+                show(outcome)
+    except ClientError as error:
+        raise PipelineError(str(error)) from None
+    return outcome
+
+
+Chosen = tuple["Delivery", LetterRule | None, Death]
+
+
+def _chunk(channel: Channel, queue: str, rules: list[LetterRule], count: int) -> list[Chosen]:
+    chunk: list[Chosen] = []
+    while len(chunk) < count:
+        letter = channel.get(queue)
+        if letter is None:
+            break
+        chunk.append((letter, *choose(rules, letter)))
+    return chunk
+
+
+def _move(
+    connection: Connection, channel: Channel, queue: str, chunk: list[Chosen], known: set[str]
+) -> None:
+    """One transaction: what goes elsewhere, and is settled here."""
+    targets = [
+        (letter, rule, *_target(rule, death))
+        for letter, rule, death in chunk
+        if rule is not None and rule.action != "leave"
+    ]
+    for _, _, exchange, routing_key in targets:
+        if exchange == "" and routing_key and routing_key not in known:
+            _check_queue(connection, routing_key)
+            known.add(routing_key)
+    transaction = channel.transaction()
+    try:
+        with transaction:
+            for letter, rule, exchange, routing_key in targets:
+                if rule.action != "drop":
+                    message = _again(letter, rule)
+                    channel.publish(message, routing_key, exchange or "", mandatory=True)
+                letter.ack()
+    except Returned as error:
+        # It is settled, and nobody has it: back to where it was, before anything else.
+        with connection.channel() as other:
+            for returned in transaction.returned:
+                other.publish(returned.message, queue)
+        raise PipelineError(f"{error}; it is in {queue!r} again") from None
+
+
+def _target(rule: LetterRule, death: Death) -> tuple[str, str]:
+    if rule.action == "park":
+        assert rule.to is not None
+        return "", rule.to
+    if rule.action == "drop":
+        return "", ""
+    if not death.queue or (rule.by == "exchange" and not death.exchange and not death.routing_key):
+        raise PipelineError(
+            f"rule {rule.name!r}: a message has no header that tells where it died, so it cannot "
+            "be routed back"
+        )
+    return ("", death.queue) if rule.by == "queue" else (death.exchange, death.routing_key)
+
+
+def _again(letter: Received, rule: LetterRule) -> Message:
+    """The message as it is to be published: with its properties, and without an expiry."""
+    headers: Any = dict(letter.headers) if rule.keep_deaths else without_deaths(letter)
+    return Message(
+        letter.body,
+        headers=headers,
+        persistent=letter.persistent,
+        content_type=letter.content_type,
+        content_encoding=letter.content_encoding,
+        priority=letter.priority,
+        correlation_id=letter.correlation_id,
+        reply_to=letter.reply_to,
+        message_id=letter.message_id,
+        timestamp=letter.timestamp,
+        type=letter.type,
+        user_id=letter.user_id,
+        app_id=letter.app_id,
+        cluster_id=letter.cluster_id,
+    )
+
+
+def _connected(url: str) -> Connection:
+    try:
+        return blocking.connect(url, reconnect=None, name="headrace dead letters")
+    except ClientError as error:
+        raise PipelineError(str(error)) from None
+
+
+def _depth(channel: Channel, queue: str) -> int:
+    try:
+        return channel.declare_queue(queue, passive=True).message_count
+    except NotFound as error:
+        raise PipelineError(str(error)) from None
+
+
+def _check_queue(connection: Connection, queue: str) -> None:
+    try:
+        with connection.channel() as channel:
+            channel.declare_queue(queue, passive=True)
+    except NotFound as error:
+        raise PipelineError(f"messages cannot go to {queue!r}: {error}") from None

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Archived messages published again, as they were: properties and headers with their types.
+
+How far a replay is may be kept in a file; a replay that was cut off then goes on there. What was
+confirmed after the file was last written is published again: at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.client import ClientError, Message, connect
+from headrace.client.message import decode_properties
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.ready.archive import Choice, Row, messages
+from headrace.spark.runtime.atomic_files import write_whole
+
+CHUNK: Final = 500  # Rows between two looks at the clock, at most.
+UNCONFIRMED_MAX: Final = 2000
+SAVE_EVERY_S: Final = 1.0
+PACE_S: Final = 0.05  # A rate is kept over spans of this length.
+# What the broker adds to what it delivers from a stream, and what would make it take a message
+# that is published again for one that it has already.
+LEFT_OUT: Final = ("x-stream-offset", "x-stream-arrival-ms", "x-publisher-name", "x-publishing-id")
+SELDOM: Final = (
+    "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id",
+    "timestamp", "type", "user_id", "app_id", "cluster_id",
+)  # fmt: skip
+DROPPABLE: Final = (*SELDOM, "expiration", "delivery_mode", "headers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to publish where. Where `exchange` or `routing_key` is None, it is the message's own."""
+
+    lake: Path
+    choice: Choice = field(default_factory=Choice)
+    exchange: str | None = None
+    routing_key: str | None = None
+    rate: float | None = None  # Messages per second.
+    without: frozenset[str] = frozenset()  # Properties that are left out.
+    headers: dict[str, str] = field(default_factory=dict)  # That are added.
+    progress: Path | None = None
+    mandatory: bool = True
+
+
+@dataclass
+class Tally:
+    """What was, or would be, published."""
+
+    messages: int = 0
+    octets: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+    addresses: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def add(self, row: Row, exchange: str, routing_key: str) -> None:
+        """Count one message."""
+        self.messages += 1
+        self.octets += len(row["body"] or b"")
+        moment = row["timestamp"]
+        if moment is not None:
+            self.first = self.first or moment
+            self.last = moment
+        address = (exchange, routing_key)
+        self.addresses[address] = self.addresses.get(address, 0) + 1
+
+
+def message_of(row: Row, without: frozenset[str] = frozenset()) -> Message:
+    """The message as it was published: by its content header, or by the archive's columns."""
+    header = row.get("content_header")
+    fields = _from_header(header) if header is not None else _from_columns(row)
+    if "delivery_mode" in without:
+        fields.pop("persistent", None)
+    return Message(
+        row["body"] or b"", **{key: one for key, one in fields.items() if key not in without}
+    )
+
+
+def _from_header(header: bytes) -> dict[str, Any]:
+    properties = decode_properties(header)
+    fields = {name: getattr(properties, name) for name in SELDOM}
+    headers = properties.headers or {}
+    fields["headers"] = {key: one for key, one in headers.items() if key not in LEFT_OUT}
+    fields["persistent"] = properties.delivery_mode == 2
+    fields["expiration"] = _expiration(properties.expiration)
+    return fields
+
+
+def _from_columns(row: Row) -> dict[str, Any]:
+    properties = row.get("properties") or {}
+    fields = {name: properties.get(name) for name in SELDOM}
+    headers = dict(row.get("headers") or ())
+    fields["headers"] = {key: one for key, one in headers.items() if key not in LEFT_OUT}
+    fields["persistent"] = properties.get("delivery_mode") == 2
+    fields["expiration"] = _expiration(properties.get("expiration"))
+    return fields
+
+
+def _expiration(text: str | None) -> timedelta | None:
+    return timedelta(milliseconds=int(text)) if text and text.isdigit() else None
+
+
+def address_of(row: Row, order: Order) -> tuple[str, str]:
+    """Exchange and routing key of a message."""
+    exchange = row["exchange"] if order.exchange is None else order.exchange
+    routing_key = row["routing_key"] if order.routing_key is None else order.routing_key
+    return exchange or "", routing_key or ""
+
+
+def look(order: Order) -> Tally:
+    """What a replay would publish; nothing is published, and no broker is asked."""
+    tally = Tally()
+    for row in messages(order.lake, order.choice, _begun(order)):
+        tally.add(row, *address_of(row, order))
+    return tally
+
+
+def replay(url: str, order: Order, show: Callable[[Tally], None] = lambda _: None) -> Tally:
+    """Publish, and return once everything is confirmed; PipelineError when it is not."""
+    try:
+        return asyncio.run(_replay(url, order, show))
+    except ClientError as error:
+        raise PipelineError(str(error)) from None
+
+
+async def _replay(url: str, order: Order, show: Callable[[Tally], None]) -> Tally:
+    rows = messages(order.lake, order.choice, _begun(order))
+    tally = Tally()
+    reached: dict[str, int] = dict(_begun(order))
+    size = CHUNK if order.rate is None else max(1, min(CHUNK, round(order.rate * PACE_S)))
+    open_: deque[tuple[asyncio.Future[None], str, int]] = deque()
+    started = saved = time.monotonic()
+    async with await connect(url, name="headrace replay") as connection:
+        channel = await connection.channel(unconfirmed_max=UNCONFIRMED_MAX)
+        try:
+            while chunk := await asyncio.to_thread(_take, rows, size):
+                for row in chunk:
+                    exchange, routing_key = address_of(row, order)
+                    message = message_of(row, order.without)
+                    if order.headers:
+                        message.headers = {**message.headers, **order.headers}
+                    confirmed = await channel.publish_soon(
+                        message, routing_key, exchange, mandatory=order.mandatory
+                    )
+                    confirmed.add_done_callback(_heard)
+                    open_.append((confirmed, row["stream"], row["offset"] + 1))
+                    tally.add(row, exchange, routing_key)
+                _settle(open_, reached)
+                moment = time.monotonic()
+                if moment - saved >= SAVE_EVERY_S:
+                    saved = moment
+                    _save(order, reached)
+                    show(tally)
+                if order.rate is not None:
+                    due = started + tally.messages / order.rate
+                    await asyncio.sleep(max(0.0, due - time.monotonic()))
+            for confirmed, stream, offset in open_:
+                await confirmed
+                reached[stream] = offset
+        finally:
+            _save(order, reached)
+    show(tally)
+    return tally
+
+
+def _heard(confirmed: asyncio.Future[None]) -> None:
+    """A refusal is known: asyncio need not print each of those behind the one that is told."""
+    if not confirmed.cancelled():
+        confirmed.exception()
+
+
+def _settle(open_: deque[tuple[asyncio.Future[None], str, int]], reached: dict[str, int]) -> None:
+    """Take over what is confirmed, in order; raises what was refused."""
+    while open_ and open_[0][0].done():
+        confirmed, stream, offset = open_.popleft()
+        confirmed.result()
+        reached[stream] = offset
+
+
+def _take(rows: Iterator[Row], count: int) -> list[Row]:
+    return list(itertools.islice(rows, count))
+
+
+def _begun(order: Order) -> dict[str, int]:
+    """The next offset of each stream, from the file of progress."""
+    if order.progress is None or not order.progress.exists():
+        return {}
+    try:
+        found: dict[str, int] = json.loads(order.progress.read_text("utf-8"))["next"]
+    except (ValueError, KeyError):
+        raise PipelineError(f"{order.progress} is no progress of a replay") from None
+    return found
+
+
+def _save(order: Order, reached: dict[str, int]) -> None:
+    if order.progress is not None:
+        text = json.dumps({"lake": str(order.lake.absolute()), "next": reached})
+        write_whole(order.progress, text + "\n")

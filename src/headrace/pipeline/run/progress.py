@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark says about a query, in the few numbers that people look at."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.pipeline.config.errors import redacted
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace.pipeline.run.state import QueryStatus
+
+REASON_CHARACTERS_MAX: Final = 600
+WINDOWS: Final = ("stateStoreSave", "sessionWindowStateStoreSave")  # Operators with their rows.
+_PYTHON_ERROR: Final = re.compile(
+    r"(?!org\.apache|java\.|py4j\.|pyspark\.errors)"
+    r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Refused|Missing|Failed|Closed): "
+)
+
+
+def take(status: QueryStatus, query: StreamingQuery) -> None:
+    """Bring the status of a query up to date."""
+    last = query.lastProgress
+    if last is not None:
+        # All that Spark remembers, a hundred at most, only when there is more than one new.
+        is_next = status.batch is not None and int(last["batchId"]) <= status.batch + 1
+        for progress in [last] if is_next else query.recentProgress:
+            batch = int(progress["batchId"])
+            if progress["numInputRows"] and (status.batch is None or batch > status.batch):
+                status.rows += int(progress["numInputRows"])
+                status.batch = batch
+                status.batch_s = float(progress["durationMs"].get("triggerExecution", 0)) / 1000
+        status.rows_per_s = _number(last, "inputRowsPerSecond")
+        status.processed_per_s = _number(last, "processedRowsPerSecond")
+        status.lag = lag(last)
+        status.waiting = waiting(last) if status.holds_back else 0
+    if status.state not in ("failed", "finished", "stopped"):
+        trigger = query.status["isTriggerActive"]
+        status.state = "running" if trigger or status.lag else "idle"
+
+
+def lag(progress: Any) -> int | None:
+    """How many records the sources have that the query has not read; None when they do not tell."""
+    behind = 0
+    known = False
+    for source in progress["sources"]:
+        latest, reached = _positions(source["latestOffset"]), _positions(source["endOffset"])
+        if latest is None or reached is None:
+            continue
+        known = True
+        behind += sum(max(0, end - reached.get(name, end)) for name, end in latest.items())
+    return behind if known else None
+
+
+def waiting(progress: Any) -> int:
+    """How many rows of windows are held back until the watermark has passed their ends."""
+    return sum(
+        int(one["numRowsTotal"])
+        for one in progress["stateOperators"]
+        if one["operatorName"] in WINDOWS
+    )
+
+
+def _positions(offset: Any) -> dict[str, int] | None:
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return None
+    if not isinstance(offset, dict) or not isinstance(offset.get("pos"), dict):
+        return None
+    return {str(name): int(at) for name, at in offset["pos"].items()}
+
+
+def _number(progress: Any, name: str) -> float:
+    value = progress[name]
+    return float(value) if value is not None and value == value else 0.0
+
+
+def reason(text: str) -> str:
+    """The sentence in a failure of Spark that says what went wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if "[USER_RAISED_EXCEPTION]" in line]
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    if raised:
+        chosen = raised[0].split("[USER_RAISED_EXCEPTION]")[1].split(" SQLSTATE")[0]
+    elif python:
+        chosen = python[-1].split(": ", 1)[1]
+    elif causes:
+        chosen = causes[-1].removeprefix("Caused by: ")
+    else:
+        chosen = lines[0] if lines else ""
+    return redacted(chosen.strip())[:REASON_CHARACTERS_MAX]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark session of a pipeline: quiet, in UTC, with the Python that runs the pipeline."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import headrace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline.config.settings import Pipeline
+
+T = TypeVar("T")
+
+DEFAULTS: Final = {
+    "spark.sql.redaction.options.regex": "(?i)url|uri",  # In plans that are explained.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    # A loaded machine may need longer than the default of 15 s to start a Python worker.
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+# Loggers that print a refusal of Spark as JSON, with its trace, before it is told.
+TRACES: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+STARTS_MAX: Final = 10  # Of a query whose Python worker starts too slowly.
+# What the files of this package's sinks and the meaning of its moments rest on.
+FIXED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+def session(pipeline: Pipeline, state: Path) -> SparkSession:
+    """A session as the file wants it; logs go to `state`/spark.log.
+
+    It is the running one where there is one already; settings of the file then come too late for
+    what Spark reads at its start.
+    """
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+
+    for name in TRACES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    state.mkdir(parents=True, exist_ok=True)
+    python = pipeline.session.conf.get("spark.pyspark.python", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", str(python))
+    if pipeline.session.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    package = str(Path(headrace.__file__).parent.parent)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if package not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([package, *filter(None, paths)])
+    builder = SparkSession.builder.appName(f"headrace {pipeline.head.name}")
+    builder = builder.master(pipeline.session.master)
+    conf = {**DEFAULTS, **_jars(pipeline)}
+    options = f"-Dlog4j2.configurationFile={_log_config(state)}"
+    conf["spark.driver.extraJavaOptions"] = options
+    for key, value in pipeline.session.conf.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        both = key == "spark.driver.extraJavaOptions"
+        conf[key] = f"{options} {text}" if both else text
+    if pipeline.session.master.startswith("local"):
+        conf.setdefault("spark.driver.host", "127.0.0.1")
+    for key, value in {**conf, **FIXED}.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    with suppress(AttributeError):  # Over Spark Connect the log is the server's.
+        made.sparkContext.setLogLevel("WARN")
+    return made
+
+
+def is_slow_start(error: object) -> bool:
+    """Whether something failed because Spark could not wait for a Python worker's start.
+
+    It waits for ten seconds, whatever its settings say; a machine under load may take longer.
+    """
+    return "Python worker failed to connect back" in str(error)
+
+
+def patiently(make: Callable[[], T]) -> T:
+    """What `make` gives; asked again when Spark did not wait for a Python worker's start."""
+    for _ in range(STARTS_MAX - 1):
+        try:
+            return make()
+        except Exception as error:
+            if not is_slow_start(error):
+                raise
+    return make()
+
+
+def _jars(pipeline: Pipeline) -> dict[str, str]:
+    """The drivers of databases that sources and sinks name."""
+    tables = [*pipeline.tables.values(), *pipeline.sinks.values()]
+    jars = sorted(
+        {pipeline.located(str(jar)) for one in tables if (jar := getattr(one, "jar", None))}
+    )
+    return {"spark.jars": ",".join(jars)} if jars else {}
+
+
+def _log_config(state: Path) -> Path:
+    path = state / "log4j2.properties"
+    path.write_text(
+        "rootLogger.level = warn\n"
+        "rootLogger.appenderRef.file.ref = file\n"
+        "appender.file.type = RollingFile\n"
+        "appender.file.name = file\n"
+        f"appender.file.fileName = {state / 'spark.log'}\n"
+        f"appender.file.filePattern = {state / 'spark.log'}.%i\n"
+        "appender.file.policies.type = Policies\n"
+        "appender.file.policies.size.type = SizeBasedTriggeringPolicy\n"
+        "appender.file.policies.size.size = 10MB\n"
+        "appender.file.strategy.type = DefaultRolloverStrategy\n"
+        "appender.file.strategy.max = 3\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex\n"
+    )
+    return path

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pipeline leaves on disk: who runs it, how far it is, and its checkpoints.
+
+::
+
+    STATE/lock                 held by the process that runs the pipeline
+    STATE/status.json          how it stands; replaced as a whole
+    STATE/stop                 asks the run with the id in it to stop
+    STATE/checkpoints/QUERY/   Spark's own, and headrace.json: what it was made for
+    STATE/backups/MOMENT/      what `reset` took away
+    STATE/spark.log
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.pipeline.config.errors import PipelineError
+from headrace.spark.runtime.atomic_files import write_whole
+
+
+@dataclass
+class QueryStatus:
+    """How one query stands. Rows and seconds since the start of this run; lag in records."""
+
+    name: str
+    sinks: list[str]
+    state: str = "starting"  # starting, running, idle, finished, stopped, failed
+    batch: int | None = None
+    rows: int = 0
+    rows_per_s: float = 0.0
+    processed_per_s: float = 0.0
+    lag: int | None = None
+    batch_s: float = 0.0
+    waiting: int = 0  # Rows of open windows, which are not written yet.
+    holds_back: bool = False  # It writes a window once it is over: mode append.
+    error: str = ""
+
+
+@dataclass
+class Status:
+    """How a pipeline stands."""
+
+    pipeline: str
+    file: str
+    run: str
+    pid: int
+    started: str
+    updated: str = ""
+    state: str = "starting"  # starting, running, stopping, finished, stopped, failed
+    error: str = ""
+    queries: list[QueryStatus] = field(default_factory=list)
+
+
+def now() -> str:
+    """This moment in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class State:
+    """The state directory of one pipeline."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.checkpoints = home / "checkpoints"
+        self.backups = home / "backups"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the one that runs or changes the pipeline; PipelineError when somebody else is."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                status = self.status()
+                who = f" by process {status.pid}" if status is not None else ""
+                raise PipelineError(f"the pipeline is running{who}") from None
+            yield
+
+    def is_held(self) -> bool:
+        """Whether somebody runs or changes the pipeline now."""
+        try:
+            with (self.home / "lock").open("r") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def begin(self, pipeline: str, file: str) -> Status:
+        """The status of a run that begins; to be called by the holder."""
+        (self.home / "stop").unlink(missing_ok=True)
+        status = Status(pipeline, file, uuid.uuid4().hex, os.getpid(), now())
+        self.write(status)
+        return status
+
+    def write(self, status: Status) -> None:
+        """Let others see how the pipeline stands."""
+        status.updated = now()
+        write_whole(self.home / "status.json", json.dumps(asdict(status), indent=2) + "\n")
+
+    def status(self) -> Status | None:
+        """How the pipeline stands, or stood when it last ran. None when it never did.
+
+        A run that ended without saying so, such as one that was killed, is told as `killed`.
+        """
+        try:
+            values: dict[str, Any] = json.loads((self.home / "status.json").read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        values["queries"] = [QueryStatus(**one) for one in values["queries"]]
+        return Status(**values)
+
+    def ask_to_stop(self, run: str) -> None:
+        """Ask a run to stop after the batches that it is in."""
+        write_whole(self.home / "stop", run)
+
+    def is_asked_to_stop(self, run: str) -> bool:
+        """Whether a run has been asked to stop."""
+        try:
+            return (self.home / "stop").read_text("utf-8") == run
+        except FileNotFoundError:
+            return False
+
+
+MADE_FOR: Final = "headrace.json"  # In a checkpoint: the sources and sinks that it was made for.
+
+
+def made_for(checkpoint: Path) -> dict[str, Any]:
+    """The sources and sinks that a checkpoint was made for; empty when it does not say."""
+    try:
+        found: dict[str, Any] = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise PipelineError(f"{checkpoint / MADE_FOR} is damaged") from None
+    return found
+
+
+def state_at(directory: Path, home: Path) -> State:
+    """The state that a directory is, or of the pipeline in ``home`` that writes to it.
+
+    PipelineError when it is neither.
+    """
+    if (directory / "lock").exists() or (directory / "status.json").exists():
+        return State(directory)
+    wanted = directory.resolve()
+    for state in sorted((home / ".headrace").glob("*")):
+        for checkpoint in sorted((state / "checkpoints").glob("*")):
+            for sink in made_for(checkpoint).get("sinks", {}).values():
+                if "path" in sink and (home / sink["path"]).resolve() == wanted:
+                    return State(state)
+    raise PipelineError(
+        f"{directory} is no state of a pipeline, and no pipeline with its state in "
+        f"{home / '.headrace'} writes there"
+    )
+
+
+def checkpoint_id(checkpoint: Path) -> str | None:
+    """The id that Spark gave to a query when it made its checkpoint; None before that."""
+    try:
+        text = (checkpoint / "metadata").read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        return str(json.loads(text)["id"])
+    except (ValueError, KeyError):
+        raise PipelineError(f"{checkpoint / 'metadata'} is damaged") from None

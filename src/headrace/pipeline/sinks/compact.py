@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small Parquet files of a partition into large ones, while others read and write.
+
+A new directory is made aside: the large files, and hard links to those that are large enough
+already. Then it changes places with the partition, which Linux does in one step: whoever lists the
+partition finds the old files or the new ones, never both and never neither. Who has opened an old
+file goes on reading it. Who has listed the old files and opens one later gets an error, not wrong
+rows. Whatever is left over by a crash is garbage, and the next compaction throws it away.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.sinks.ledger import Ledger
+from headrace.spark.runtime import atomic_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+_ROW_GROUP_ROWS: Final = 128 * 1024
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What a compaction has done: partitions changed, files before and after in those."""
+
+    partitions: int = 0
+    files_before: int = 0
+    files_after: int = 0
+
+
+def compact(root: Path, target_bytes: int, files_min: int, *, dry_run: bool = False) -> Compacted:
+    """Compact each partition with at least `files_min` files below half of `target_bytes`."""
+    if not root.is_dir():
+        raise PipelineError(f"{root} is no directory")
+    ledger = Ledger(root)
+    done = Compacted()
+    for folder in _partitions(root):
+        with ledger.locked():
+            shutil.rmtree(ledger.home / "compacting", ignore_errors=True)
+            files = _data(folder)
+            small = [path for path in files if path.stat().st_size < target_bytes // 2]
+            for group in _alike(small):
+                if len(group) < files_min:
+                    continue
+                done.partitions += 1
+                done.files_before += len(files)
+                if not dry_run:
+                    _replace(ledger, folder, group, target_bytes)
+                    done.files_after += len(_data(folder))
+                else:
+                    done.files_after += len(files) - len(group) + 1
+    return done
+
+
+def _data(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if _is_data(path))
+
+
+def _partitions(root: Path) -> Iterator[Path]:
+    """The directories with files, below the root: the root itself cannot change places."""
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.startswith(("_", ".")))
+        if Path(folder) != root and any(_is_data(Path(folder) / name) for name in names):
+            yield Path(folder)
+
+
+def _is_data(path: Path) -> bool:
+    return path.suffix == ".parquet" and not path.name.startswith(("_", "."))
+
+
+def _alike(files: list[Path]) -> list[list[Path]]:
+    """The files by their columns: only those with the same ones are put together."""
+    import pyarrow.parquet as pq
+
+    groups: list[tuple[Any, list[Path]]] = []
+    for path in files:
+        schema = pq.read_schema(path)
+        for known, group in groups:
+            if known.equals(schema):
+                group.append(path)
+                break
+        else:
+            groups.append((schema, [path]))
+    return [group for _, group in groups]
+
+
+def _replace(ledger: Ledger, folder: Path, small: list[Path], target_bytes: int) -> None:
+    made = ledger.home / "compacting" / uuid.uuid4().hex
+    made.mkdir(parents=True)
+    for path in folder.iterdir():
+        if path not in small and path.is_file():
+            os.link(path, made / path.name)
+    _merge(small, made, target_bytes)
+    for path in made.iterdir():
+        atomic_files.sync_file(path)
+    atomic_files.sync_folder(made)
+    exchange(made, folder)
+    atomic_files.sync_folder(folder.parent)
+    atomic_files.sync_folder(made.parent)
+    shutil.rmtree(made)  # What was there before.
+
+
+def _merge(small: list[Path], made: Path, target_bytes: int) -> None:
+    """The rows of small files, in the order of the files' names, into as few files as needed."""
+    import pyarrow.parquet as pq
+
+    writer: pq.ParquetWriter | None = None
+    path = made
+    for batch in _row_groups(small):
+        if writer is None:
+            path = made / f"{small[0].name.split('-')[0]}-compacted-{uuid.uuid4().hex[:12]}.parquet"
+            writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
+        writer.write_table(batch)
+        if path.stat().st_size >= target_bytes:
+            writer.close()
+            writer = None
+    if writer is not None:
+        writer.close()
+
+
+def _row_groups(files: list[Path]) -> Iterator[pa.Table]:
+    """The rows of files in pieces of one row group, which small files share."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting: list[pa.Table] = []
+    count = 0
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROW_GROUP_ROWS):
+                waiting.append(pa.Table.from_batches([batch]))
+                count += batch.num_rows
+                if count >= _ROW_GROUP_ROWS:
+                    yield pa.concat_tables(waiting).combine_chunks()
+                    waiting, count = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two directories change places, in one step.
+
+    PipelineError where the system or the file system cannot.
+    """
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        raise PipelineError("this system cannot exchange directories: use Delta") from None
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    left, right = os.fsencode(one), os.fsencode(other)
+    if call(_AT_FDCWD, left, _AT_FDCWD, right, _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise PipelineError(
+                f"the file system of {other} cannot exchange directories: use Delta"
+            )
+        raise OSError(number, os.strerror(number), str(other))

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delta tables through the package `deltalake`, without a JVM library for them.
+
+Spark's tasks write Parquet files; one commit of the table's log then names all files of a batch,
+and the batch itself as a transaction of the application. A batch that is run again finds its number
+in the log and adds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace import extras
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.sinks.ledger import HIDDEN
+from headrace.pipeline.sinks.staged import Staged, partition_values
+from headrace.spark.runtime import atomic_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+STATISTICS_COLUMNS_MAX: Final = 32
+
+
+def table_at(path: str) -> DeltaTable | None:
+    """The Delta table of a directory, if it is one."""
+    try:
+        from deltalake import DeltaTable
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"Delta tables: {extras.said(error)}") from None
+    return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+
+
+def files_of(table: DeltaTable) -> tuple[pa.Schema, list[str]]:
+    """Columns and files of a table as it is now."""
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow()), [str(uri) for uri in table.file_uris()]
+
+
+def last_batch(path: str, writer: str) -> int | None:
+    """The last batch of a writer that the table has."""
+    table = table_at(path)
+    return None if table is None else table.transaction_version(writer)
+
+
+def commit(
+    path: str, schema: pa.Schema, partition_by: list[str], writer: str, batch: int,
+    staged: list[Staged],
+) -> None:  # fmt: skip
+    """Put the files of a batch into the table, in one commit; makes the table at first.
+
+    PipelineError when the table has other columns, or other partitions.
+    """
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.transaction import AddAction, RemoveAction
+
+    table = table_at(path)
+    if table is None:
+        table = DeltaTable.create(path, schema, mode="ignore", partition_by=partition_by or None)
+    found = list(table.metadata().partition_columns)
+    if found != partition_by:
+        raise PipelineError(f"the table {path} is partitioned by {found}, not by {partition_by}")
+    root = Path(path)
+    actions: list[AddAction | RemoveAction] = []
+    for one in staged:
+        name = f"{one.folder}/" if one.folder else ""
+        name += f"part-{batch:08d}-{uuid.uuid4()}.parquet"
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        size, statistics = one.path.stat().st_size, _statistics(one.path)
+        one.path.replace(target)
+        atomic_files.sync_folders(target.parent, root)
+        moment_ms = int(target.stat().st_mtime * 1000)
+        actions.append(
+            AddAction(name, size, partition_values(one.folder), moment_ms, True, statistics)
+        )
+    table.create_write_transaction(
+        actions,
+        "append",
+        schema,
+        partition_by or None,
+        commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
+    )
+    shutil.rmtree(root / HIDDEN / "staging" / writer, ignore_errors=True)
+
+
+def merge(
+    path: str, rows: pa.Table, partition_by: list[str], keys: list[str], writer: str, batch: int
+) -> None:
+    """Let the rows of a batch replace those with the same keys, and add the others; one commit.
+
+    The rows are in this process's memory: batches of windows are small.
+    """
+    from deltalake import CommitProperties, DeltaTable, Transaction
+
+    table = table_at(path)
+    if table is None:
+        table = DeltaTable.create(
+            path, rows.schema, mode="ignore", partition_by=partition_by or None
+        )
+    same = " AND ".join(f'(old."{key}" IS NOT DISTINCT FROM new."{key}")' for key in keys)
+    merging = table.merge(
+        rows,
+        same,
+        source_alias="new",
+        target_alias="old",
+        commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
+    )
+    merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, Any]:
+    """Make large files of small ones, in one commit; readers of the table before are not disturbed.
+
+    Files that no version of the last `keep_hours` needs are deleted; None deletes nothing.
+    """
+    table = table_at(path)
+    if table is None:
+        raise PipelineError(f"{path} is no Delta table")
+    outcome: dict[str, Any] = table.optimize.compact(target_size=target_bytes)
+    if keep_hours is not None:
+        deleted = table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False)
+        outcome["filesDeleted"] = len(deleted)
+    return outcome
+
+
+def _statistics(path: Path) -> str:
+    """Rows, smallest and largest values of a file, as Delta wants them: readers may skip."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(path)
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for column in range(min(metadata.num_columns, STATISTICS_COLUMNS_MAX)):
+        parts = [
+            metadata.row_group(group).column(column) for group in range(metadata.num_row_groups)
+        ]
+        name = parts[0].path_in_schema if parts else ""
+        kinds = {part.physical_type for part in parts}
+        statistics = [part.statistics for part in parts]
+        if (
+            "." in name
+            or kinds - {"INT32", "INT64"}
+            or not all(one is not None and one.has_min_max for one in statistics)
+        ):
+            continue
+        low, high = (
+            f(getattr(one, end) for one in statistics) for f, end in ((min, "min"), (max, "max"))
+        )
+        if isinstance(low, int):
+            least[name], most[name] = low, high
+            nulls[name] = sum(one.null_count or 0 for one in statistics)
+    return json.dumps(
+        {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+    )

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the rows of one micro-batch in each kind of sink: all of it, once.
+
+`write` may be called again with a batch that was written, or half written, before: after a crash
+Spark runs the last batch again, with the same rows. The name of a writer is the id that Spark gave
+to the query's checkpoint, with the sink's; a new checkpoint is a new writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.pipeline.config.check import amqp_sink_options, spark_options
+from headrace.pipeline.config.settings import (
+    AmqpSink,
+    ConsoleSink,
+    DeltaSink,
+    FileSink,
+    JdbcSink,
+    Pipeline,
+)
+from headrace.pipeline.sinks import compact, delta
+from headrace.pipeline.sinks.jdbc import Database
+from headrace.pipeline.sinks.ledger import Ledger, Move
+from headrace.pipeline.sinks.staged import write_staged
+from headrace.spark.options.options import SINK_OCTETS_MAX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Output(Protocol):
+    """A sink that takes batches."""
+
+    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+        """Keep the rows of a batch, unless they are kept already."""
+
+
+class FileOutput:
+    """A directory of Parquet, JSON, CSV or ORC; see `ledger`."""
+
+    def __init__(self, pipeline: Pipeline, sink: FileSink) -> None:
+        self.sink = sink
+        self.root = Path(pipeline.located(sink.path))
+        self.ledger = Ledger(self.root)
+
+    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+        ledger = self.ledger
+        ledger.finish(writer)
+        last = ledger.last(writer)
+        if last is not None and last >= batch:
+            pass_over(frame)
+            return
+        options = spark_options(self.sink.options)
+        staged = write_staged(frame, self.sink, ledger.staging(writer), options)
+        moves = []
+        for index, one in enumerate(staged):
+            suffix = "".join(one.path.suffixes).removeprefix(".c000")
+            name = f"{batch:08d}-{writer.replace('-', '')[:16]}-{index:05d}{suffix}"
+            target = f"{one.folder}/{name}" if one.folder else name
+            moves.append(Move(one.path.relative_to(self.root).as_posix(), target))
+        ledger.add(writer, batch, moves)
+        limits = self.sink.compact
+        if limits is not None and (batch + 1) % limits.every == 0:
+            compact.compact(self.root, limits.target_bytes, limits.files_min)
+
+
+class DeltaOutput:
+    """A Delta table; see `delta`."""
+
+    def __init__(self, pipeline: Pipeline, sink: DeltaSink) -> None:
+        self.sink = sink
+        self.path = pipeline.located(sink.path)
+
+    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        last = delta.last_batch(self.path, writer)
+        if last is not None and last >= batch:
+            pass_over(frame)
+            return
+        keys = self.sink.merge_by
+        if keys:
+            rows = frame.toArrow()
+            if rows.num_rows:
+                delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
+            return
+        folder = Ledger(Path(self.path)).staging(writer)
+        staged = write_staged(frame, self.sink, folder, spark_options(self.sink.options))
+        if not staged:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        delta.commit(self.path, schema, self.sink.partition_by, writer, batch, staged)
+        limits = self.sink.compact
+        if limits is not None and (batch + 1) % limits.every == 0:
+            delta.compact(self.path, limits.target_bytes, None)
+
+
+class JdbcOutput:
+    """A table of a database; see `jdbc`."""
+
+    def __init__(self, pipeline: Pipeline, sink: JdbcSink) -> None:
+        self.sink = sink
+
+    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+        options = spark_options(self.sink.options)
+        if not Database(frame.sparkSession, self.sink, options).write(frame, writer, batch):
+            pass_over(frame)
+
+
+class AmqpOutput:
+    """An exchange or a stream, where several sinks share the batches of one query."""
+
+    def __init__(self, pipeline: Pipeline, sink: AmqpSink) -> None:
+        self.options = amqp_sink_options(pipeline, sink)
+        given = {name.lower(): value for name, value in self.options.items()}
+        self.exactly_once = given.get("deliveryguarantee", "").lower() != "at-least-once"
+        self.has_id = "sinkid" in given
+
+    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+        options = dict(self.options)
+        if self.exactly_once:
+            options["batchId"] = str(batch)
+            if not self.has_id:
+                options["sinkId"] = sink_id(writer)
+        frame.write.format("amqp").mode("append").options(**options).save()
+
+
+class ConsoleOutput:
+    """The terminal."""
+
+    def __init__(self, pipeline: Pipeline, sink: ConsoleSink) -> None:
+        self.sink = sink
+
+    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+        print(f"batch {batch}")
+        frame.persist()  # What computes it twice reads its sources twice, and counts them so.
+        try:
+            pass_over(frame)
+            frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
+        finally:
+            frame.unpersist()
+
+
+def sink_id(writer: str) -> str:
+    """The name that a broker knows a writer by, of which it has room for 64 bytes."""
+    if len(writer.encode()) <= SINK_OCTETS_MAX:
+        return writer
+    digest = hashlib.sha256(writer.encode()).hexdigest()[:24]
+    return f"{writer.encode()[:36].decode(errors='ignore')}-{digest}"
+
+
+def pass_over(frame: DataFrame) -> None:
+    """Compute rows that nobody needs: what a query remembers between batches needs each of them."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def output_of(pipeline: Pipeline, name: str) -> Output:
+    """What takes the batches of a sink."""
+    sink = pipeline.sinks[name]
+    if isinstance(sink, FileSink):
+        return FileOutput(pipeline, sink)
+    if isinstance(sink, DeltaSink):
+        return DeltaOutput(pipeline, sink)
+    if isinstance(sink, JdbcSink):
+        return JdbcOutput(pipeline, sink)
+    if isinstance(sink, AmqpSink):
+        return AmqpOutput(pipeline, sink)
+    return ConsoleOutput(pipeline, sink)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark writes of a batch before anybody may see it: a hidden directory of files."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.pipeline.config.settings import DeltaSink, FileSink
+
+SUFFIXES: Final = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A file that was written: where, how many rows (None where the format does not tell)."""
+
+    path: Path
+    folder: str  # Of its partition, relative to the table: `date=2026-01-31/hour=7`, or empty.
+    rows: int | None
+
+
+def write_staged(
+    frame: DataFrame, sink: FileSink | DeltaSink, folder: Path, options: dict[str, str]
+) -> list[Staged]:
+    """Have Spark write the rows into `folder`; the files with rows."""
+    shutil.rmtree(folder, ignore_errors=True)
+    kind = "parquet" if sink.type == "delta" else sink.type
+    if sink.files is not None:
+        frame = frame.coalesce(sink.files)
+    if sink.sort_by:
+        frame = frame.sortWithinPartitions(*sink.partition_by, *sink.sort_by)
+    writer = frame.write.format(kind).mode("overwrite").options(**options)
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    writer.save(str(folder))
+    found = []
+    for path in sorted(folder.rglob(f"*{SUFFIXES[kind]}*")):
+        relative = path.relative_to(folder)
+        if any(part.startswith((".", "_")) for part in relative.parts):
+            continue
+        rows = _rows(path, kind)
+        if rows == 0 or path.stat().st_size == 0:
+            continue
+        parent = relative.parent.as_posix()
+        found.append(Staged(path, "" if parent == "." else parent, rows))
+    return found
+
+
+def partition_values(folder: str) -> dict[str, str | None]:
+    """The values that the name of a partition's directory stands for."""
+    values: dict[str, str | None] = {}
+    for part in filter(None, folder.split("/")):
+        name, _, value = part.partition("=")
+        values[unquote(name)] = None if value == NULL else unquote(value)
+    return values
+
+
+def _rows(path: Path, kind: str) -> int | None:
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        count: int = pq.read_metadata(path).num_rows
+        return count
+    if kind == "orc":
+        from pyarrow import orc
+
+        rows: Any = orc.ORCFile(path).nrows
+        return int(rows)
+    return None

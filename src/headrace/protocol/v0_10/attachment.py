@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session of AMQP 0-10 and the connection that it is attached to, as each sees the other.
+
+What a session has become complete is told at the end of a turn, so it stands in its connection's
+list of those with something to tell. Nothing else of a session refers to a connection but
+``connection`` and ``channel``, which are None and 0 while it is detached: it outlives connections.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.endpoint import Endpoint
+    from headrace.protocol.output import BufferPool
+    from headrace.wire.memory import copy, cut, put16, put32
+
+from headrace.protocol.codec_0_10 import decode_command
+from headrace.protocol.v0_10.events import (
+    CommandReceived,
+    Completed,
+    ControlReceived,
+    Detached,
+    Event,
+    ResultReceived,
+    Resumed,
+    SessionFailed,
+    TransferReceived,
+)
+
+if TYPE_CHECKING:
+    from headrace.protocol.errors_0_10 import ExecutionError
+    from headrace.protocol.v0_10.session.session import Session
+
+MAX_FRAME_MIN = 4096  # Octets; the least that both peers must accept.
+INLINE_BODY_MAX = 65536  # Octets; larger bodies are handed on in parts.
+
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+DETACHED = 0
+ATTACHING = 1  # We asked for it.
+ATTACHED = 2
+DETACHING = 3  # We asked for the end, or failed: what comes is ignored.
+
+
+class Attachable:
+    """A session, as far as its connection knows it on the way of a command."""
+
+    def __init__(self, name: bytes) -> None:
+        """``name`` has at most 65535 octets."""
+        self.name = name
+        self.connection: Any = None  # The Carrier that it is attached to.
+        self.channel = 0
+        self.state = DETACHED
+        self.ended = False  # It failed, or nobody came back in time. It cannot be attached again.
+        self.error: Any = None  # Why it failed: an ExecutionError, or the peer's exception.
+        self.quick = False  # The next command may take the narrow path.
+        self.next_in = 0  # The id of the first command that did not come yet.
+        self.cursor = 0  # The id of the command that comes next; before next_in in a replay.
+        self.command_id = 0  # Of the command being handled.
+        self.sync = False  # Whether its sender asks to be told at once that it is complete.
+        self.news = False  # Something became complete that the peer was not told.
+        self.listed = False  # It is in the connection's list of those with something to tell.
+
+    def note(self) -> None:
+        """Have the connection call :meth:`tell` at the end of the turn."""
+        if not self.listed and self.connection is not None:
+            self.listed = True
+            self.connection.newsy.append(self)
+
+    def tell(self) -> None:
+        """Tell the peer what is complete and what we know to be."""
+
+    def arrive(self, sync: bool) -> None:
+        """A command is there as a whole: it gets its number."""
+        self.command_id = self.next_in
+        self.sync = sync
+        self.next_in = (self.next_in + 1) & SERIAL_MASK
+        self.cursor = self.next_in
+
+    def complete(self, number: int) -> None:
+        """The command with this id is executed, its effects are as durable as it asked for."""
+
+    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A frame of the command track came that does not take the narrow path."""
+
+    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
+
+
+class Carrier(Endpoint):
+    """What sessions need of the connection that they are attached to: frames out, and upcalls.
+
+    The base class collects events; a gateway or a client overrides the upcalls instead. A command
+    is complete when its handler calls ``session.complete(session.command_id)``, then or later.
+    """
+
+    def __init__(self, pool: BufferPool) -> None:
+        Endpoint.__init__(self, pool)
+        self.max_frame_size = MAX_FRAME_MIN  # Octets of a whole frame that we send.
+        self.body_max = 128 << 20  # Octets of a body that we take.
+        self.attached: dict[int, Session] = {}  # Sessions by channel.
+        self.last: Session | None = None  # The one that was used last.
+        self.newsy: list[Session] = []  # Sessions that have something to tell.
+        self.current = 0  # The command being handled, class code << 8 | command code.
+        self.reticent = False  # The peer hears of known completions only when it asks.
+        self.events: list[Event] = []
+
+    # --- Frames -----------------------------------------------------------------------------
+
+    def write_segment(self, kind: int, last: bool, channel: int, payload: bytes) -> None:
+        """Append a whole segment; ``last`` when it is the assembly's last."""
+        self.write_part(kind, last, channel, payload, 0, len(payload))
+
+    def write_part(
+        self, kind: int, last: bool, channel: int, payload: bytes, lo: int, hi: int
+    ) -> None:
+        """Append the frames of ``payload[lo:hi]``, a piece of a segment."""
+        limit = self.max_frame_size - 12
+        whole = len(payload)
+        flags = (8 if kind < 2 else 0) | (4 if last else 0)
+        while True:
+            end = min(lo + limit, hi)
+            size = end - lo + 12
+            self.reserve(size)
+            buffer = self.buffer
+            at = self.tail
+            buffer[at] = flags | (2 if lo == 0 else 0) | (1 if end == whole else 0)
+            buffer[at + 1] = kind
+            put16(buffer, at + 2, size)
+            put16(buffer, at + 4, 1 if kind else 0)
+            put16(buffer, at + 6, channel)
+            put32(buffer, at + 8, 0)
+            copy(buffer, at + 12, payload, lo, end)
+            self.tail = at + size
+            lo = end
+            if lo >= hi:
+                return
+
+    def write_body(self, channel: int, parts: tuple[bytes, ...]) -> None:
+        """Append a body segment; a large one is not copied."""
+        if len(parts) == 1 and len(parts[0]) <= INLINE_BODY_MAX:
+            self.write_segment(3, True, channel, parts[0])
+        else:
+            self.write_parts_0_10(channel, parts, self.max_frame_size)
+
+    # --- Upcalls ----------------------------------------------------------------------------
+
+    def on_transfer(
+        self,
+        session: "Session",
+        d: bytes | bytearray,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        body: int,
+        body_end: int,
+    ) -> None:
+        """A message.transfer came whose body is at most ``INLINE_BODY_MAX`` octets.
+
+        ``d[args:args_end]`` holds the session header (2 octets, checked) and the arguments (not
+        looked at), then follow the payloads of the header and body segments. A segment that did
+        not come has no octets.
+        """
+        self.on_transfer_large(
+            session,
+            b"\x04\x01" + cut(d, args, args_end) + cut(d, header, header_end),
+            2,
+            2 + args_end - args,
+            2 + args_end - args,
+            2 + args_end - args + header_end - header,
+            (cut(d, body, body_end),),
+            body_end - body,
+        )
+
+    def on_transfer_large(
+        self,
+        session: "Session",
+        start: bytes,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        """A message.transfer came with a larger body; ``start`` holds the rest."""
+        command = decode_command(start[:args_end])[1]
+        self.events.append(
+            TransferReceived(
+                session.name,
+                session.command_id,
+                session.sync,
+                command,
+                start[header:header_end],
+                b"".join(parts),
+            )
+        )
+        session.complete(session.command_id)
+
+    def on_accept(self, session: "Session", d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A message.accept came; ``d[lo:hi]`` holds ranges of 8 octets, in order."""
+        payload = b"\x04\x02\x01" + bytes((session.sync,)) + b"\x01\x00"
+        payload += (hi - lo).to_bytes(2, "big") + cut(d, lo, hi)
+        self.on_command(session, decode_command(payload)[1], b"", ())
+
+    def sink_of(self, session: "Session", header: bytes) -> Any:
+        """Return what takes the body of a file.stage instead of memory, or None."""
+        return None
+
+    def on_command(
+        self, session: "Session", command: Any, header: bytes, parts: tuple[bytes, ...]
+    ) -> None:
+        """Another command came, with the payload of its header segment and its body."""
+        self.events.append(
+            CommandReceived(
+                session.name, session.command_id, session.sync, command, header, b"".join(parts)
+            )
+        )
+        session.complete(session.command_id)
+
+    def on_result(self, session: "Session", command_id: int, value: Any) -> None:
+        """What a command of ours resulted in: a struct, or None."""
+        self.events.append(ResultReceived(session.name, command_id, value))
+
+    def on_exception(self, session: "Session", exception: Any) -> None:
+        """A command of ours failed; the session ends, the peer detaches it."""
+        self.events.append(SessionFailed(session.name, exception))
+
+    def on_completed(self, session: "Session", lo: int, hi: int) -> None:
+        """The peer completed these commands of ours, both ends included, for the first time."""
+        self.events.append(Completed(session.name, lo, hi))
+
+    def on_session_control(self, session: "Session", control: Any) -> None:
+        """The peer answered: session.attached, expected, timeout."""
+        self.events.append(ControlReceived(session.channel, control))
+
+    def choose_timeout(self, session: "Session", requested: int | None) -> int | None:
+        """How many seconds a detached session is kept; None is for ever."""
+        return 0 if session.registry is None else session.registry.grant(requested)
+
+    def on_detached(self, session: "Session", channel: int, code: int) -> None:
+        """The session left its channel: 0, or the code of what went wrong. It may have ended."""
+        self.events.append(Detached(session.name, channel, code))
+
+    def on_session_failed(self, session: "Session", error: "ExecutionError") -> None:
+        """The peer broke a rule in a command, or it cannot be done; it was told."""
+        self.events.append(SessionFailed(session.name, error))
+
+    def on_resumed(self, session: "Session", kept: bool) -> None:
+        """Attached again; ``kept``: the peer knew the session, and was sent what it missed."""
+        self.events.append(Resumed(session.name, kept))
+
+    def on_given_up(self, session: "Session", lo: int, hi: int) -> None:
+        """These commands of ours were not completed, and are not sent again.
+
+        The peer was sent a gap, so ``on_completed`` may follow; should that gap be lost too, this
+        call comes again.
+        """

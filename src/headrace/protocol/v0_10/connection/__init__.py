@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of 0-10: frames, controls, attached sessions."""

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.protocol.v0_10.attachment cimport Attachable
+from headrace.protocol.v0_10.connection.frames cimport FrameReader
+from headrace.protocol.output cimport BufferPool
+
+cdef class Connection(FrameReader):
+    cdef public object role
+    cdef public unsigned int offered_frame_size
+    cdef public unsigned int heartbeat_s
+    cdef public object close_reason
+    cdef public list mechanisms
+    cdef public object offer
+
+    cpdef bint awaits_close(self) except -1
+    @cython.locals(i=Py_ssize_t)
+    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
+    cpdef accept_header(self, bytes header)
+    cpdef refuse_header(self)
+    cpdef control(self, Attachable session, unsigned int number, bytes payload)
+    cpdef connection_control(self, unsigned int number, object control)
+    cpdef failed(self, object error)
+    cpdef fail(self, object error)
+    cpdef vanish(self)
+    cpdef object explain(self, object error)
+    cpdef send_control(self, object control)
+    cpdef on_header(self)
+    cpdef on_rejected(self, bytes header)
+    cpdef on_control(self, unsigned int number, object control)
+    cpdef on_heartbeat(self)
+    cpdef on_failed(self, object error)
+    cpdef on_closed(self)

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection machine of AMQP 0-10, for both roles, without I/O: opening, controls, ends.
+
+Theory of operation. It is four classes on top of one another, each of which knows those below it
+only:
+
+* :class:`Carrier`, what it is to its sessions (:mod:`headrace.protocol.v0_10.attachment`);
+* :class:`Attachments`, which sessions these are
+  (:mod:`headrace.protocol.v0_10.connection.attachments`);
+* :class:`FrameReader`, which takes the octets (:mod:`headrace.protocol.v0_10.connection.frames`);
+* :class:`Connection`, the whole: controls of the connection class are handled here, those of the
+  session class by their session.
+
+The owner sends what the base class collected. What the peer does wrong ends in
+:meth:`Connection.fail`. After a framing error nothing that follows can be trusted: the machine is
+deaf.
+"""
+
+import logging
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_10.connection.frames import FrameReader
+    from headrace.protocol.v0_10.session.session import Session
+
+from headrace.protocol.codec_0_10 import (
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionHeartbeat,
+    ConnectionOpenOk,
+    ConnectionRedirect,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    Control,
+    SessionAttach,
+    SessionAttached,
+    SessionDetach,
+    SessionDetached,
+    decode_control,
+)
+from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
+from headrace.protocol.v0_10.events import (
+    ControlReceived,
+    Failed,
+    HeaderRejected,
+    HeartbeatReceived,
+)
+from headrace.protocol.v0_10.opening import MAX_FRAME_MIN, check_tune, following
+from headrace.protocol.v0_x.handshake import CLIENT, SERVER, STATES, Role, State
+from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
+from headrace.spec.tables import V0_10
+from headrace.wire.errors import MalformedError
+
+log = logging.getLogger(__name__)
+
+MAX_FRAME_MAX = 65535  # Octets.
+HEADER = V0_10.header
+
+
+class Connection(FrameReader):
+    """One peer's view of one connection."""
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        pool: BufferPool | None = None,
+        max_frame_size: int = MAX_FRAME_MAX,
+        channel_max: int = 256,
+        body_max: int = 128 << 20,
+        sessions: Any = None,
+    ) -> None:
+        """What we accept ourselves: ``max_frame_size`` (4096 to 65535 octets of a whole frame),
+        ``channel_max`` (channels, numbered from 0), ``body_max`` (octets). ``sessions`` is the
+        :class:`Sessions` that a server finds sessions in.
+        """
+        FrameReader.__init__(
+            self, BufferPool() if pool is None else pool, channel_max, sessions, role is SERVER
+        )
+        self.role = role
+        self.offered_frame_size = max_frame_size
+        self.body_max = body_max
+        self.heartbeat_s = 0
+        self.close_reason: CloseError | None = None  # Why we closed the connection.
+        self.mechanisms: list[str] = []  # Proposed by the server.
+        self.offer: ConnectionTune | None = None  # What the server proposed.
+        if role is CLIENT:
+            self.write(HEADER)
+
+    @property
+    def state(self) -> State:
+        """Where the connection stands."""
+        return STATES[self.state_number]
+
+    def awaits_close(self) -> bool:
+        return self.state_number == 9 and not self.deaf
+
+    # --- The header ---------------------------------------------------------------------------
+
+    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+        """Refuse at once what cannot become a protocol header; a client looks at all of it."""
+        if not self.is_server:
+            return
+        for i in range(min(4, n - pos)):
+            if d[pos + i] != b"AMQP"[i]:
+                self.after = n
+                self.refuse_header()
+                return
+
+    def accept_header(self, header: bytes) -> None:
+        """The peer sent its protocol header."""
+        if self.is_server:
+            if header != HEADER:
+                self.refuse_header()
+                return
+            self.state_number = 1
+            self.write(HEADER)
+            self.on_header()
+        elif header == HEADER:
+            self.state_number = 1
+        else:
+            self.state_number = 10
+            self.on_rejected(header)
+            self.on_closed()
+
+    def refuse_header(self) -> None:
+        """Answer with the header that we speak, and nothing else, then end."""
+        if self.is_server:
+            self.write(HEADER)
+        self.state_number = 10
+        self.on_closed()
+
+    # --- Controls -----------------------------------------------------------------------------
+
+    def control(self, session: Session | None, number: int, payload: bytes) -> None:
+        """A control is there as a whole."""
+        closing = self.state_number == 9
+        if payload[:1] == b"\x01":
+            if closing and payload[:2] != b"\x01\x0b" and payload[:2] != b"\x01\x0c":
+                return
+            control = decode_control(payload)
+            self.connection_control(number, control)
+            return
+        if closing:
+            return
+        if self.state_number != 8:
+            raise CloseError(CloseCode.FRAMING_ERROR, "a session before connection.open-ok")
+        control = decode_control(payload)
+        if isinstance(control, SessionAttach):
+            self.peer_attaches(session, number, control)
+        elif isinstance(control, SessionAttached):
+            self.peer_attached(session, control)
+        elif isinstance(control, SessionDetach):
+            self.peer_detaches(session, number, control)
+        elif isinstance(control, SessionDetached):
+            self.peer_detached(session, control)
+        elif session is None:
+            self.not_attached(number)
+        elif session.state != 3 or not session.ended:
+            session.on_control(control)
+
+    def connection_control(self, number: int, control: Control) -> None:
+        """A control of the connection class came."""
+        if isinstance(control, ConnectionClose):
+            if self.state_number == 0:
+                raise CloseError(CloseCode.FRAMING_ERROR, "connection.close before anything else")
+            self.state_number = 10
+            self.write_control(number, ConnectionCloseOk())
+            self.on_control(number, control)
+            self.on_closed()
+            return
+        if isinstance(control, ConnectionCloseOk):
+            if self.state_number != 9:
+                raise CloseError(CloseCode.FRAMING_ERROR, "connection.close-ok without a close")
+            self.state_number = 10
+            self.on_control(number, control)
+            self.on_closed()
+            return
+        if isinstance(control, ConnectionHeartbeat):
+            self.on_heartbeat()
+            return
+        if number:
+            raise CloseError(CloseCode.FRAMING_ERROR, f"{control.NAME} on channel {number}")
+        self.advance_state(CLIENT if self.is_server else SERVER, control)
+        if self.state_number != 10 or isinstance(control, ConnectionRedirect):
+            self.on_control(number, control)
+            if self.state_number == 10:
+                self.on_closed()
+
+    def advance_state(self, sender: Role, control: Control) -> None:
+        """Let a control of the opening move the state, or refuse it."""
+        state_number = following(self.state_number, sender, control)
+        if isinstance(control, ConnectionStart):
+            self.mechanisms = list(control.mechanisms or ())
+        elif isinstance(control, ConnectionStartOk):
+            if self.is_server and control.mechanism not in self.mechanisms:
+                log.warning("a client chose a mechanism that was not offered")
+                self.on_not_offered(control.mechanism or "")
+                self.vanish()
+                return
+        elif isinstance(control, ConnectionTune):
+            if (
+                sender is self.role
+                and control.heartbeat_max is not None
+                and control.heartbeat_min is None
+            ):
+                raise CloseError(CloseCode.FRAMING_ERROR, "heartbeat-max without heartbeat-min")
+            self.offer = control
+        elif isinstance(control, ConnectionTuneOk):
+            assert self.offer is not None
+            wrong = check_tune(self.offer, control)
+            if wrong:
+                if sender is self.role:
+                    raise CloseError(CloseCode.FRAMING_ERROR, wrong)
+                log.warning("tune-ok is out of range: %s", wrong)
+                self.vanish()
+                return
+            self.tune(control)
+        elif isinstance(control, ConnectionOpenOk):
+            self.frame_limit = self.offered_frame_size
+        self.state_number = state_number
+
+    def tune(self, chosen: ConnectionTuneOk) -> None:
+        """Adopt what was agreed on."""
+        size = chosen.max_frame_size
+        if size is None:
+            size = self.offered_frame_size
+            if self.offer is not None and self.offer.max_frame_size is not None:
+                size = min(size, self.offer.max_frame_size)
+        self.offered_frame_size = max(size, MAX_FRAME_MIN)
+        self.max_frame_size = self.offered_frame_size
+        if chosen.channel_max:
+            self.channel_max = min(self.channel_max, chosen.channel_max)
+        self.heartbeat_s = chosen.heartbeat or 0
+
+    # --- Errors -------------------------------------------------------------------------------
+
+    def failed(self, error: Exception) -> None:
+        """Answer an error that handling a frame raised."""
+        if not isinstance(error, CloseError | DetachError | ExecutionError):
+            error = self.explain(error)
+        try:
+            self.fail(error)
+        except Exception:
+            log.exception("an error cannot be reported")
+            self.vanish()
+
+    def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
+        """End what the error says, and tell the peer why."""
+        session = self.session
+        if isinstance(error, ExecutionError) and session is not None:
+            if session.connection is self:
+                session.fail(error)
+            return
+        if isinstance(error, DetachError) and session is not None:
+            if session.connection is self and session.state != 3:
+                session.tell()
+                log.info("session detached: %s", error)
+                self.write_control(
+                    session.channel,
+                    SessionDetached(name=session.name, code=error.detach_code),
+                )
+                self.let_go(session, int(error.detach_code))
+            return
+        if not isinstance(error, CloseError):
+            error = CloseError(CloseCode.CONNECTION_FORCED, error.text)
+        if error.close_code == CloseCode.FRAMING_ERROR:
+            self.deaf = True
+        if self.state_number >= 9:
+            return
+        if self.state_number == 0:
+            self.refuse_header()
+            return
+        self.close_reason = error
+        self.state_number = 9
+        self.held = b""
+        self.write_control(
+            0, ConnectionClose(reply_code=error.close_code, reply_text=error.reply_text)
+        )
+        self.on_failed(error)
+
+    def vanish(self) -> None:
+        """End the connection without another word."""
+        self.state_number = 10
+        self.deaf = True
+        self.held = b""
+        self.on_closed()
+
+    def explain(self, error: Exception) -> CloseError | DetachError | ExecutionError:
+        """What to tell the peer of an error that is none of the protocol's."""
+        if isinstance(error, MalformedError):
+            return CloseError(CloseCode.FRAMING_ERROR, str(error))
+        log.error("internal error", exc_info=error)
+        if self.session is not None and self.current:
+            return ExecutionError(ExecutionCode.INTERNAL_ERROR, "internal error")
+        return CloseError(CloseCode.CONNECTION_FORCED, "internal error")
+
+    # --- Sending ------------------------------------------------------------------------------
+
+    def send_control(self, control: Control) -> None:
+        """Send a control of the connection class on channel 0.
+
+        Raises:
+            CloseError: the control is out of order here; nothing was written.
+        """
+        if isinstance(control, ConnectionClose):
+            if self.state_number >= 9:
+                raise CloseError(CloseCode.FRAMING_ERROR, "the connection is closed")
+            self.state_number = 9
+        elif isinstance(control, ConnectionCloseOk):
+            self.state_number = 10
+        elif not isinstance(control, ConnectionHeartbeat):
+            self.advance_state(self.role, control)
+        self.write_control(0, control)
+        if self.held and not self.handling and not self.our_turn():
+            self.feed_held(b"")
+            if self.spent and self.transport is not None:
+                self.transport.await_turn()
+
+    def send_heartbeat(self) -> None:
+        """Send connection.heartbeat."""
+        self.write_control(0, ConnectionHeartbeat())
+
+    # --- Upcalls ------------------------------------------------------------------------------
+
+    def on_header(self) -> None:
+        """Server: the client's protocol header is accepted; send connection.start."""
+
+    def on_rejected(self, header: bytes) -> None:
+        """Client: the server answered with another version's header; the connection is over."""
+        self.events.append(HeaderRejected(header))
+
+    def on_control(self, number: int, control: Control) -> None:
+        """A connection control came that moved the state."""
+        self.events.append(ControlReceived(number, control))
+
+    def on_heartbeat(self) -> None:
+        """A heartbeat came."""
+        self.events.append(HeartbeatReceived())
+
+    def on_not_offered(self, mechanism: str) -> None:
+        """The client chose a mechanism that it was not offered; the connection ends."""
+
+    def on_failed(self, error: CloseError) -> None:
+        """The peer broke a rule; connection.close is written."""
+        self.events.append(Failed(error))
+
+    def on_closed(self) -> None:
+        """Nothing more will come: the transport may go once the output is sent."""

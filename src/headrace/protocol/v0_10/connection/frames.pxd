@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.protocol.v0_10.attachment cimport Attachable
+from headrace.protocol.v0_10.connection.attachments cimport Attachments
+from headrace.protocol.endpoint cimport C_METHOD_WORK
+from headrace.protocol.output cimport BufferPool
+from headrace.wire.memory cimport cut, get16, get32
+
+cdef unsigned int SERIAL_MASK
+cdef unsigned int SERIAL_HALF
+cdef Py_ssize_t CONTROL_OCTETS_MAX
+cdef Py_ssize_t EMPTY_FRAMES_MAX
+cdef Py_ssize_t INLINE_WAIT_MAX
+cdef unsigned int TRANSFER_START
+cdef unsigned int ACCEPT_START
+
+cdef class FrameReader(Attachments):
+    cdef public bint is_server
+    cdef public Py_ssize_t frame_limit
+    cdef public bytes rest
+    cdef public bytes held
+    cdef public bint handling
+    cdef public Py_ssize_t after
+    cdef public Py_ssize_t handshake_octets
+    cdef public Py_ssize_t hold_above
+    cdef public bint deaf
+    cdef public dict controls
+    cdef public Py_ssize_t control_octets
+    cdef public Py_ssize_t control_empty
+
+    cpdef list receive(self, bytes data)
+    @cython.locals(pos=Py_ssize_t)
+    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    @cython.locals(size=Py_ssize_t, total=Py_ssize_t, pos=Py_ssize_t)
+    cdef Py_ssize_t feed_held(self, bytes data) except? -1
+    cdef bint our_turn(self) except -1
+    cpdef flood(self)
+    @cython.locals(pos=Py_ssize_t)
+    cdef Py_ssize_t handle(self, const unsigned char* d, Py_ssize_t n) except -1
+    @cython.locals(flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
+                   end=Py_ssize_t, session=Attachable, at=cython.int)
+    cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
+    cdef object frame_error(
+        self, unsigned int flags, unsigned int kind, Py_ssize_t size, unsigned int track,
+        unsigned int number
+    )
+    @cython.locals(at=Py_ssize_t, header=Py_ssize_t, header_end=Py_ssize_t, body=Py_ssize_t,
+                   number=cython.uint, wait=cython.bint, size=Py_ssize_t)
+    cdef Py_ssize_t transfer_frames(
+        self, Attachable session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+    ) except? -1
+    cdef Py_ssize_t transfer(
+        self, Attachable session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end,
+        Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t at
+    ) except -1
+    @cython.locals(begun=bytes, payload=bytes)
+    cdef control_frame(
+        self, Attachable session, unsigned int flags, unsigned int number, const unsigned char* d,
+        Py_ssize_t lo, Py_ssize_t hi
+    )
+    @cython.locals(i=Py_ssize_t)
+    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
+    cpdef accept_header(self, bytes header)
+    cpdef control(self, Attachable session, unsigned int number, bytes payload)
+    cpdef failed(self, object error)
+    cpdef fail(self, object error)
+    cpdef turn_over(self)
+
+@cython.locals(base=cython.uint, before=cython.longlong, first=cython.longlong,
+               last=cython.longlong)
+cdef bint check_ranges(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1

@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking octets of AMQP 0-10 apart into frames, and these together to controls and commands.
+
+The owner puts received octets into :meth:`FrameReader.feed` (or ``receive``). Every complete frame
+is checked (flags, type, size, track, channel) before an octet of its payload is looked at. Then
+
+* a ``message.transfer`` whose segments are single frames that lie whole in the buffer, a
+  ``message.accept`` and a ``session.completed`` take a narrow path: one call with offsets, no
+  objects;
+* every other control is put together and handed on as a whole (``control``);
+* every other command is put together on its session.
+
+Both ways end in the same upcalls, so how the octets were split into reads or frames makes no
+difference.
+
+A client may send all of the opening at once. While it is our turn (the login may be checked in
+another thread) its octets are held, and go on when the state has moved.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
+    from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_10.connection.attachments import Attachments
+    from headrace.protocol.v0_10.session.session import Session
+    from headrace.wire.memory import cut, get16, get32
+
+from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
+from headrace.protocol.v0_10.events import Event
+from headrace.spec.reply_0_10 import CloseCode
+
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+SERIAL_HALF = 0x7FFFFFFF
+FRAME_HEAD = 12  # Octets.
+HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
+CONTROL_OCTETS_MAX = 262144  # Octets of unfinished controls, on all channels.
+EMPTY_FRAMES_MAX = 64  # Frames of unfinished controls that bring nothing.
+INLINE_WAIT_MAX = 98304  # Octets of an unfinished transfer that wait in the read buffer.
+TRANSFER_START = 0x04010100 >> 1  # Code and session header, without the sync flag.
+ACCEPT_START = 0x04020100 >> 1
+
+
+class FrameReader(Attachments):
+    """A connection, as far as it takes in what comes."""
+
+    def __init__(self, pool: BufferPool, channel_max: int, sessions: Any, is_server: bool) -> None:
+        Attachments.__init__(self, pool, channel_max, sessions)
+        self.is_server = is_server
+        self.frame_limit = HANDSHAKE_OCTETS_MAX  # Octets of a frame that we accept now.
+        self.rest = b""
+        self.held = b""  # What came while it was our turn.
+        self.handling = False
+        self.after = 0  # Where to go on after the frame being handled.
+        self.handshake_octets = 0
+        self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
+        self.deaf = False
+        self.controls: dict[int, bytes] = {}  # Unfinished controls, by channel.
+        self.control_octets = 0  # Of all of them.
+        self.control_empty = 0
+
+    # --- Octets -------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take octets in any split and return what they meant. Never raises for what they hold."""
+        if self.rest:
+            data = self.rest + data
+            self.rest = b""
+        used = self.feed(data, len(data))
+        if used < len(data):
+            self.rest = data[used:]
+        events = self.events
+        self.events = []
+        return events
+
+    def feed(self, d: bytes | bytearray, n: int) -> int:
+        """Handle the complete frames in ``d[:n]``; return how many octets are done with.
+
+        The owner keeps the others and gives them again, followed by more. They are fewer than
+        ``max_frame_size`` plus ``INLINE_WAIT_MAX``.
+        """
+        if self.held:
+            return self.feed_held(cut(d, 0, n))
+        self.handling = True
+        pos = self.handle(d, n)
+        if self.our_turn() and n > pos:
+            if n - pos > HANDSHAKE_OCTETS_MAX:
+                self.flood()
+            else:
+                self.held = cut(d, pos, n)
+            pos = n
+        self.handling = False
+        self.turn_over()
+        return pos
+
+    def feed_held(self, data: bytes) -> int:
+        """Handle what was held, then ``data``."""
+        size = len(data)
+        data = self.held + data
+        self.held = b""
+        total = len(data)
+        self.handling = True
+        pos = self.handle(data, total)
+        if self.our_turn() or total - pos > size:
+            if self.our_turn() and total - pos > HANDSHAKE_OCTETS_MAX:
+                self.flood()
+            elif total > pos:
+                self.held = data[pos:]
+            pos = total
+        self.handling = False
+        self.turn_over()
+        return size - (total - pos)
+
+    def our_turn(self) -> bool:
+        """Tell whether the client must wait for us before its octets are looked at."""
+        at = self.state_number
+        return self.is_server and (at == 1 or at == 3 or at == 7)
+
+    def flood(self) -> None:
+        """Too much came before the connection was open."""
+        self.deaf = True
+        self.fail(
+            CloseError(
+                CloseCode.FRAMING_ERROR,
+                f"more than {HANDSHAKE_OCTETS_MAX} octets before connection.open-ok",
+            )
+        )
+
+    def handle(self, d: bytes | bytearray, n: int) -> int:
+        """Handle what is complete; whatever is wrong ends in :meth:`fail`."""
+        pos = 0
+        self.begin_turn()
+        while True:
+            if self.deaf or self.state_number == 10:  # CLOSED
+                return n
+            try:
+                if self.state_number == 0:  # AWAITING_HEADER
+                    if self.is_server or n == pos or d[pos] == 65:  # "A"
+                        if n - pos < 8:
+                            self.check_header(d, pos, n)
+                            break
+                        self.after = pos + 8
+                        self.accept_header(cut(d, pos, pos + 8))
+                        pos = self.after
+                        continue
+                    self.state_number = 1  # A server may begin without its header.
+                pos = self.frames(d, pos, n)
+                break
+            except Exception as error:  # noqa: BLE001 - nothing leaves the machine
+                self.failed(error)
+                pos = self.after
+                self.work_left -= C_METHOD_WORK
+        return pos
+
+    # --- Frames -------------------------------------------------------------------------------
+
+    def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
+        """Handle frame after frame; return where the first incomplete one begins."""
+        while n - pos >= 12:
+            if self.work_left <= 0 and self.turn_is_over():
+                break
+            self.work_left -= 1
+            flags = d[pos]
+            kind = d[pos + 1]
+            size = get16(d, pos + 2)
+            number = get16(d, pos + 6)
+            if (
+                flags > 15
+                or kind > 3
+                or size < 12
+                or size > self.frame_limit
+                or d[pos + 5] != (kind > 0)
+                or number >= self.channel_max
+            ):
+                self.after = n
+                raise self.frame_error(flags, kind, size, d[pos + 5], number)
+            end = pos + size
+            if end > n:
+                break
+            if self.state_number < 8:
+                at = self.state_number
+                if self.is_server and (at == 1 or at == 3 or at == 7):
+                    break
+                self.handshake_octets += size
+                if self.handshake_octets > HANDSHAKE_OCTETS_MAX:
+                    self.after = n
+                    self.flood()
+                    return n
+            self.after = end
+            self.current = 0
+            session = self.last
+            if session is None or session.channel != number:
+                session = self.attached.get(number)
+                self.last = session
+            self.session = session
+            if kind == 1 and session is not None and session.quick and self.state_number == 8:
+                if flags == 11 and size > 15 and get32(d, pos + 12) >> 1 == TRANSFER_START:
+                    pos = self.transfer_frames(session, d, pos, end, n)
+                    if pos < 0:
+                        return -pos - 1
+                    if self.tail - self.head + self.chained > self.hold_above:
+                        return pos
+                    continue
+                if (
+                    flags == 15
+                    and size > 19
+                    and get32(d, pos + 12) >> 1 == ACCEPT_START
+                    and get16(d, pos + 16) == 0x0100
+                    and get16(d, pos + 18) == size - 20
+                    and check_ranges(d, pos + 20, end)
+                ):
+                    session.arrive(d[pos + 15] & 1 != 0)
+                    self.current = 0x0402
+                    self.on_accept(session, d, pos + 20, end)
+                    pos = end
+                    if self.tail - self.head + self.chained > self.hold_above:
+                        return pos
+                    continue
+            self.work_left -= C_METHOD_WORK
+            if kind == 0:
+                self.control_frame(session, flags, number, d, pos + 12, end)
+            elif self.state_number == 9:
+                pass
+            elif self.state_number != 8:
+                self.after = n
+                raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
+            elif session is None:
+                if flags & 10 == 10:
+                    self.not_attached(number)
+            else:
+                self.current = 0
+                session.command_frame(flags, kind, d, pos + 12, end)
+            pos = end
+            if self.deaf or self.state_number == 10:
+                return n
+            if self.tail - self.head + self.chained > self.hold_above:
+                return pos
+        return pos
+
+    def frame_error(self, flags: int, kind: int, size: int, track: int, number: int) -> CloseError:
+        """What is wrong with a frame's head."""
+        if flags > 15:
+            text = f"unknown frame flags {flags:#x}"
+        elif kind > 3:
+            text = f"unknown segment type {kind}"
+        elif track > 1:
+            text = f"unknown track {track}"
+        elif track != (kind > 0):
+            text = f"a segment of type {kind} on track {track}"
+        elif size < FRAME_HEAD:
+            text = f"a frame of {size} octets is shorter than its head"
+        elif size > self.frame_limit:
+            text = f"a frame of {size} octets is larger than the maximum of {self.frame_limit}"
+        else:
+            text = f"channel {number} is above the highest of {self.channel_max - 1}"
+        return CloseError(CloseCode.FRAMING_ERROR, text)
+
+    def transfer_frames(
+        self, session: Session, d: bytes | bytearray, pos: int, end: int, n: int
+    ) -> int:
+        """Handle a transfer at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
+
+        When all its segments are single frames in the buffer it is handed on with offsets. Else,
+        unless it is small enough to wait for, its frames are put together one by one.
+        """
+        at = end
+        header = end
+        header_end = end
+        body = end
+        number = session.channel
+        wait = n - at < 12
+        if not wait and d[at + 1] == 2:
+            size = get16(d, at + 2)
+            if (
+                (d[at] | 4) == 7
+                and get16(d, at + 6) == number
+                and d[at + 5] == 1
+                and 12 <= size <= self.frame_limit
+            ):
+                header = at + 12
+                header_end = at + size
+                at = header_end
+                body = at
+                wait = at > n
+                if not wait and d[header - 12] == 7:
+                    return self.transfer(session, d, pos, end, header, header_end, at, at)
+                if not wait:
+                    wait = n - at < 12
+        if not wait and d[at + 1] == 3:
+            size = get16(d, at + 2)
+            if (
+                d[at] == 7
+                and get16(d, at + 6) == number
+                and d[at + 5] == 1
+                and 12 <= size <= self.frame_limit
+                and size - 12 <= self.body_max
+            ):
+                body = at + 12
+                at += size
+                if at <= n:
+                    return self.transfer(session, d, pos, end, header, header_end, body, at)
+                wait = True
+        if wait and n - pos < INLINE_WAIT_MAX:
+            return -1 - pos
+        session.command_frame(d[pos], 1, d, pos + 12, end)
+        return end
+
+    def transfer(
+        self,
+        session: Session,
+        d: bytes | bytearray,
+        pos: int,
+        end: int,
+        header: int,
+        header_end: int,
+        body: int,
+        at: int,
+    ) -> int:
+        """Hand a transfer on that ends at ``at``; return that."""
+        self.after = at
+        session.command_id = session.next_in
+        session.sync = d[pos + 15] & 1 != 0
+        session.next_in = (session.next_in + 1) & SERIAL_MASK
+        session.cursor = session.next_in
+        self.current = 0x0401
+        self.on_transfer(session, d, pos + 14, end, header, header_end, body, at)
+        return at
+
+    def control_frame(
+        self,
+        session: Session | None,
+        flags: int,
+        number: int,
+        d: bytes | bytearray,
+        lo: int,
+        hi: int,
+    ) -> None:
+        """A frame of the control track came."""
+        if (
+            session is not None
+            and session.state == 2
+            and flags == 15
+            and hi - lo > 6
+            and get16(d, lo) == 0x020A
+            and d[lo + 2] | 2 == 3
+            and d[lo + 3] == 0
+            and get16(d, lo + 4) == hi - lo - 6
+            and not self.controls
+            and check_ranges(d, lo + 6, hi)
+            and self.state_number == 8
+        ):
+            session.completed_frame(d, lo, hi)
+            return
+        if flags & 12 != 12:
+            raise CloseError(CloseCode.FRAMING_ERROR, "a control has one segment")
+        begun = self.controls.pop(number, None)
+        if (begun is None) != (flags & 2 != 0):
+            raise CloseError(CloseCode.FRAMING_ERROR, "a control's frames are out of order")
+        payload = cut(d, lo, hi)
+        if begun is not None:
+            self.control_octets -= len(begun)
+            payload = begun + payload
+        if not flags & 1:
+            self.control_octets += len(payload)
+            self.control_empty += hi == lo
+            if self.control_octets > CONTROL_OCTETS_MAX or self.control_empty > EMPTY_FRAMES_MAX:
+                raise CloseError(CloseCode.FRAMING_ERROR, "a control does not end")
+            self.controls[number] = payload
+            return
+        if not self.controls:
+            self.control_empty = 0
+        self.control(session, number, payload)
+
+    # --- What takes it on ---------------------------------------------------------------------
+
+    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+        """Less than a protocol header has come: refuse at once what cannot become one."""
+
+    def accept_header(self, header: bytes) -> None:
+        """The peer sent its protocol header."""
+
+    def control(self, session: Session | None, number: int, payload: bytes) -> None:
+        """A control is there as a whole."""
+
+    def failed(self, error: Exception) -> None:
+        """Answer an error that handling a frame raised."""
+
+    def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
+        """End what the error says, and tell the peer why."""
+
+    def turn_over(self) -> None:
+        """All complete frames of one read were handled."""
+        self.announce()
+
+
+def check_ranges(d: bytes | bytearray, lo: int, hi: int) -> bool:
+    """Tell whether ``d[lo:hi]`` is ranges of a sequence-set, in order and not touching."""
+    if (hi - lo) & 7 or lo == hi:
+        return False
+    base = get32(d, lo)
+    before = -2
+    while lo < hi:
+        first = (get32(d, lo) - base) & SERIAL_MASK
+        last = (get32(d, lo + 4) - base) & SERIAL_MASK
+        if first < before + 2 or last < first or last > SERIAL_HALF:
+            return False
+        before = last
+        lo += 8
+    return True

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that a session of AMQP 0-10 receives: their ids, and which are complete.
+
+Incoming commands are numbered by counting from the last command-point. Those that came before are
+duplicates of a replay and are dropped. Ids in a row cost one comparison each; only what is done out
+of order is written down (:class:`Ledger`).
+
+Who executes the commands is the owner of the connection: it is called with what came (the upcalls
+of :class:`Carrier`), and calls :meth:`ReceivedCommands.complete` when a command is done, at once or
+later. The connection sends session.completed for what is new, once for each read.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.v0_10.assembly import Assembly
+    from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
+    from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
+    from headrace.protocol.v0_10.attachment import INLINE_BODY_MAX as C_INLINE_BODY_MAX
+    from headrace.protocol.v0_10.session.completion import Ledger
+    from headrace.protocol.v0_10.session.sent import SentCommands
+
+from headrace.protocol.codec_0_10 import (
+    Command,
+    ExecutionException,
+    ExecutionResult,
+    ExecutionSync,
+    SessionCompleted,
+    SessionConfirmed,
+    SessionExpected,
+    decode_command,
+)
+from headrace.protocol.errors_0_10 import CloseError, ExecutionError, unknown_ids
+from headrace.protocol.v0_x.content_frames import UNFINISHED_BODIES, UNFINISHED_OCTETS_MIN
+from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
+from headrace.wire.ranges import SequenceSet
+
+COMMAND_OCTETS_MAX = 262144  # Octets of a command segment.
+HEADER_OCTETS_MAX = 262144  # Octets of a header segment.
+RUNNING_MAX = 1 << 20  # Commands of one session that came and are not complete.
+WAITING_SYNCS_MAX = 65536  # execution.sync commands that wait for others.
+SKIPS_MAX = 1024  # Ranges of ids given up by session.gap before their turn.
+TIMELY_AFTER = 4096  # Completed commands that the peer may leave unacknowledged for long.
+REPORTED_RANGES_MAX = 4096  # Ranges of one session.completed; the others follow later.
+
+# What may be followed by a header and a body segment: class and command codes.
+WITH_SEGMENTS = frozenset(bytes(c.CODE) for c in Command.__subclasses__() if c.SEGMENTS)
+
+FILE_STAGE = b"\x09\x08"  # Its body may be too large for memory.
+
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+SERIAL_HALF = 0x7FFFFFFF
+
+
+class ReceivedCommands(SentCommands):
+    """The row of commands that come in."""
+
+    def __init__(self, name: bytes, lossless: bool) -> None:
+        SentCommands.__init__(self, name, lossless)
+        self.known = False  # Something was received: there is execution state.
+        self.ready = False  # A command-point came since it was attached.
+        self.done = Ledger(0)  # Complete commands.
+        self.told = Ledger(0)  # Those of which the sender is known to know.
+        self.waits: Any = None  # Unwrapped ids of execution.sync commands that wait.
+        self.skips: Any = None  # Ranges ahead of next_in, unwrapped, that will not come.
+        self.assembly = Assembly()
+
+    def refresh(self) -> None:
+        """Tell anew whether the next command may take the narrow path."""
+        self.quick = (
+            self.state == C_ATTACHED
+            and self.ready
+            and not self.assembly.active
+            and self.cursor == self.next_in
+            and self.skips is None
+            and not self.ended
+        )
+
+    # --- Where the row goes on ----------------------------------------------------------------
+
+    def command_point(self, number: int, offset: int) -> None:
+        """The peer's commands go on with the id ``number``, from this octet on."""
+        if not self.known:
+            if offset:
+                raise unknown_ids("a new session begins with the rest of a command")
+            self.known = True
+            self.next_in = number
+            self.cursor = number
+            self.done = Ledger(number)
+            self.told = Ledger(number)
+        ahead = (number - self.next_in) & SERIAL_MASK
+        if 0 < ahead <= SERIAL_HALF:
+            raise unknown_ids(f"command {number} was announced where {self.next_in} is due")
+        self.ready = True
+        assembly = self.assembly
+        if offset and ahead == 0:
+            if number != self.cursor or not assembly.active or assembly.octets != offset:
+                raise unknown_ids(f"nothing is known of the first {offset} octets of {number}")
+            return
+        self.cursor = number
+        if offset:
+            assembly.follow()
+        else:
+            assembly.clear()
+        self.refresh()
+
+    def gap(self, lo: int, hi: int) -> None:
+        """These commands will not come, or not come again."""
+        if not self.known:
+            raise unknown_ids("a gap in a session without commands")
+        done = self.done
+        low = done.near(lo)
+        high = low + ((hi - lo) & SERIAL_MASK)
+        following = done.near(self.next_in)
+        at = done.near(self.cursor)
+        if low <= at <= high:
+            self.assembly.clear()
+            at = high + 1
+        if low <= following <= high:
+            following = high + 1
+        elif low > following:
+            self.skip(low, high)
+        self.mark(low, high)
+        self.next_in = following & SERIAL_MASK
+        self.cursor = at & SERIAL_MASK
+        self.leap()
+        self.news = True
+        self.note()
+
+    def skip(self, low: int, high: int) -> None:
+        """Remember a gap ahead of what is due."""
+        skips = self.skips or []
+        skips = sorted([*skips, (low, high)])
+        if len(skips) > SKIPS_MAX:
+            raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "too many gaps ahead")
+        self.skips = skips
+
+    def leap(self) -> None:
+        """Pass over the gaps that are due now."""
+        if self.skips is not None:
+            following = self.done.near(self.next_in)
+            at = self.done.near(self.cursor)
+            for low, high in self.skips:
+                if low <= at <= high:
+                    at = high + 1
+                if low <= following <= high:
+                    following = high + 1
+            self.skips = [(low, high) for low, high in self.skips if high >= following] or None
+            self.next_in = following & SERIAL_MASK
+            self.cursor = at & SERIAL_MASK
+        self.refresh()
+
+    # --- Commands -----------------------------------------------------------------------------
+
+    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A frame of the command track came that does not take the narrow path."""
+        if self.state == C_DETACHING or self.ended:
+            return
+        if not self.ready:
+            raise unknown_ids("commands before session.command-point")
+        assembly = self.assembly
+        if not assembly.active:
+            if flags & 10 != 10:
+                raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
+            assembly.begin(self.cursor != self.next_in, self.connection.pool)
+            self.quick = False
+        if kind == 2 and len(assembly.header) + hi - lo > HEADER_OCTETS_MAX:
+            self.refuse("a header segment is too large")
+        if kind == 1 and len(assembly.command) + hi - lo > COMMAND_OCTETS_MAX:
+            self.refuse("a command segment is too large")
+        if kind == 3 and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
+            self.find_sink()
+        elif kind == 3 and assembly.body_size + hi - lo > self.connection.body_max:
+            self.refuse(f"a body is larger than the maximum of {self.connection.body_max} octets")
+        elif kind == 3 and (assembly.body_size + hi - lo) >> 20 != assembly.body_size >> 20:
+            self.check_unfinished()
+        if not assembly.add(flags, kind, d, lo, hi):
+            return
+        if not assembly.last_segment:
+            if kind == 1 and not assembly.discarding:
+                self.check_segments(assembly.command)
+            return
+        self.assembled()
+
+    def check_unfinished(self) -> None:
+        """Refuse a body, if those that have begun on all sessions are large enough."""
+        carrier = self.connection
+        if not carrier.is_server:
+            return
+        most = max(UNFINISHED_BODIES * carrier.body_max, UNFINISHED_OCTETS_MIN)
+        octets = 0
+        for session in carrier.attached.values():
+            if session.assembly.sink is None:
+                octets += session.assembly.body_size
+        if octets > most:
+            self.refuse(
+                f"the unfinished bodies of this connection have {octets} octets, more than {most}"
+            )
+
+    def find_sink(self) -> None:
+        """The body of a file.stage comes: it does not go through memory."""
+        assembly = self.assembly
+        if assembly.sink is not None or assembly.body_size:
+            return
+        number = self.command_id
+        try:
+            assembly.sink = self.connection.sink_of(self, assembly.header)
+        except Exception:
+            self.arrive(False)
+            self.connection.current = code_of(assembly.command)
+            raise
+        self.command_id = number
+
+    def refuse(self, text: str) -> None:
+        """A command is larger than we take; its number is used up."""
+        self.arrive(False)
+        self.connection.current = code_of(self.assembly.command)
+        raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
+
+    def check_segments(self, command: bytes) -> None:
+        """Refuse a header or body on a command that takes none, before it comes."""
+        if command[:2] not in WITH_SEGMENTS:
+            self.arrive(False)
+            self.connection.current = code_of(command)
+            raise ExecutionError(
+                ExecutionCode.COMMAND_INVALID, "header or body on a command that takes none"
+            )
+
+    def assembled(self) -> None:
+        """All segments of a command are there."""
+        assembly = self.assembly
+        if assembly.discarding:
+            assembly.clear()
+            self.cursor = (self.cursor + 1) & SERIAL_MASK
+            self.leap()
+            self.news = True
+            self.note()
+            return
+        command = assembly.command
+        header = assembly.header
+        size = assembly.body_size
+        parts = assembly.body()
+        assembly.sink = None
+        assembly.clear()
+        self.arrive(len(command) > 3 and command[3] & 1 != 0)
+        self.leap()
+        connection = self.connection
+        connection.current = code_of(command)
+        if self.done.near(self.next_in) - self.done.low > RUNNING_MAX:
+            raise ExecutionError(
+                ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
+                f"more than {RUNNING_MAX} commands are not complete",
+            )
+        if command[:3] == b"\x04\x01\x01" and len(command) > 3 and command[3] < 2:
+            split = len(command)
+            data = command + header
+            if size > C_INLINE_BODY_MAX:
+                connection.on_transfer_large(self, data, 2, split, split, len(data), parts, size)
+                return
+            end = len(data)
+            data = b"".join((data, *parts))
+            connection.on_transfer(self, data, 2, split, split, end, end, len(data))
+            return
+        sync, decoded = decode_command(command)
+        self.sync = sync
+        if isinstance(decoded, ExecutionSync):
+            self.wait()
+        elif isinstance(decoded, ExecutionResult):
+            if decoded.command_id is None:
+                raise ExecutionError(
+                    ExecutionCode.COMMAND_INVALID, "execution.result names no command", 0
+                )
+            self.complete(self.command_id)
+            connection.on_result(self, decoded.command_id, decoded.value)
+        elif isinstance(decoded, ExecutionException):
+            self.complete(self.command_id)
+            self.ended = True
+            self.error = decoded
+            connection.on_exception(self, decoded)
+        else:
+            connection.on_command(self, decoded, header, parts)
+
+    def wait(self) -> None:
+        """execution.sync is complete when all commands before it are."""
+        number = self.done.near(self.command_id)
+        if self.done.low == number:
+            self.complete(self.command_id)
+            return
+        if self.waits is None:
+            self.waits = []
+        if len(self.waits) >= WAITING_SYNCS_MAX:
+            raise ExecutionError(
+                ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "too many execution.sync wait"
+            )
+        self.waits.append(number)
+
+    # --- Completion ---------------------------------------------------------------------------
+
+    def complete(self, number: int) -> None:
+        """The command with this id is executed, its effects are as durable as it asked for."""
+        done = self.done
+        if number == done.low & SERIAL_MASK and self.waits is None and not done.los:
+            done.low += 1
+        else:
+            low = done.near(number)
+            self.mark(low, low)
+        self.news = True
+        if not self.listed:
+            self.note()
+
+    def complete_range(self, lo: int, hi: int) -> None:
+        """The commands from ``lo`` to ``hi``, both included, are executed."""
+        low = self.done.near(lo)
+        self.mark(low, low + ((hi - lo) & SERIAL_MASK))
+        self.news = True
+        if not self.listed:
+            self.note()
+
+    def mark(self, low: int, high: int) -> None:
+        """These unwrapped ids are complete; some execution.sync may be as well now."""
+        done = self.done
+        try:
+            done.add(low, high)
+        except ValueError as error:
+            raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, str(error)) from None
+        while self.waits and self.waits[0] <= done.low:
+            number = self.waits.pop(0)
+            done.add(number, number)
+        if not self.waits:
+            self.waits = None
+
+    def tell(self) -> None:
+        """Tell the peer what is complete and what we know to be."""
+        self.listed = False
+        if self.connection is None or self.state != C_ATTACHED:
+            return
+        if self.owed:
+            self.tell_known()
+        if not self.news:
+            return
+        self.news = False
+        done = self.done
+        told = self.told
+        timely = done.low - told.low > TIMELY_AFTER or len(done.los) > 64
+        if done.los or told.los:
+            report = self.report()
+            if report:
+                self.write_control(SessionCompleted(commands=report, timely_reply=timely))
+        elif done.low > told.low:
+            self.write_range(
+                0x020A03 if timely else 0x020A01,
+                told.low & SERIAL_MASK,
+                (done.low - 1) & SERIAL_MASK,
+            )
+
+    def report(self) -> SequenceSet:
+        """The complete commands of which the peer is not known to know."""
+        found = SequenceSet()
+        done = self.done
+        told = self.told
+        pieces = told.missing(told.low, done.low - 1)
+        for place in range(len(done.los)):
+            if len(pieces) > REPORTED_RANGES_MAX:
+                break
+            pieces += told.missing(done.los[place], done.his[place])
+        for lo, hi in pieces[:REPORTED_RANGES_MAX]:
+            found.add_range(lo & SERIAL_MASK, hi & SERIAL_MASK)
+        return found
+
+    def flushed(self, control: Any) -> None:
+        """The peer asks what we know."""
+        if control.expected:
+            expected = SequenceSet([(self.next_in, self.next_in)] if self.known else [])
+            self.write_control(SessionExpected(commands=expected))
+        if control.confirmed:
+            self.write_control(SessionConfirmed(commands=self.report()))
+        if control.completed:
+            self.write_control(SessionCompleted(commands=self.report()))
+            self.news = False
+
+    def peer_knows(self, lo: int, hi: int) -> None:
+        """The sender knows that these commands are complete."""
+        if not self.known:
+            raise unknown_ids("known-completed names commands that were never sent")
+        low = self.done.near(lo)
+        high = low + ((hi - lo) & SERIAL_MASK)
+        if high >= self.done.near(self.next_in):
+            raise unknown_ids("known-completed names commands that were never sent")
+        self.mark(low, high)
+        self.told.add(low, high)
+
+
+def code_of(command: bytes) -> int:
+    """Class code << 8 | command code of an encoded command, as far as they are there."""
+    if len(command) > 1:
+        return command[0] << 8 | command[1]
+    return command[0] << 8 if command else 0

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sending again what a session of AMQP 0-10 kept, when it was attached again.
+
+The peer says what it expects. That is sent once more, from the octet on where it broke off, and a
+gap where nothing was kept. What the peer has completed meanwhile is not sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.protocol.errors_0_10 import unknown_ids
+from headrace.wire.ranges import SequenceSet
+
+if TYPE_CHECKING:
+    from headrace.protocol.codec_0_10 import SessionExpected
+    from headrace.protocol.v0_10.session.session import Session
+
+SERIAL_MASK = 0xFFFFFFFF
+
+
+def resume(session: Session, control: SessionExpected) -> None:
+    """The peer says what it expects; when the session resumes, that is sent again.
+
+    Raises:
+        DetachError: it names what was never sent.
+    """
+    commands = control.commands or SequenceSet()
+    following = session.sent.near(session.next_id)
+    fragments: dict[int, Any] = {}
+    for fragment in control.fragments or ():
+        number = session.sent.near(fragment.command_id or 0)
+        if number >= following:
+            raise unknown_ids("expected names a fragment of a command that was never sent")
+        fragments[number] = fragment.byte_ranges or ()
+    for lo, hi in commands:
+        low = session.sent.near(lo)
+        if low + ((hi - lo) & SERIAL_MASK) > following:
+            raise unknown_ids("expected names commands that were never sent")
+    if not session.resuming:
+        session.connection.on_session_control(session, control)
+        return
+    session.resuming = False
+    if not commands and not fragments:
+        session.point(session.next_id, 0)
+        lost = session.sent.missing(session.sent.low, following - 1)
+        session.forget_all()
+        session.sent.add(session.sent.low, following - 1)
+        session.connection.on_resumed(session, False)
+        for lo, hi in lost:
+            session.connection.on_given_up(session, lo & SERIAL_MASK, hi & SERIAL_MASK)
+        return
+    replay(session, commands, fragments, following)
+    session.connection.on_resumed(session, True)
+
+
+def replay(
+    session: Session, commands: SequenceSet, fragments: dict[int, Any], following: int
+) -> None:
+    """Send what the peer expects and has not completed, or a gap where nothing was kept."""
+    at = -1  # The unwrapped id that the peer counts next.
+    highest = max(
+        [session.sent.near(hi) for _, hi in commands] + list(fragments), default=following
+    )
+    wanted = []
+    for lo, hi in commands:
+        low = session.sent.near(lo)
+        wanted += session.sent.missing(low, low + ((hi - lo) & SERIAL_MASK))
+    wanted += session.sent.missing(highest + 1, following - 1)
+    wanted += [(number, number) for number in fragments]
+    for low, high in sorted(wanted):
+        number = low
+        while number <= min(high, following - 1):
+            item = session.kept.get(number)
+            if item is None:
+                end = number
+                while end < min(high, following - 1) and end + 1 not in session.kept:
+                    end += 1
+                give_up(session, number, end)
+                number = end + 1
+                continue
+            if number in fragments:
+                for first, last in fragments[number]:
+                    session.point(number & SERIAL_MASK, first)
+                    write_octets(session, item, first, last + 1)
+                at = -1
+            else:
+                if at != number:
+                    session.point(number & SERIAL_MASK, 0)
+                session.write(*item)
+                at = number + 1
+            number += 1
+    if at != following:
+        session.point(session.next_id, 0)
+
+
+def give_up(session: Session, low: int, high: int) -> None:
+    """Commands that were not kept cannot be sent again; for the peer they are complete."""
+    session.send_gap(low & SERIAL_MASK, high & SERIAL_MASK)
+    session.connection.on_given_up(session, low & SERIAL_MASK, high & SERIAL_MASK)
+
+
+def write_octets(
+    session: Session, item: tuple[bytes, bytes, tuple[bytes, ...]], first: int, end: int
+) -> None:
+    """Write the frames of the octets from ``first`` to ``end`` of a command's segments."""
+    payload, header, parts = item
+    segments = [(1, payload)]
+    if header:
+        segments.append((2, header))
+    if parts:
+        segments.append((3, b"".join(parts)))
+    final = 3 if parts else 2 if header else 1
+    at = 0
+    for kind, octets in segments:
+        lo = max(first - at, 0)
+        hi = min(end - at, len(octets))
+        if lo < hi:
+            session.connection.write_part(kind, kind == final, session.channel, octets, lo, hi)
+        at += len(octets)

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that a session of AMQP 0-10 sends: their ids, and which the peer completed.
+
+What we send is kept for replay while the granted timeout is not 0, up to ``REPLAY_OCTETS_MAX``;
+:mod:`headrace.protocol.v0_10.session.replay` sends it again. What the peer says that it completed
+it may want to have confirmed: that is told with the rest at the end of the turn.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
+    from headrace.protocol.v0_10.attachment import Attachable
+    from headrace.protocol.v0_10.session.completion import Ledger
+    from headrace.wire.memory import copy, cut, get32, put16, put32
+
+from headrace.protocol.codec_0_10 import (
+    ExecutionResult,
+    SessionCommandPoint,
+    SessionFlush,
+    SessionGap,
+    SessionKnownCompleted,
+    SessionRequestTimeout,
+    encode_command,
+    encode_control,
+)
+from headrace.protocol.errors_0_10 import unknown_ids
+from headrace.wire.ranges import SequenceSet
+
+FRAME_HEAD = 12  # Octets.
+REPLAY_OCTETS_MAX = 16 << 20  # Octets of commands kept for replay, in one session.
+REPLAY_COMMANDS_MAX = 65536  # Commands kept for replay, in one session.
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+
+
+class ReplayFull(Exception):
+    """A command that must not be lost cannot be kept: wait until others are completed."""
+
+
+class SentCommands(Attachable):
+    """The row of commands that go out."""
+
+    def __init__(self, name: bytes, lossless: bool) -> None:
+        """``lossless``: never send what cannot be kept."""
+        Attachable.__init__(self, name)
+        self.lossless = lossless
+        self.keeps = False  # What is sent may have to be sent again.
+        self.next_id = 0  # The id of the next command that we send.
+        self.sent = Ledger(0)  # Commands that the peer completed.
+        self.resuming = False  # Attached again, and not yet told what the peer expects.
+        self.kept: dict[int, tuple[bytes, bytes, tuple[bytes, ...]]] = {}  # By unwrapped id.
+        self.kept_octets = 0
+        self.owed = False  # A session.known-completed at the end of the turn,
+        self.owed_lo = 0  # for this range of ids,
+        self.owed_hi = 0
+        self.owed_more: Any = None  # and for this SequenceSet.
+
+    # --- Sending ------------------------------------------------------------------------------
+
+    def send_command(
+        self,
+        command: Any,
+        sync: bool = False,
+        header: bytes = b"",
+        body: bytes | tuple[bytes, ...] = b"",
+    ) -> int:
+        """Send a command and return its id; ``header`` and ``body`` are segments' payloads.
+
+        While the session is detached or about to resume it is only kept.
+
+        Raises:
+            ReplayFull: the session is lossless and cannot keep it; nothing was sent.
+        """
+        payload = encode_command(command, sync)
+        if isinstance(body, tuple):
+            parts = tuple([part for part in body if part])
+        else:
+            parts = (body,) if body else ()
+        return self.send(payload, header, parts)
+
+    def send(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> int:
+        """Send an encoded command, as :meth:`send_command`."""
+        if self.keeps:
+            self.keep(payload, header, parts)
+        number = self.next_id
+        self.next_id = (number + 1) & SERIAL_MASK
+        if self.connection is not None and self.state < C_DETACHING and not self.resuming:
+            self.write(payload, header, parts)
+        return number
+
+    def transfer_head(self, payload: bytes) -> bytes:
+        """Return the frame of a message.transfer's command segment, for :meth:`send_transfer`.
+
+        It holds the channel: make it again after the session was attached again.
+        """
+        size = len(payload) + FRAME_HEAD
+        return (
+            b"\x0b\x01"
+            + size.to_bytes(2, "big")
+            + b"\x00\x01"
+            + self.channel.to_bytes(2, "big")
+            + b"\x00\x00\x00\x00"
+            + payload
+        )
+
+    def send_transfer(
+        self,
+        head: bytes,
+        h: bytes | bytearray,
+        header: int,
+        header_end: int,
+        b: bytes | bytearray,
+        body: int,
+        body_end: int,
+    ) -> int:
+        """Send a message.transfer and return its id.
+
+        ``head`` is what :meth:`transfer_head` made, the segments are ``h[header:header_end]`` and
+        ``b[body:body_end]``; both are sent even when empty.
+        """
+        number = self.next_id
+        connection = self.connection
+        header_size = header_end - header + 12
+        body_size = body_end - body + 12
+        if (
+            self.keeps
+            or connection is None
+            or self.resuming
+            or header_size > connection.max_frame_size
+            or body_size > connection.max_frame_size
+        ):
+            return self.send(
+                cut(head, 12, len(head)), cut(h, header, header_end), (cut(b, body, body_end),)
+            )
+        self.next_id = (number + 1) & SERIAL_MASK
+        size = len(head)
+        connection.reserve(size + header_size + body_size)
+        buffer = connection.buffer
+        at = connection.tail
+        copy(buffer, at, head, 0, size)
+        at += size
+        channel = self.channel
+        put16(buffer, at, 0x0302)
+        put16(buffer, at + 2, header_size)
+        put16(buffer, at + 4, 1)
+        put16(buffer, at + 6, channel)
+        put32(buffer, at + 8, 0)
+        copy(buffer, at + 12, h, header, header_end)
+        at += header_size
+        put16(buffer, at, 0x0703)
+        put16(buffer, at + 2, body_size)
+        put16(buffer, at + 4, 1)
+        put16(buffer, at + 6, channel)
+        put32(buffer, at + 8, 0)
+        copy(buffer, at + 12, b, body, body_end)
+        connection.tail = at + body_size
+        return number
+
+    def send_transfer_parts(self, head: bytes, header: bytes, parts: tuple[bytes, ...]) -> int:
+        """Send a message.transfer with a body in parts, which are not copied; return its id."""
+        return self.send(cut(head, 12, len(head)), header, tuple([part for part in parts if part]))
+
+    def send_result(self, command_id: int, value: Any) -> int:
+        """Send what a command of the peer's resulted in: a struct, or None."""
+        return self.send_command(ExecutionResult(command_id=command_id, value=value))
+
+    # --- What the peer completed --------------------------------------------------------------
+
+    def peer_completed(self, lo: int, hi: int) -> None:
+        """The peer says that it completed these commands of ours."""
+        sent = self.sent
+        low = sent.near(lo)
+        high = low + ((hi - lo) & SERIAL_MASK)
+        if high >= sent.near(self.next_id):
+            raise unknown_ids("completed names commands that were never sent")
+        if high < sent.low:
+            return
+        if not sent.los and low <= sent.low:
+            low = sent.low
+            sent.low = high + 1
+            if self.kept:
+                self.release(low, high)
+            self.connection.on_completed(self, low & SERIAL_MASK, high & SERIAL_MASK)
+            return
+        fresh = sent.missing(low, high)
+        try:
+            sent.add(low, high)
+        except ValueError as error:
+            raise unknown_ids(str(error)) from None
+        if self.kept:
+            self.release(low, high)
+        for low, high in fresh:
+            self.connection.on_completed(self, low & SERIAL_MASK, high & SERIAL_MASK)
+
+    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
+        told = d[lo + 2] & 2 != 0 or not self.connection.reticent
+        lo += 6
+        while lo < hi:
+            first = get32(d, lo)
+            last = get32(d, lo + 4)
+            self.peer_completed(first, last)
+            if told:
+                self.owe(first, last)
+            lo += 8
+
+    def owe(self, lo: int, hi: int) -> None:
+        """The peer is owed a known-completed for these ids, at the end of the turn."""
+        if not self.owed:
+            self.owed = True
+            self.owed_lo = lo
+            self.owed_hi = hi
+            self.note()
+        elif lo == ((self.owed_hi + 1) & SERIAL_MASK):
+            self.owed_hi = hi
+        else:
+            if self.owed_more is None:
+                self.owed_more = SequenceSet()
+            try:
+                self.owed_more.add_range(lo, hi)
+            except ValueError:
+                self.write_control(SessionKnownCompleted(commands=self.owed_more))
+                self.owed_more = SequenceSet([(lo, hi)])
+
+    def tell_known(self) -> None:
+        """Tell the peer that we know what it completed."""
+        self.owed = False
+        if self.owed_more is None:
+            self.write_range(0x020B01, self.owed_lo, self.owed_hi)
+        else:
+            owed = self.owed_more
+            self.owed_more = None
+            try:
+                owed.add_range(self.owed_lo, self.owed_hi)
+            except ValueError:
+                self.write_range(0x020B01, self.owed_lo, self.owed_hi)
+            self.write_control(SessionKnownCompleted(commands=owed))
+
+    # --- What is kept for replay --------------------------------------------------------------
+
+    def keep(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> None:
+        """Keep the next command for replay, if there is room."""
+        item = (payload, header, parts)
+        size = size_of(item)
+        if self.kept_octets + size > REPLAY_OCTETS_MAX or len(self.kept) >= REPLAY_COMMANDS_MAX:
+            if self.lossless:
+                raise ReplayFull(
+                    f"{len(self.kept)} commands of {self.kept_octets} octets are not completed"
+                )
+            return
+        self.kept[self.sent.near(self.next_id)] = item
+        self.kept_octets += size
+
+    def release(self, low: int, high: int) -> None:
+        """These unwrapped ids need not be replayed."""
+        kept = self.kept
+        if high - low < len(kept):
+            gone = [number for number in range(low, high + 1) if number in kept]
+        else:
+            gone = [number for number in kept if low <= number <= high]
+        for number in gone:
+            self.kept_octets -= size_of(kept.pop(number))
+
+    def forget_kept(self, lo: int, hi: int) -> None:
+        """The peer will complete these in any case."""
+        low = self.sent.near(lo)
+        high = low + ((hi - lo) & SERIAL_MASK)
+        if high >= self.sent.near(self.next_id):
+            raise unknown_ids("confirmed names commands that were never sent")
+        if self.kept:
+            self.release(low, high)
+
+    def forget_all(self) -> None:
+        """Nothing will be sent again."""
+        self.kept.clear()
+        self.kept_octets = 0
+
+    # --- Frames and controls ------------------------------------------------------------------
+
+    def write(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> None:
+        """Write the frames of a command."""
+        connection = self.connection
+        last = 3 if parts else 2 if header else 1
+        connection.write_segment(1, last == 1, self.channel, payload)
+        if header:
+            connection.write_segment(2, last == 2, self.channel, header)
+        if parts:
+            connection.write_body(self.channel, parts)
+
+    def write_control(self, control: Any) -> None:
+        """Write a control on our channel."""
+        self.connection.write_segment(0, True, self.channel, encode_control(control))
+
+    def write_range(self, head: int, lo: int, hi: int) -> None:
+        """Write a control that holds one range of ids; ``head`` is its code and packing flags."""
+        connection = self.connection
+        connection.reserve(26)
+        buffer = connection.buffer
+        at = connection.tail
+        put32(buffer, at, 0x0F00001A)
+        put32(buffer, at + 4, self.channel)
+        put32(buffer, at + 8, 0)
+        put32(buffer, at + 12, head << 8)
+        put16(buffer, at + 16, 8)
+        put32(buffer, at + 18, lo)
+        put32(buffer, at + 22, hi)
+        connection.tail = at + 26
+
+    def point(self, number: int, offset: int) -> None:
+        """Tell the peer where our commands go on."""
+        self.write_control(SessionCommandPoint(command_id=number, command_offset=offset))
+
+    def request_timeout(self, timeout_s: int | None) -> None:
+        """Ask that the session be kept so many seconds when detached; None is for ever."""
+        self.write_control(SessionRequestTimeout(timeout=timeout_s))
+
+    def flush(
+        self, expected: bool = False, confirmed: bool = False, completed: bool = False
+    ) -> None:
+        """Ask the peer what it expects, has confirmed, has completed."""
+        self.write_control(
+            SessionFlush(expected=expected, confirmed=confirmed, completed=completed)
+        )
+
+    def send_gap(self, lo: int, hi: int) -> None:
+        """Tell the peer that nothing more of these commands comes; they count as completed."""
+        self.write_control(SessionGap(commands=SequenceSet([(lo, hi)])))
+        self.release(self.sent.near(lo), self.sent.near(lo) + ((hi - lo) & SERIAL_MASK))
+
+
+def size_of(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:
+    """Octets of a kept command."""
+    return len(item[0]) + len(item[1]) + sum([len(part) for part in item[2]]) + 64

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.protocol.v0_x.answers cimport Answers
+from headrace.protocol.v0_x.channel cimport C_BUSY, C_CLOSING, C_OPEN, Channel
+from headrace.protocol.endpoint cimport C_METHOD_WORK
+from headrace.protocol.output cimport BufferPool
+from headrace.spec.ids cimport (
+    BASIC_ACK, BASIC_DELIVER, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN,
+)
+from headrace.wire.memory cimport cut, get16, get32, get64, put16, put32, put64
+
+cdef long long HELD_OCTETS_MAX
+
+cdef class Connection(Answers):
+    cdef public unsigned int channel_max
+    cdef public unsigned int heartbeat_s
+    cdef public int state_number
+    cdef public Channel last
+    cdef public bytes rest
+    cdef public unsigned long long handshake_octets
+    cdef public Py_ssize_t hold_above
+    cdef public bint deaf
+    cdef public bint left
+    cdef public long long held_octets
+    cdef public object close_reason
+    cdef public object parting
+
+    cpdef bint awaits_close(self) except -1
+    cpdef list receive(self, bytes data)
+    @cython.locals(pos=Py_ssize_t)
+    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    @cython.locals(i=Py_ssize_t)
+    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
+    cpdef accept_header(self, bytes header)
+    cpdef refuse_header(self)
+    @cython.locals(kind=cython.uint, number=cython.uint, size=Py_ssize_t, end=Py_ssize_t,
+                   channel=Channel, method=cython.uint, at=Py_ssize_t)
+    cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
+    cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)
+    cpdef hold_frame(self, Channel channel, bytes frame)
+    @cython.locals(before=cython.bint, after=cython.bint)
+    cpdef count_held(self, long long octets)
+    cpdef forget_waiting(self, Channel channel)
+    @cython.locals(data=bytes, used=Py_ssize_t)
+    cpdef resume(self, Channel channel, int reason)
+    @cython.locals(class_id=cython.uint, closing=cython.bint)
+    cpdef method_frame(self, Channel channel, unsigned int number, bytes payload)
+    cpdef connection_method(self, object method)
+    cpdef channel_method(self, Channel channel, unsigned int number, object method)
+    cpdef forget_channel(self, Channel channel)
+    @cython.locals(channel=Channel)
+    cpdef fail(self, object error)
+    cpdef refuse_request(self, Channel channel, object error, unsigned int request)
+    cpdef say_last(self, object method, object error)
+    cpdef part(self)
+    @cython.locals(limit=Py_ssize_t, at=Py_ssize_t)
+    cpdef send_encoded(self, unsigned int number, bytes method, bytes header, bytes body)
+    @cython.locals(buffer="unsigned char*", at=Py_ssize_t)
+    cpdef send_ack(self, unsigned int number, unsigned long long delivery_tag, bint multiple)
+    @cython.locals(channel=Channel)
+    cdef check_open(self, unsigned int number)

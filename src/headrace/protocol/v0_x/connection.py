@@ -1,0 +1,691 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection machine of AMQP 0-8, 0-9 and 0-9-1, for both roles, without I/O.
+
+Theory of operation. The owner puts received octets into :meth:`Connection.feed` (or ``receive``)
+and sends what the base class collected. Every complete frame is checked (kind, size, end octet,
+channel, order) before an octet of its payload is looked at. Then
+
+* a publish or delivery that lies whole in the buffer and a ``basic.ack`` take a narrow path: one
+  call with offsets, no objects (:mod:`headrace.protocol.v0_x.content_frames`);
+* every other method is decoded into its typed class and, when it carries content, waits on its
+  channel for header and body frames;
+* both ways end in the same calls (:mod:`headrace.protocol.v0_x.upcalls`), so how the octets were
+  split into reads makes no difference.
+
+What the peer does wrong is an AmqpError, raised where the rule is broken and turned into a close in
+one place, :meth:`Connection.fail`. A channel that we closed ignores all but the answer; so does the
+connection. After a framing error nothing that follows can be trusted: the machine is deaf.
+
+State advances before octets are written: a refused ``send_method`` leaves none behind.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
+    from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_x.answers import Answers
+    from headrace.protocol.v0_x.channel import BUSY as C_BUSY
+    from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
+    from headrace.protocol.v0_x.channel import OPEN as C_OPEN
+    from headrace.protocol.v0_x.channel import Channel
+    from headrace.spec.ids import (
+        BASIC_ACK,
+        BASIC_DELIVER,
+        BASIC_PUBLISH,
+        CHANNEL_CLOSE,
+        CHANNEL_CLOSE_OK,
+        CHANNEL_OPEN,
+    )
+    from headrace.wire.memory import cut, get16, get32, get64, put16, put32, put64
+
+from headrace.protocol.codec_0_x import (
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ChannelResume,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionTuneOk,
+    MethodBase,
+    decode_method,
+    encode_method,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.negotiate import negotiate
+from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT
+from headrace.protocol.v0_x.content_frames import HANDSHAKE_OCTETS_MAX
+from headrace.protocol.v0_x.events import Event
+from headrace.protocol.v0_x.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_MIN_SIZE,
+)
+from headrace.protocol.v0_x.handshake import (
+    CLIENT,
+    HANDSHAKE,
+    IN_OPEN,
+    NOT_FOR,
+    RECEIVERS,
+    SERVER,
+    STATES,
+    Role,
+    State,
+)
+from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
+
+CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
+STRANGE_OCTETS = 32  # What is told of the octets of a peer that is none of ours.
+HELD_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
+
+CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
+    version: frozenset(
+        kind.INDEX[version][0] << 16 | kind.INDEX[version][1]
+        for kind in (ConnectionClose, ConnectionCloseOk)
+    )
+    for version in ConnectionClose.INDEX
+}
+
+
+class Connection(Answers):
+    """One peer's view of one connection."""
+
+    def __init__(
+        self,
+        role: Role,
+        version: Version = V0_9_1,
+        *,
+        pool: BufferPool | None = None,
+        frame_max: int = 131072,
+        channel_max: int = 2047,
+        body_max: int = 128 << 20,
+    ) -> None:
+        """``frame_max``, ``channel_max`` and ``body_max`` (octets) are what we accept ourselves."""
+        Answers.__init__(
+            self, BufferPool() if pool is None else pool, role, version, frame_max, body_max
+        )
+        self.channel_max = channel_max
+        self.heartbeat_s = 0
+        self.state_number = State.AWAITING_HEADER.value
+        self.last: Channel | None = None
+        self.rest = b""
+        self.handshake_octets = 0
+        self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
+        self.deaf = False
+        self.left = False  # The peer closed, and was answered.
+        self.held_octets = 0  # Octets of frames that wait on busy channels.
+        self.close_reason: AmqpError | None = None  # Why we closed the connection.
+        self.parting: Any = None  # A close or close-ok that waits for answers: (method, error).
+        if role is Role.CLIENT:
+            self.state_number = State.GREETED.value
+            self.write(version.header)
+
+    @property
+    def state(self) -> State:
+        """Where the connection stands."""
+        return STATES[self.state_number]
+
+    def awaits_close(self) -> bool:
+        return (self.state_number == 9 or self.left) and not self.deaf
+
+    # --- Octets and frames --------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take octets in any split and return what they meant. Never raises for what they hold."""
+        if self.rest:
+            data = self.rest + data
+            self.rest = b""
+        used = self.feed(data, len(data))
+        if used < len(data):
+            self.rest = data[used:]
+        events = self.events
+        self.events = []
+        return events
+
+    def feed(self, d: bytes | bytearray, n: int) -> int:
+        """Handle the complete frames in ``d[:n]``; return how many octets are done with.
+
+        The owner keeps the others and gives them again, followed by more. They are fewer than
+        ``frame_max`` plus ``INLINE_WAIT_MAX``.
+        """
+        pos = 0
+        self.begin_turn()
+        while True:
+            if self.deaf or self.state_number == 10:  # CLOSED
+                return n
+            try:
+                if self.state_number == 0:  # AWAITING_HEADER
+                    if n - pos < 8:
+                        self.check_header(d, pos, n)
+                        break
+                    self.after = pos + 8
+                    self.accept_header(cut(d, pos, pos + 8))
+                    pos = self.after
+                    continue
+                if (
+                    self.state_number == 1
+                    and not self.is_server
+                    and n - pos >= 1
+                    and d[pos] == 65  # "A": the server answers with a protocol header.
+                ):
+                    if n - pos < 8:
+                        break
+                    self.state_number = 10
+                    self.on_rejected(cut(d, pos, pos + 8))
+                    return n
+                pos = self.frames(d, pos, n)
+                break
+            except AmqpError as error:
+                self.fail(error)
+                pos = self.after
+                self.work_left -= C_METHOD_WORK
+            except Exception as error:  # noqa: BLE001 - nothing leaves the machine
+                self.fail(self.explain(error))
+                pos = self.after
+                self.work_left -= C_METHOD_WORK
+        self.turn_over()
+        return pos
+
+    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+        """Refuse at once what cannot become a protocol header."""
+        for i in range(min(4, n - pos)):
+            if d[pos + i] != b"AMQP"[i]:
+                self.after = n
+                self.on_rejected(cut(d, pos, min(n, pos + STRANGE_OCTETS)))
+                self.refuse_header()
+                return
+
+    def accept_header(self, header: bytes) -> None:
+        """The peer sent its protocol header."""
+        chosen = negotiate(header)
+        if isinstance(chosen, bytes) or chosen is V0_10:
+            self.on_rejected(header)
+            self.write(chosen if isinstance(chosen, bytes) else self.version.header)
+            self.state_number = 10
+            self.on_closed()
+            return
+        self.version = chosen
+        self.early = chosen is not V0_9_1
+        self.state_number = 1
+        self.on_header()
+
+    def refuse_header(self) -> None:
+        """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
+        self.write(self.version.header)
+        self.state_number = 10
+        self.on_closed()
+
+    def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
+        """Handle frame after frame; return where the first incomplete one begins."""
+        while n - pos >= 7:
+            if self.work_left <= 0 and self.turn_is_over():
+                break
+            self.work_left -= 1
+            kind = d[pos]
+            number = get16(d, pos + 1)
+            size = get32(d, pos + 3)
+            if size > self.frame_limit or (kind != 1 and kind != 2 and kind != 3 and kind != 8):
+                self.after = n
+                raise self.frame_error(kind, size)
+            end = pos + 7 + size
+            if end >= n:
+                break
+            self.after = end + 1
+            self.current = 0
+            if d[end] != 0xCE:
+                self.after = n
+                raise AmqpError(ReplyCode.FRAME_ERROR, "frame does not end with octet 206")
+            channel = self.last
+            if channel is None or channel.number != number:
+                channel = self.channels.get(number)
+                self.last = channel
+            if kind == 1:
+                if size < 4:
+                    raise AmqpError(ReplyCode.SYNTAX_ERROR, "method frame without a method")
+                method = get32(d, pos + 7)
+                self.current = method
+                if (
+                    channel is not None
+                    and channel.state == C_OPEN
+                    and self.state_number == 8
+                    and self.is_server
+                    and channel.address is None
+                    and channel.method is None
+                ):
+                    if method == BASIC_PUBLISH:
+                        pos = self.publish_frames(channel, d, pos, end, n)
+                        if pos < 0:
+                            return -pos - 1
+                        continue
+                    if method == BASIC_ACK and size == 13:
+                        self.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
+                        pos = end + 1
+                        continue
+                elif (
+                    channel is not None
+                    and channel.gatherer is not None
+                    and channel.state == C_OPEN
+                    and self.state_number == 8
+                    and channel.method is None
+                    and not self.events  # What took the ordinary way comes first.
+                ):
+                    if method == BASIC_DELIVER:
+                        at = self.deliver_frames(channel, d, pos, end, n)
+                        if at < 0:
+                            return pos
+                        if at > 0:
+                            pos = at
+                            continue
+                    elif (
+                        method == BASIC_ACK
+                        and size == 13
+                        and channel.gatherer.confirm(get64(d, pos + 11), d[pos + 19] & 1)
+                    ):
+                        pos = end + 1
+                        continue
+                if channel is not None and channel.state == C_BUSY:
+                    self.hold_frame(channel, cut(d, pos, end + 1))
+                elif (
+                    channel is not None
+                    and channel.answers is not None
+                    and self.must_pause(channel, method)
+                ):
+                    channel.pause(FOR_ANSWERS)
+                    self.hold_frame(channel, cut(d, pos, end + 1))
+                else:
+                    self.work_left -= C_METHOD_WORK
+                    self.method_frame(channel, number, cut(d, pos + 7, end))
+                if self.tail - self.head + self.chained > self.hold_above:
+                    return end + 1
+            elif kind == 8:
+                self.heartbeat_frame(number, size)
+            elif channel is not None and channel.state >= C_CLOSING:
+                if channel.state == C_BUSY:
+                    self.hold_frame(channel, cut(d, pos, end + 1))
+            elif self.state_number != 8:
+                if self.state_number != 9:
+                    raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
+            elif channel is None:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
+            elif kind == 2:
+                self.header_frame(channel, d, pos + 7, end)
+            else:
+                self.body_frame(channel, d, pos + 7, end)
+            if self.state_number < 8:
+                self.handshake_octets += size + 8
+                if self.handshake_octets > HANDSHAKE_OCTETS_MAX:
+                    self.after = n
+                    self.deaf = True
+                    raise AmqpError(
+                        ReplyCode.FRAME_ERROR,
+                        f"more than {HANDSHAKE_OCTETS_MAX} octets before connection.open-ok",
+                    )
+            pos = end + 1
+            if self.deaf or self.state_number == 10:
+                return n
+        return pos
+
+    def frame_error(self, kind: int, size: int) -> AmqpError:
+        """What is wrong with a frame's head."""
+        if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
+            return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
+        return AmqpError(
+            ReplyCode.FRAME_ERROR,
+            f"frame of {size + 8} octets is larger than the maximum of {self.frame_limit + 8}",
+        )
+
+    def heartbeat_frame(self, number: int, size: int) -> None:
+        """A heartbeat came."""
+        if number or size:
+            raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat is an empty frame on channel 0")
+        self.on_heartbeat()
+
+    # --- Busy channels ------------------------------------------------------------------------
+
+    def hold_frame(self, channel: Channel, frame: bytes) -> None:
+        """A frame came on a channel that is busy: it waits."""
+        if channel.waiting is None:
+            channel.waiting = []
+        channel.waiting.append(frame)
+        self.count_held(len(frame))
+
+    def count_held(self, octets: int) -> None:
+        """Count octets that wait, or with a negative number those that need not any more."""
+        before = self.held_octets > HELD_OCTETS_MAX
+        self.held_octets += octets
+        after = self.held_octets > HELD_OCTETS_MAX
+        if before != after:
+            self.hold_reading(after)
+
+    def resume(self, channel: Channel, reason: int) -> None:
+        """One reason less for a channel to be busy; without any, take in what came meanwhile.
+
+        Not to be called by handlers.
+        """
+        channel.busy &= ~reason
+        if reason == FOR_BODY:
+            self.send_answers(channel)
+        if channel.state != C_BUSY or channel.busy:
+            return
+        channel.state = C_OPEN
+        frames = channel.waiting
+        if frames is None:
+            return
+        channel.waiting = None
+        data = b"".join(frames)
+        self.count_held(-len(data))
+        self.replaying = True
+        used = self.feed(data, len(data))
+        self.replaying = False
+        if used < len(data) and self.channels.get(channel.number) is channel:
+            self.count_held(len(data) - used)
+            channel.waiting = [data[used:], *(channel.waiting or ())]
+            if channel.state == C_OPEN:  # The turn is over, or too much waits to be sent.
+                channel.pause(FOR_OUTPUT)
+                self.resume_later(channel)
+
+    def forget_waiting(self, channel: Channel) -> None:
+        """What came on a busy channel is not wanted any more."""
+        if channel.waiting is not None:
+            self.count_held(-sum(map(len, channel.waiting)))
+            channel.waiting = None
+
+    # --- Methods ------------------------------------------------------------------------------
+
+    def method_frame(self, channel: Channel | None, number: int, payload: bytes) -> None:
+        """A method came that takes the ordinary way."""
+        class_id = self.current >> 16
+        closing = self.state_number == 9
+        if class_id == 10:
+            if number:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}")
+            if closing and self.current not in CLOSES[self.version]:
+                return
+            self.connection_method(decode_method(self.version, payload))
+            return
+        if closing:
+            return
+        if self.state_number != 8:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, "method before connection.open")
+        if not number:
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, "only connection methods go on channel 0")
+        if channel is None:
+            resumes = self.current == CHANNEL_RESUME and self.version is V0_9
+            if self.current != CHANNEL_OPEN and not resumes:
+                if self.current == CHANNEL_CLOSE_OK:
+                    return  # The answer to a close that crossed with the peer's own.
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
+        elif channel.state == C_CLOSING:
+            if self.current != CHANNEL_CLOSE and self.current != CHANNEL_CLOSE_OK:
+                return
+        elif channel.expects_content():
+            channel.abandon()
+            raise AmqpError(
+                ReplyCode.UNEXPECTED_FRAME, f"method on channel {number} where content is due"
+            )
+        method = decode_method(self.version, payload)
+        if RECEIVERS[method.NAME] is NOT_FOR[self.role]:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} from the wrong peer")
+        if class_id == 20:
+            self.channel_method(channel, number, method)
+            return
+        assert channel is not None
+        if method.CONTENT:
+            channel.method = method
+        else:
+            self.on_method(channel, number, method)
+
+    def connection_method(self, method: MethodBase) -> None:
+        """A method of the connection class came."""
+        if isinstance(method, ConnectionClose):
+            self.state_number = 10
+            self.left = True
+            self.on_method(None, 0, method)
+            self.say_last(ConnectionCloseOk(), None)
+            return
+        if isinstance(method, ConnectionCloseOk):
+            if self.state_number != 9:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, "connection.close-ok without a close")
+            self.state_number = 10
+            self.on_method(None, 0, method)
+            self.on_closed()
+            return
+        self.advance_state(CLIENT if self.is_server else SERVER, method)
+        self.on_method(None, 0, method)
+
+    def advance_state(self, sender: Role, method: MethodBase) -> None:
+        """Let a method of the connection class move the state, or refuse it."""
+        if (
+            self.state_number == 8
+            and method.NAME in IN_OPEN
+            and (sender is self.role or RECEIVERS[method.NAME] is not NOT_FOR[self.role])
+        ):
+            return
+        state = STATES[self.state_number]
+        following = HANDSHAKE.get(state, {}).get((sender, method.NAME))
+        if following is None:
+            raise AmqpError(
+                ReplyCode.COMMAND_INVALID, f"{sender.value} sent {method.NAME} while {state.name}"
+            )
+        self.state_number = following.value
+        if isinstance(method, ConnectionTuneOk):
+            self.tune(method)
+
+    def tune(self, method: ConnectionTuneOk) -> None:
+        """Adopt the limits of a tune-ok; the owner has checked them when it is the server."""
+        if method.frame_max:
+            self.frame_max = min(self.frame_max, max(method.frame_max, FRAME_MIN_SIZE))
+        if method.channel_max:
+            self.channel_max = min(self.channel_max, method.channel_max)
+        self.heartbeat_s = method.heartbeat
+        # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
+        self.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
+
+    def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
+        """A method of the channel class came."""
+        if isinstance(method, ChannelOpen | ChannelResume):
+            if channel is not None:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
+            if len(self.channels) >= self.channel_max:
+                raise AmqpError(
+                    ReplyCode.NOT_ALLOWED,
+                    f"number of channels opened ({len(self.channels)}) has reached the "
+                    f"negotiated channel_max ({self.channel_max})",
+                )
+            channel = self.make_channel(number)
+            channel.state = C_OPEN
+            self.channels[number] = channel
+            self.last = channel
+        elif isinstance(method, ChannelOpenOk):
+            if channel.state != 0:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.open-ok without an open")
+            channel.state = C_OPEN
+        elif isinstance(method, ChannelOk):
+            if channel.state == 0:  # It answers channel.resume.
+                channel.state = C_OPEN
+        elif isinstance(method, ChannelClose):
+            self.say(channel, encode_method(self.version, ChannelCloseOk()))
+            if channel.state != C_CLOSING:
+                self.forget_channel(channel)
+        elif isinstance(method, ChannelCloseOk):
+            if channel.state != C_CLOSING:
+                raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.close-ok without a close")
+            self.forget_channel(channel)
+        self.on_method(channel, number, method)
+
+    def forget_channel(self, channel: Channel) -> None:
+        """The channel's number is free again."""
+        del self.channels[channel.number]
+        self.last = None
+        self.forget_waiting(channel)
+        self.forget_answers(channel)
+        channel.abandon()
+
+    def fail(self, error: AmqpError) -> None:
+        """Close what the error says, and tell the peer why."""
+        if self.early and error.code is ReplyCode.UNEXPECTED_FRAME:  # What it was called before.
+            error = AmqpError(ReplyCode.COMMAND_INVALID, error.text, error.method)
+        method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
+        channel = self.last
+        if error.scope is Scope.CHANNEL and channel is not None and self.state_number == 8:
+            if channel.state == C_CLOSING:
+                return
+            channel.abandon()
+            self.forget_waiting(channel)
+            channel.state = C_CLOSING
+            self.say_close(channel, error)
+            self.on_failed(channel, error)
+            return
+        if error.code is ReplyCode.FRAME_ERROR:
+            self.deaf = True
+        if self.state_number >= 9:
+            return
+        if self.state_number == 0:
+            self.refuse_header()
+            return
+        self.close_reason = error
+        self.state_number = 9
+        self.frame_limit = self.frame_max - 8
+        self.say_last(
+            ConnectionClose(
+                reply_code=error.code.number,
+                reply_text=error.reply_text,
+                class_id=method[0],
+                method_id=method[1],
+            ),
+            error,
+        )
+
+    def say_close(self, channel: Channel, error: AmqpError) -> None:
+        """Send channel.close."""
+        method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
+        close = ChannelClose(
+            reply_code=error.code.number,
+            reply_text=error.reply_text,
+            class_id=method[0],
+            method_id=method[1],
+        )
+        self.say(channel, encode_method(self.version, close))
+
+    def refuse_request(self, channel: Channel, error: AmqpError, request: int) -> None:
+        last, current = self.last, self.current
+        self.last = channel
+        self.current = request
+        if channel.state == C_CLOSING and error.scope is Scope.CHANNEL:
+            self.say_close(channel, error)  # Ahead of a later error, which need not be said now.
+        else:
+            self.fail(error)
+        self.last = last
+        self.current = current
+
+    def say_last(self, method: MethodBase, error: AmqpError | None) -> None:
+        """Send connection.close, for a reason, or close-ok, after all answers that are owed."""
+        self.parting = (method, error)
+        if not self.owing or not self.answers_come():
+            self.part()
+
+    def part(self) -> None:
+        if self.parting is None:
+            return
+        method, error = self.parting
+        self.parting = None
+        self.write_frame(FRAME_METHOD, 0, encode_method(self.version, method))
+        if error is not None:
+            self.on_failed(None, error)
+        elif isinstance(method, ConnectionCloseOk):
+            self.on_closed()
+
+    # --- Sending ------------------------------------------------------------------------------
+
+    def send_method(self, number: int, method: MethodBase) -> None:
+        """Send a method without content.
+
+        Raises:
+            AmqpError: the method is out of order here; nothing was written.
+        """
+        if number == 0:
+            if isinstance(method, ConnectionClose):
+                if self.state_number >= 9:
+                    raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is closed")
+                self.state_number = 9
+                self.say_last(method, None)
+                return
+            elif isinstance(method, ConnectionCloseOk):
+                self.state_number = 10
+            else:
+                self.advance_state(self.role, method)
+        elif self.state_number != 8:
+            raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is not open")
+        elif isinstance(method, ChannelOpen | ChannelResume):
+            if number in self.channels or number > self.channel_max:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} cannot be opened")
+            self.channels[number] = self.make_channel(number)
+        else:
+            channel = self.channels.get(number)
+            if channel is None or channel.state == C_CLOSING:
+                raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
+            if isinstance(method, ChannelClose):
+                channel.state = C_CLOSING
+                channel.abandon()
+        self.write_frame(FRAME_METHOD, number, encode_method(self.version, method))
+
+    def send_content(self, number: int, method: MethodBase, header: bytes, body: bytes) -> None:
+        """Send a method with content: ``header`` is an encoded content header.
+
+        Raises:
+            AmqpError: the channel is not open; nothing was written.
+        """
+        self.send_encoded(number, encode_method(self.version, method), header, body)
+
+    def send_encoded(self, number: int, method: bytes, header: bytes, body: bytes) -> None:
+        """Send a method with content that is encoded already.
+
+        Raises:
+            AmqpError: the channel is not open; nothing was written.
+        """
+        self.check_open(number)
+        self.write_frame(FRAME_METHOD, number, method)
+        self.write_frame(FRAME_HEADER, number, header)
+        limit = self.frame_max - 8
+        if 0 < len(body) <= limit:
+            self.write_frame(FRAME_BODY, number, body)
+            return
+        for at in range(0, len(body), limit):
+            self.write_frame(FRAME_BODY, number, body[at : at + limit])
+
+    def send_ack(self, number: int, delivery_tag: int, multiple: bool) -> None:
+        """Send a basic.ack.
+
+        Raises:
+            AmqpError: the channel is not open; nothing was written.
+        """
+        self.check_open(number)
+        self.reserve(21)
+        buffer = self.buffer
+        at = self.tail
+        buffer[at] = FRAME_METHOD
+        put16(buffer, at + 1, number)
+        put32(buffer, at + 3, 13)
+        put32(buffer, at + 7, BASIC_ACK)
+        put64(buffer, at + 11, delivery_tag)
+        buffer[at + 19] = 1 if multiple else 0
+        buffer[at + 20] = FRAME_END
+        self.tail = at + 21
+
+    def check_open(self, number: int) -> None:
+        """Raise AmqpError unless the channel is open."""
+        channel = self.channels.get(number)
+        if self.state_number != 8 or channel is None or channel.state == C_CLOSING:
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
+
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat frame."""
+        self.write_frame(FRAME_HEARTBEAT, 0, b"")

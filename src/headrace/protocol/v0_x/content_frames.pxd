@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.protocol.v0_x.channel cimport Channel, Gatherer
+from headrace.protocol.v0_x.frames cimport framed
+from headrace.protocol.output cimport BufferPool
+from headrace.protocol.v0_x.upcalls cimport Upcalls
+from headrace.spec.ids cimport BASIC_PUBLISH
+from headrace.wire.memory cimport cut, get16, get32, get64
+
+cdef unsigned long long INLINE_BODY_MAX
+cdef Py_ssize_t INLINE_WAIT_MAX
+cdef unsigned int TICKET_CUSTOMARY
+
+cdef class Contents(Upcalls):
+    cdef public bint early
+    cdef public unsigned int frame_max
+    cdef public unsigned int frame_limit
+    cdef public unsigned long long body_max
+    cdef public dict channels
+    cdef public Py_ssize_t after
+    cdef bint replaying
+
+    @cython.locals(args=Py_ssize_t, key=Py_ssize_t, head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t,
+                   body_size=cython.ulonglong, got=cython.ulonglong, whole=cython.bint)
+    cdef Py_ssize_t publish_frames(
+        self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+    ) except? -1
+    @cython.locals(head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, waits=cython.bint,
+                   body_size=cython.ulonglong, got=cython.ulonglong)
+    cdef Py_ssize_t deliver_frames(
+        self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+    ) except? -1
+    @cython.locals(class_id=cython.uint, due=cython.uint, body_size=cython.ulonglong)
+    cdef header_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(octets=cython.ulonglong, most=cython.ulonglong, other=Channel)
+    cdef check_unfinished(self, Channel channel, unsigned long long body_size)
+    cdef body_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(address=bytes, header=bytes, data=bytes, start=bytes, body=bytes,
+                   body_size=cython.ulonglong)
+    cdef complete(self, Channel channel)

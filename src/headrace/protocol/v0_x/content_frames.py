@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods with content of AMQP 0-8, 0-9 and 0-9-1: a method frame, a header frame, body frames.
+
+A ``basic.publish`` whose content lies whole in the buffer takes a narrow path: one call with
+offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a gatherer.
+Of every other content the frames are taken one by one and put together on the channel. Both ways
+end in the same calls (``on_publish``, ``on_publish_large``, ``on_content``), so how the octets were
+split into reads makes no difference.
+"""
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_x.channel import Channel
+    from headrace.protocol.v0_x.frames import framed
+    from headrace.protocol.v0_x.upcalls import Upcalls
+    from headrace.spec.ids import BASIC_PUBLISH
+    from headrace.wire.memory import cut, get16, get32, get64
+
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER
+from headrace.protocol.v0_x.handshake import Role
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9_1, Version
+
+TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
+HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
+INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
+# A connection may have begun so many bodies of the largest size, on all of its channels,
+UNFINISHED_BODIES = 8
+UNFINISHED_OCTETS_MIN = 64 << 20  # or so many octets, where the largest is small.
+INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
+
+
+class Contents(Upcalls):
+    """A connection, as far as it takes in contents."""
+
+    def __init__(
+        self, pool: BufferPool, role: Role, version: Version, frame_max: int, body_max: int
+    ) -> None:
+        Upcalls.__init__(self, pool, role, version)
+        self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
+        self.frame_max = frame_max  # Octets of a whole frame, as negotiated in the end.
+        self.frame_limit = HANDSHAKE_OCTETS_MAX - 8  # Octets of payload that we accept now.
+        self.body_max = body_max
+        self.channels: dict[int, Channel] = {}
+        self.after = 0  # Where to go on after the frame or content being handled.
+        self.replaying = False  # What is handled now waited: its end may be in no buffer.
+
+    # --- In one piece -------------------------------------------------------------------------
+
+    def publish_frames(
+        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
+    ) -> int:
+        """Handle a publish at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
+
+        When the whole content lies in the buffer it is handed on with offsets. Else, unless it is
+        small enough to wait for, the method is put aside and its frames are taken one by one.
+        """
+        args = pos + 13
+        if end - args < 3:
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish is cut short")
+        key = args + 1 + d[args]
+        if key >= end or key + 1 + d[key] + 1 != end:
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
+        if self.early and get16(d, pos + 11) > TICKET_CUSTOMARY:
+            self.on_ticket(channel, get16(d, pos + 11), cut(d, args, end - 1))
+        head = end + 1
+        if n - head >= 7:
+            size = get32(d, head + 3)
+            whole = (
+                d[head] == 2
+                and get16(d, head + 1) == channel.number
+                and 14 <= size <= self.frame_limit
+            )
+            at = head + 8 + size
+            if whole and at <= n:
+                body_size = get64(d, head + 11)
+                whole = (
+                    d[at - 1] == 0xCE
+                    and get32(d, head + 7) == 0x003C0000
+                    and body_size <= INLINE_BODY_MAX
+                    and body_size <= self.body_max
+                )
+                got = 0
+                while whole and got < body_size:
+                    if n - at < 7:
+                        break
+                    size = get32(d, at + 3)
+                    if (
+                        d[at] != 3
+                        or get16(d, at + 1) != channel.number
+                        or size > self.frame_limit
+                        or size > body_size - got
+                    ):
+                        whole = False
+                        break
+                    if n - at < size + 8:
+                        break
+                    if d[at + 7 + size] != 0xCE:
+                        whole = False
+                        break
+                    got += size
+                    at += size + 8
+                if whole and got == body_size:
+                    self.after = at
+                    self.on_publish(channel, d, args, end - args - 1, head, at, body_size)
+                    return at
+        else:
+            whole = n == head or d[head] == 2
+        if whole and n - pos < INLINE_WAIT_MAX and not self.replaying:
+            return -1 - pos
+        channel.address = cut(d, args, end)
+        return end + 1
+
+    def deliver_frames(
+        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
+    ) -> int:
+        """Give a delivery at ``pos`` to the channel's gatherer; return what follows.
+
+        Return -1 to wait for more of it, and 0 when its frames are to be taken one by one.
+        """
+        head = end + 1
+        waits = n - pos < INLINE_WAIT_MAX and not self.replaying
+        if n - head < 7:
+            return -1 if waits else 0
+        size = get32(d, head + 3)
+        if (
+            d[head] != 2
+            or get16(d, head + 1) != channel.number
+            or not 14 <= size <= self.frame_limit
+        ):
+            return 0
+        at = head + 8 + size
+        if at > n:
+            return -1 if waits else 0
+        body_size = get64(d, head + 11)
+        if (
+            d[at - 1] != 0xCE
+            or get32(d, head + 7) != 0x003C0000
+            or body_size > INLINE_BODY_MAX
+            or body_size > self.body_max
+        ):
+            return 0
+        got = 0
+        while got < body_size:
+            if n - at < 7:
+                return -1 if waits else 0
+            size = get32(d, at + 3)
+            if (
+                d[at] != 3
+                or get16(d, at + 1) != channel.number
+                or size > self.frame_limit
+                or size > body_size - got
+            ):
+                return 0
+            if n - at < size + 8:
+                return -1 if waits else 0
+            if d[at + 7 + size] != 0xCE:
+                return 0
+            got += size
+            at += size + 8
+        size = get32(d, head + 3)
+        if not channel.gatherer.put(d, pos + 11, end, head + 7, head + 7 + size, at, body_size):
+            return 0
+        self.after = at
+        return at
+
+    # --- Frame by frame -----------------------------------------------------------------------
+
+    def header_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A content header came."""
+        if not channel.expects_content() or channel.header is not None:
+            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content header where none is due")
+        if hi - lo < 14:
+            channel.abandon()
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "content header is cut short")
+        class_id = get16(d, lo)
+        due = 60 if channel.method is None else channel.method.INDEX[self.version][0]
+        if class_id != due:
+            channel.abandon()
+            raise AmqpError(
+                ReplyCode.UNEXPECTED_FRAME, f"content header of class {class_id} after class {due}"
+            )
+        if get16(d, lo + 2):
+            channel.abandon()
+            raise AmqpError(ReplyCode.FRAME_ERROR, "the weight of a content header is not 0")
+        body_size = get64(d, lo + 4)
+        if channel.method is not None:
+            channel.sink = self.sink_of(channel, channel.method, cut(d, lo, hi), body_size)
+        if body_size > self.body_max and channel.sink is None:
+            self.current = BASIC_PUBLISH if channel.method is None else self.current
+            channel.abandon()
+            raise AmqpError(  # Clients of 0-9-1 know RabbitMQ's code and text.
+                ReplyCode.CONTENT_TOO_LARGE if self.early else ReplyCode.PRECONDITION_FAILED,
+                f"message size {body_size} is larger than configured max size {self.body_max}",
+            )
+        if body_size > INLINE_BODY_MAX and self.is_server and channel.sink is None:
+            self.check_unfinished(channel, body_size)
+        channel.begin_body(self.pool, cut(d, lo, hi), body_size)
+        if not body_size:
+            self.complete(channel)
+
+    def check_unfinished(self, channel: Channel, body_size: int) -> None:
+        """Refuse one more large body, if those that have begun on all channels are large enough."""
+        most = max(UNFINISHED_BODIES * self.body_max, UNFINISHED_OCTETS_MIN)
+        octets = body_size
+        for other in self.channels.values():
+            if other.sink is None:
+                octets += other.body_size
+        if octets > most:
+            self.current = BASIC_PUBLISH if channel.method is None else self.current
+            channel.abandon()
+            raise AmqpError(
+                ReplyCode.CONTENT_TOO_LARGE,
+                f"the unfinished bodies of this connection would have {octets} octets, more than "
+                f"{most}",
+            )
+
+    def body_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A body frame came."""
+        if channel.header is None:
+            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content body where none is due")
+        if hi - lo > channel.missing:
+            channel.abandon()
+            raise AmqpError(ReplyCode.FRAME_ERROR, "content body is longer than its header says")
+        channel.add_body(d, lo, hi)
+        if not channel.missing:
+            self.complete(channel)
+
+    def complete(self, channel: Channel) -> None:
+        """All of a content is there."""
+        method = channel.method
+        address = channel.address
+        header = channel.header
+        body_size = channel.body_size
+        parts = channel.finish()
+        if method is not None:
+            self.on_content(channel, method, header, b"".join(parts))
+            return
+        self.current = BASIC_PUBLISH
+        number = channel.number
+        start = address + b"\xce" + framed(FRAME_HEADER, number, header)
+        if body_size > INLINE_BODY_MAX:
+            self.on_publish_large(channel, start, len(address) - 1, parts, body_size)
+            return
+        data = start
+        if body_size:
+            body = b"".join(parts)
+            limit = self.frame_max - 8
+            data = start + b"".join(
+                [
+                    framed(FRAME_BODY, number, body[at : at + limit])
+                    for at in range(0, body_size, limit)
+                ]
+            )
+        self.on_publish(channel, data, 0, len(address) - 1, len(address) + 1, len(data), body_size)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening and closing a connection: which peer says what when (AMQP 0-8, 0-9 and 0-9-1).
+
+The states are those of 0-10 too, whose table is in :mod:`headrace.protocol.v0_10.opening`. Nothing
+here knows which peer we are.
+"""
+
+from enum import Enum
+
+from headrace.spec.methods import METHODS
+from headrace.spec.tables import Receiver
+
+
+class Role(Enum):
+    """Which peer a machine is."""
+
+    SERVER = "server"
+    CLIENT = "client"
+
+
+class State(Enum):
+    """Where the connection stands."""
+
+    AWAITING_HEADER = 0  # Server: nothing came yet.
+    GREETED = 1  # The header is sent, or was accepted.
+    STARTING = 2
+    AUTHENTICATING = 3
+    SECURING = 4
+    TUNING = 5
+    TUNED = 6
+    OPENING = 7
+    OPEN = 8
+    CLOSING = 9  # We sent connection.close.
+    CLOSED = 10
+
+
+SERVER, CLIENT = Role.SERVER, Role.CLIENT
+
+HANDSHAKE: dict[State, dict[tuple[Role, str], State]] = {
+    State.AWAITING_HEADER: {},
+    State.GREETED: {(SERVER, "connection.start"): State.STARTING},
+    State.STARTING: {(CLIENT, "connection.start-ok"): State.AUTHENTICATING},
+    State.AUTHENTICATING: {
+        (SERVER, "connection.secure"): State.SECURING,
+        (SERVER, "connection.tune"): State.TUNING,
+    },
+    State.SECURING: {(CLIENT, "connection.secure-ok"): State.AUTHENTICATING},
+    State.TUNING: {(CLIENT, "connection.tune-ok"): State.TUNED},
+    State.TUNED: {(CLIENT, "connection.open"): State.OPENING},
+    State.OPENING: {
+        (SERVER, "connection.open-ok"): State.OPEN,
+        (SERVER, "connection.redirect"): State.CLOSED,
+    },
+}
+IN_OPEN = frozenset(  # Methods of the connection class that may come at any time while open.
+    {
+        "connection.blocked",
+        "connection.unblocked",
+        "connection.update-secret",
+        "connection.update-secret-ok",
+    }
+)
+STATES = list(State)
+RECEIVERS: dict[str, Receiver] = {method.name: method.receiver for method in METHODS}
+NOT_FOR = {SERVER: Receiver.CLIENT, CLIENT: Receiver.SERVER}

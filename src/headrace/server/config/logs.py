@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of a broker that has a process of its own: text or JSON, to standard error or to a file.
+
+As JSON each record is one line with ``time``, ``level``, ``logger`` and ``message``. One about a
+connection has its number as ``connection``, perhaps ``channel``, and what is known of it: ``user``,
+``vhost``, ``peer``. Errors have ``exception``.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.server.config.repeated_lines import Repeats
+
+if TYPE_CHECKING:
+    from headrace.server.config.settings import Settings
+
+TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+CONNECTION = re.compile(r"^connection (\d{1,19})(?:, channel (\d{1,5}))?\b")
+KEPT_MAX = 100  # Rotated files.
+
+Facts = Callable[[int], dict[str, Any]]
+
+
+class LogError(Exception):
+    """The log file cannot be written; the text says why."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: Facts | None = None  # What is known of the connection of a number.
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        message = record.getMessage()
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": message,
+        }
+        found = CONNECTION.match(message)
+        if found is not None:
+            number = int(found[1])
+            told["connection"] = number
+            if found[2] is not None:
+                told["channel"] = int(found[2])
+            if self.facts is not None:
+                told |= self.facts(number)
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told)
+
+
+class TextFormatter(logging.Formatter):
+    """One line a record: what clients name things cannot begin another, nor move a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
+        if not record.message.isprintable():
+            record.message = "".join(
+                each if each.isprintable() else each.encode("unicode_escape").decode()
+                for each in record.message
+            )
+        return super().formatMessage(record)
+
+
+class Logs:
+    """Where the log goes, and how."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Begin to log.
+
+        Raises:
+            LogError: the file cannot be written.
+        """
+        self.path: Path | None = None
+        self.facts: Facts | None = None
+        self._handler: logging.Handler | None = None
+        self._repeats = Repeats()
+        self.use(self.handler(settings), settings)
+
+    def handler(self, settings: Settings) -> logging.Handler:
+        """Return what writes the log as the settings say.
+
+        Raises:
+            LogError: the file cannot be written.
+        """
+        if settings.log_file is None:
+            handler: logging.Handler = logging.StreamHandler(sys.stderr)
+        else:
+            try:
+                handler = logging.FileHandler(settings.log_file, encoding="utf-8")
+            except OSError as error:
+                raise LogError(f"log_file {settings.log_file}: {error.strerror}") from None
+        if settings.log_format == "json":
+            formatter = JsonFormatter()
+            formatter.facts = self.known_of
+            handler.setFormatter(formatter)
+        else:
+            handler.setFormatter(TextFormatter(TEXT_FORMAT))
+        handler.addFilter(self._repeats)
+        return handler
+
+    def tell_repeats(self) -> None:
+        """Write how many lines were left out, of the kinds whose time is over."""
+        for record in self._repeats.over(time.time()):
+            if self._handler is not None:
+                self._handler.emit(record)
+
+    def use(self, handler: logging.Handler, settings: Settings) -> None:
+        """Write the log with a handler from now on, which was made of these settings."""
+        root = logging.getLogger()
+        root.addHandler(handler)
+        root.setLevel(settings.log_level.upper())
+        for other in list(root.handlers):
+            if other is not handler and (other is self._handler or self._handler is None):
+                root.removeHandler(other)
+        if self._handler is not None:
+            self._handler.close()
+        self._handler = handler
+        self.path = settings.log_file
+
+    def known_of(self, number: int) -> dict[str, Any]:
+        """Return what is known of a connection."""
+        return {} if self.facts is None else self.facts(number)
+
+    def reopen(self) -> None:
+        """Go on in the file of that name, which may be a new one.
+
+        Raises:
+            LogError: it cannot be written; the log goes on where it was.
+        """
+        handler = self._handler
+        if self.path is None or not isinstance(handler, logging.FileHandler):
+            return
+        try:
+            stream = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise LogError(f"log_file {self.path}: {error.strerror}") from None
+        before = handler.setStream(stream)
+        if before is not None:
+            before.close()
+
+    def rotate(self, keep: int) -> str:
+        """Rename the file to ``….1``, older ones one further, and begin a new one.
+
+        ``keep`` renamed ones stay. Return the name that the file has now.
+
+        Raises:
+            LogError: there is no file, or it cannot be renamed.
+        """
+        if self.path is None:
+            raise LogError("log_file is not set: the log goes to standard error")
+        path = self.path
+        try:
+            first = shift(path, keep)
+        except OSError as error:
+            raise LogError(f"log_file {path}: {error.strerror}") from None
+        self.reopen()
+        return str(first)
+
+
+def shift(path: Path, keep: int) -> Path:
+    """Rename a file to ``….1``, and those of before one further, of which ``keep`` stay.
+
+    Raises:
+        OSError: one of them cannot be renamed, or it is a device or a pipe.
+    """
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
+    for number in range(KEPT_MAX, 0, -1):  # More than ``keep`` may be there from before.
+        older = path.with_name(f"{path.name}.{number}")
+        if older.exists() and number >= keep:
+            older.unlink()
+        elif older.exists():
+            older.rename(path.with_name(f"{path.name}.{number + 1}"))
+    first = path.with_name(f"{path.name}.1")
+    path.rename(first)
+    return first

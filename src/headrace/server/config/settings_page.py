@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page docs/settings.md, made from the table of settings."""
+
+from __future__ import annotations
+
+from headrace.server.config.settings import GIB, KIB, MIB, NEEDS_RESTART, SETTINGS, Setting
+
+
+def manual() -> str:
+    """The text of the page."""
+    lines = [
+        "# Settings",
+        "",
+        (
+            "<!-- Generated from src/headrace/server/config/settings.py by `make docs`; "
+            "do not edit. -->"
+        ),
+        "",
+        "Each setting of the broker is a flag of `headrace serve`, an environment variable, and",
+        "a key of a TOML file named by `--config` or `HEADRACE_CONFIG`. A flag beats a variable,",
+        "a variable beats the file, the file beats the default. Sizes may be written `65536`,",
+        "`64KiB`, `1GiB`. A setting that cannot be used is named together with where it came",
+        "from, and nothing starts. *Reload* says what a running broker takes over when it is told",
+        "to read its settings again ([operations](operations.md)), and what waits for a restart.",
+        "",
+        "```toml",
+        "# headrace.toml",
+        'host = "0.0.0.0"',
+        'data = "/var/lib/headrace"',
+        'memory_max = "2GiB"',
+        "```",
+        "",
+        "| Key | Flag | Variable | Default | Bounds | Reload | What |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_shown(row)} | {_bounds(row)} | "
+        f"{_reloads(row.name)} | {row.help} |"
+        for row in SETTINGS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _reloads(name: str) -> str:
+    """Whether a setting is taken over by a running broker, or why not."""
+    return f"no: {NEEDS_RESTART[name]}" if name in NEEDS_RESTART else "yes"
+
+
+def _shown(row: Setting) -> str:
+    default = row.default
+    if default is None:
+        return "none"
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, int) and row.unit == "octets":
+        return _size(default)
+    if default == "":
+        return "empty"
+    unit = f" {row.unit}" if row.unit else ""
+    return f"`{default:g}`{unit}" if isinstance(default, float) else f"`{default}`{unit}"
+
+
+def _bounds(row: Setting) -> str:
+    if row.choices:
+        return ", ".join(f"`{choice}`" for choice in row.choices)
+    if row.low is None or row.high is None:
+        return ""
+    if row.unit == "octets":
+        return f"{_size(int(row.low))} to {_size(int(row.high))}"
+    return f"{row.low:.15g} to {row.high:.15g}"
+
+
+def _size(octets: int) -> str:
+    for unit, size in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if octets >= size and octets % size == 0:
+            return f"{octets // size} {unit}"
+    return str(octets)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A backup of a running broker: everything that was confirmed before it began is in it.
+
+1. All that was appended so far is written and synced, and definitions are committed.
+2. Between two groups of its journal, each virtual host's files get second names
+   (:mod:`headrace.store.snapshot`). Bodies of files that are staged apart are linked before and
+   after that, so those that a message refers to are there.
+3. Definitions are copied by SQLite, then the files from their second names, on a thread.
+
+Nobody waits for it but the disk. Queues declared later than their journal was linked come without
+messages; messages of queues that were deleted meanwhile go with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace import __version__
+from headrace.server.data.storage import LINKS
+from headrace.store.backup import backup
+from headrace.store.backup.backup import Kept, Manifest
+from headrace.store.disk import Disk
+from headrace.store.errors import StoreError
+from headrace.store.journal.journal import Journal
+from headrace.store.snapshot import Snapshot, link_tree
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+COPIED = ("schema", "identity")  # Beside definitions and what virtual hosts have.
+SNAPSHOT_S = 60.0  # How long a journal may take to come to the end of its group.
+
+Tell = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+def now() -> str:
+    """The time, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+async def back_up(
+    broker: Broker, directory: Path, base: Path | None, *, verify: bool, tell: Tell
+) -> dict[str, Any]:
+    """Make a backup in a new directory; return what is in it.
+
+    Raises:
+        StoreError: the directory or the base cannot be used, or the disk fails.
+        OSError: likewise.
+    """
+    storage = broker.storage
+    assert storage is not None
+    if storage.data is None:
+        raise StoreError("this broker keeps everything in memory")
+    data = storage.data.path.absolute()
+    if directory == data or data in directory.parents:
+        raise StoreError(f"{directory} is in the data directory")
+    known = None if base is None else await asyncio.to_thread(backup.read_manifest, base)
+    await asyncio.to_thread(backup.open_target, directory)
+    links = data / LINKS
+    await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
+    manifest = Manifest(__version__, storage.identity, now())
+    over = threading.Event()  # The threads that work for us may stop.
+    manifest.vhosts = {str(number): name for name, number in storage.vhost_ids.items()}
+    try:
+        if not await broker.drain.wait_for_disk():
+            raise StoreError("the disk does not take what is to be kept")
+        parts: dict[str, int] = {}
+        for name, number in list(storage.vhost_ids.items()):
+            parts |= await link_vhost(broker, name, number, links)
+            await tell({"step": "linked", "vhost": name})
+        await asyncio.to_thread(
+            copy_all, data, links, directory, parts, manifest, base, known, over
+        )
+        await tell({"step": "copied", "files": len(manifest.files)})
+        manifest.finished = now()
+        await asyncio.to_thread(backup.write_manifest, directory, manifest)
+        if verify:
+            await asyncio.to_thread(backup.verify, directory, lambda _: go_on(over))
+            await tell({"step": "verified"})
+    finally:
+        over.set()
+        await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
+    return backup.summary(manifest)
+
+
+async def link_vhost(broker: Broker, name: str, number: int, links: Path) -> dict[str, int]:
+    """Give the files of a virtual host second names; return how far those that grow count."""
+    storage = broker.storage
+    assert storage is not None
+    assert storage.data is not None
+    store = storage.stores.get(name)
+    if not isinstance(store, Journal):  # It was deleted meanwhile.
+        return {}
+    home, into = storage.data.vhost(number), links / "vhosts" / str(number)
+    await asyncio.to_thread(link_tree, home / "staging", into / "staging")
+    done: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
+
+    def taken(snapshot: Snapshot) -> None:
+        if not done.done():
+            done.set_result(snapshot)
+
+    snapshot = Snapshot(str(home), str(into), taken)
+    store.writer.submit(snapshot)
+    try:
+        await asyncio.wait_for(done, SNAPSHOT_S)
+    except TimeoutError:
+        raise StoreError(f"the journal of vhost '{name}' does not get on") from None
+    if snapshot.error is not None:
+        raise snapshot.error
+    await asyncio.to_thread(link_tree, home / "staging", into / "staging")
+    return {f"vhosts/{number}/{path}": octets for path, octets in snapshot.extents.items()}
+
+
+def copy_all(
+    data: Path,
+    links: Path,
+    directory: Path,
+    parts: dict[str, int],
+    manifest: Manifest,
+    base: Path | None,
+    known: Manifest | None,
+    over: threading.Event,
+) -> None:
+    """Copy definitions, and the files from their second names; ``parts`` are those that grow.
+
+    Raises:
+        StoreError: a file cannot be copied, or ``over`` was set meanwhile.
+    """
+    backup.copy_definitions(data / backup.DEFINITIONS, directory / backup.DEFINITIONS)
+    path = directory / backup.DEFINITIONS
+    size = path.stat().st_size
+    manifest.files[backup.DEFINITIONS] = Kept(size, size, digest_of(path), False)
+    for name in COPIED:
+        keep(manifest, name, backup.copy_file(data / name, directory / name), whole=False)
+    for name in backup.files_below(links):
+        go_on(over)
+        octets = parts.get(name)
+        if octets == 0:
+            continue  # Nothing in it is durable yet.
+        whole = octets is None and not name.endswith(".part")
+        before = known.files.get(name) if known is not None and whole else None
+        if (
+            base is not None
+            and before is not None
+            and known is not None
+            and (
+                before.whole
+                and known.identity == manifest.identity
+                and linked(links / name, base / name, directory / name)
+            )
+        ):
+            manifest.files[name] = before
+            continue
+        keep(manifest, name, backup.copy_file(links / name, directory / name, octets), whole=whole)
+
+
+def go_on(over: threading.Event) -> None:
+    """Raise StoreError when nobody wants the backup any more."""
+    if over.is_set():
+        raise StoreError("the backup was given up")
+
+
+def linked(source: Path, base: Path, target: Path) -> bool:
+    """Link a file to that of an earlier backup, if it is the same; tell whether it is."""
+    try:
+        if not backup.same_ends(source, base):
+            return False
+        Disk().make_directory(str(target.parent.absolute()))
+        os.link(base, target)
+    except OSError:  # Not there, or on another file system: it is copied.
+        return False
+    return True
+
+
+def keep(manifest: Manifest, name: str, copied: tuple[int, int, str], *, whole: bool) -> None:
+    """Note a file that was copied."""
+    manifest.files[name] = Kept(*copied, whole)
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

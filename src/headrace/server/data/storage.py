@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data directory: who is in it, and how a virtual host gets its store."""
+
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Container, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from headrace.gateway.security.passwords import make_account
+from headrace.model.arguments.values import age_ms
+from headrace.model.counters import Tally
+from headrace.model.lease.lease import Lease
+from headrace.model.lease.log import LeaseLog
+from headrace.model.lease.registry import ARGUMENT
+from headrace.model.message import KIND_MASK
+from headrace.model.policy.accounts import Account, Permission
+from headrace.model.ports import Store
+from headrace.model.queue import delivery_count
+from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue.queue import Queue
+from headrace.model.stream.log import StreamLog
+from headrace.model.stream.stream import Stream
+from headrace.model.vhost.definitions import Definitions, NoDefinitions
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.server.config.settings import Settings
+from headrace.store.catalog.definitions import JournalDefinitions
+from headrace.store.catalog.earlier_definitions import EarlierDefinitions
+from headrace.store.catalog.users import UserDirectory
+from headrace.store.data_directory import SECRET_SIZE, DataDirectory
+from headrace.store.errors import StoreError
+from headrace.store.file_bodies.staging import Staging
+from headrace.store.journal.journal import Journal
+from headrace.store.stream.lease_log import DiskLeaseLog
+from headrace.store.stream.log import DiskStreamLog
+
+log = logging.getLogger(__name__)
+
+LINKS = "backup-links"  # Second names of files, while a backup is made.
+
+# Brokers that come and go with tests need not hash the same password each time.
+make_for_a_while = lru_cache(maxsize=8)(make_account)
+
+EVERYTHING = Permission(".*", ".*", ".*")
+
+
+class Storage:
+    """What is kept, and where. With the setting ``memory``, nothing is."""
+
+    def __init__(self, settings: Settings, tally: Tally) -> None:
+        """Take the data directory.
+
+        Raises:
+            StoreError, AccountError: it cannot be used.
+        """
+        self.settings = settings
+        self.tally = tally
+        self.first_account: Account | None = None  # Made just now, with the default password.
+        #: Reads and writes the file of users, one thing after the other, while the broker runs.
+        self.users_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-users")
+        self.stores: dict[str, Store] = {}
+        self.definitions: dict[str, Definitions] = {}  # By virtual host.
+        self.stagings: dict[str, Staging] = {}
+        self.scratch: tempfile.TemporaryDirectory[str] | None = None  # With the setting memory.
+        self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
+        self.data = None if settings.memory else DataDirectory(settings.data)
+        self.identity = str(uuid.uuid4()) if self.data is None else self.data.identity
+        self.secret = os.urandom(SECRET_SIZE) if self.data is None else self.data.secret
+        try:
+            path = None if self.data is None else self.data.path
+            self.users = UserDirectory(path)
+            self.users.serve()
+            self.earlier = None if path is None else EarlierDefinitions(path)
+            if self.users.is_empty():
+                self.make_first_user()
+            self.remove_leftovers()
+        except BaseException:
+            if self.data is not None:
+                self.data.close()
+            raise
+
+    def make_first_user(self) -> None:
+        """Give a new data directory its default user and virtual host."""
+        settings = self.settings
+        if settings.default_vhost:
+            self.users.add_vhost(settings.default_vhost)
+        if settings.default_user:
+            make = make_for_a_while if settings.memory else make_account
+            account = make(settings.default_user, settings.default_pass, ("administrator",))
+            self.users.add_user(account)
+            self.first_account = account
+            if settings.default_vhost:
+                self.users.set_permission(account.name, settings.default_vhost, EVERYTHING)
+
+    def remove_leftovers(self) -> None:
+        """Delete the files of virtual hosts that were deleted while no broker ran."""
+        if self.data is None:
+            return
+        shutil.rmtree(self.data.path / LINKS, ignore_errors=True)
+        ids = {str(number) for number in self.users.snapshot().vhosts.values()}
+        vhosts = self.data.path / "vhosts"
+        if vhosts.is_dir():
+            for directory in vhosts.iterdir():
+                if directory.name not in ids:
+                    self.remove_tree(directory)
+
+    def remove_tree(self, directory: Path) -> None:
+        """Delete a directory with all that is in it."""
+        log.warning("deleting %s: its virtual host is no more", directory)
+        try:
+            shutil.rmtree(directory)
+        except OSError as error:
+            log.error("cannot delete %s: %s", directory, error)
+
+    def open_store(self, vhost: str, vhost_id: int) -> Store:
+        """Return the store of a virtual host, which was read.
+
+        Raises:
+            StoreError, OSError: its files cannot be used.
+        """
+        store: Store = Store()
+        if self.data is not None:
+            store = Journal(
+                str(self.data.vhost(vhost_id) / "journal"),
+                segment_size=self.settings.segment_size,
+                free_min=self.settings.disk_free_min,
+                name=vhost,
+            )
+        store.read()
+        self.definitions[vhost] = NoDefinitions()
+        if isinstance(store, Journal) and self.earlier is not None:
+            earlier = self.earlier.load(vhost)
+            self.definitions[vhost] = JournalDefinitions(store, earlier, self.earlier.ids_used())
+        self.stores[vhost] = store
+        self.vhost_ids[vhost] = vhost_id
+        return store
+
+    def let_go(self, vhost: str) -> None:
+        """Close what was opened of a virtual host that could not be brought up."""
+        staging = self.stagings.pop(vhost, None)
+        if staging is not None:
+            staging.close()
+        store = self.stores.pop(vhost, None)
+        if isinstance(store, Journal):
+            store.abandon()
+        self.vhost_ids.pop(vhost, None)
+        self.definitions.pop(vhost, None)
+
+    def open_staging(self, vhost: str) -> Staging:
+        """Return where a virtual host keeps files, staged or queued.
+
+        Raises:
+            OSError: there is no such place.
+        """
+        if self.data is not None:
+            home = str(self.data.vhost(self.vhost_ids[vhost]) / "staging")
+        else:
+            if self.scratch is None:
+                self.scratch = tempfile.TemporaryDirectory(prefix="headrace-staging-")
+            home = f"{self.scratch.name}/{self.vhost_ids[vhost]}"
+        staging = Staging(
+            home,
+            store=self.stores[vhost],
+            size_max=self.settings.staging_size_max,
+            keep_ms=int(self.settings.staging_s * 1000),
+            free_min=self.settings.disk_free_min,
+            now_ms=self.tally.now_ms,
+        )
+        self.stagings[vhost] = staging
+        return staging
+
+    def delete_store(self, vhost: str) -> None:
+        """The virtual host is no more."""
+        self.stagings.pop(vhost).close()
+        self.stores.pop(vhost).close()
+        number = self.vhost_ids.pop(vhost)
+        del self.definitions[vhost]
+        if self.data is not None:
+            self.remove_tree(self.data.vhost(number))
+
+    def rest(self, vhosts: Iterable[VirtualHost]) -> None:
+        """Note which messages were delivered before, so that the next start knows exactly."""
+        for vhost in vhosts:
+            vhost.errands.close()
+            vhost.branches.close()
+            if isinstance(vhost.store, Journal):
+                vhost.store.rest(
+                    (queue.id, seq)
+                    for queue in vhost.queues.values()
+                    if queue.durable and not queue.is_stream
+                    for seq in queue.redelivered()
+                )
+
+    def make_stream(self, host: str, name: str, **options: Any) -> Queue:
+        """Make a queue of type stream."""
+        arguments = options["arguments"]
+        max_length_bytes = arguments.get("x-max-length-bytes", -1)
+        max_age_ms = age_ms(arguments.get("x-max-age", "")) or -1
+        store = self.stores[host]
+        if ARGUMENT in arguments:
+            return self.make_lease(host, name, **options)
+        if self.data is None or not isinstance(store, Journal):
+            return Stream(name, StreamLog(max_length_bytes, max_age_ms), **options)
+        home = self.data.vhost(self.vhost_ids[host]) / "streams" / str(options["id"])
+        segment_size = arguments.get("x-stream-max-segment-size-bytes", self.settings.segment_size)
+        log = DiskStreamLog(
+            str(home),
+            store,
+            segment_size=segment_size,
+            max_length_bytes=max_length_bytes,
+            max_age_ms=max_age_ms,
+        )
+        return Stream(name, log, **options)
+
+    def make_lease(self, host: str, name: str, **options: Any) -> Queue:
+        """Make the hidden stream of a lease."""
+        store = self.stores[host]
+        if self.data is None or not isinstance(store, Journal):
+            return Lease(name, LeaseLog(), **options)
+        home = self.data.vhost(self.vhost_ids[host]) / "streams" / str(options["id"])
+        log = DiskLeaseLog(str(home), store, segment_size=self.settings.segment_size)
+        return Lease(name, log, **options)
+
+    def recover(self, vhost: VirtualHost) -> None:
+        """Give a virtual host's queues back what they hold."""
+        queues = vhost.durable_queues()
+        store = vhost.store
+        recovered = store.recover()
+        self.take_over(vhost.name)
+        self.tell_nameless(vhost.name, queues.keys())
+        vhost.facts.restore()
+        vhost.restored()
+        vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
+        vhost.groups.pin_octets_max = self.settings.group_pin_size_max
+        vhost.groups.restore(iter(vhost.queues.values()), self.tally.now_ms)
+        lost: Counter[Queue] = Counter()
+        for queue_id, message, arrived_ms in recovered:
+            queue = queues.get(queue_id)
+            if queue is None:
+                queue = queues[queue_id] = vhost.make_lost(queue_id)
+                lost[queue] = 0
+            if queue in lost:
+                lost[queue] += 1
+            lane = lane_of(queue, message.flags & KIND_MASK)
+            delivery_count.restore(lane, message, arrived_ms)
+        for queue, count in lost.items():
+            log.error(
+                "vhost '%s': %d messages are owed by a queue with the id %d, which no definition "
+                "names; they are in queue '%s'",
+                *(vhost.name, count, queue.id, queue.name),
+            )
+        store.waits = {}
+        vhost.branches.restore(store.kept)
+        vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
+        vhost.sinks.restored()
+        vhost.errands.messages_max = self.settings.errand_messages_max
+        store.kept = []
+        vhost.leases.restore()
+        vhost.orphans.restored()
+        if isinstance(store, Journal):
+            self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
+
+    def tell_nameless(self, vhost: str, named: Container[int]) -> None:
+        """Say which directories of streams no definition names; nothing becomes of them."""
+        if self.data is None:
+            return
+        home = self.data.vhost(self.vhost_ids[vhost]) / "streams"
+        numbers = (place.name for place in home.iterdir()) if home.is_dir() else ()
+        left = sorted(int(number) for number in numbers if number.isdigit())
+        left = [number for number in left if number not in named]
+        if left:
+            log.warning(
+                "vhost '%s': no definition names these directories of streams, which stay as they "
+                "are: %s in %s",
+                *(vhost, ", ".join(map(str, left)), home),
+            )
+
+    def take_over(self, vhost: str) -> None:
+        """Let a journal have what an earlier version kept elsewhere of its virtual host.
+
+        Raises:
+            StoreError: that cannot be written.
+        """
+        store, definitions = self.stores[vhost], self.definitions[vhost]
+        if not isinstance(store, Journal) or not isinstance(definitions, JournalDefinitions):
+            return
+        if self.earlier is None or not definitions.take_over():
+            return
+        store.finish()
+        if store.synced < store.defined:
+            raise StoreError(f"{store.directory} cannot be written")
+        self.earlier.taken(vhost)
+        log.warning("vhost '%s': its definitions are in its journal from now on", vhost)
+
+    def taken_over(self) -> None:
+        """All virtual hosts have taken over what an earlier version kept elsewhere.
+
+        Raises:
+            StoreError: that cannot be noted.
+        """
+        if self.earlier is not None:
+            self.earlier.finish()
+
+    def close(self) -> None:
+        """Write what is left and let go of the files."""
+        for staging in self.stagings.values():
+            staging.close()
+        self.stagings.clear()
+        if self.scratch is not None:
+            self.scratch.cleanup()
+            self.scratch = None
+        for store in self.stores.values():
+            store.close()
+        self.stores.clear()
+        self.definitions.clear()
+        if self.earlier is not None:
+            self.earlier.close()
+        self.users_thread.shutdown(cancel_futures=True)  # What it is at is kept.
+        self.users.close()
+        if self.data is not None:
+            self.data.close()

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How connections come in: logins, new secrets, and the end of those whose time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.gateway.sasl.logins import WITHDRAWN, Logins
+from headrace.gateway.sasl.mechanism import Desk
+from headrace.gateway.sasl.mechanisms import MechanismError, load
+from headrace.gateway.security.access import Access
+from headrace.gateway.security.remote_peer import LoginRefused
+from headrace.gateway.security.throttle import Throttle
+from headrace.server.login.token_issuers import KeyRing, Trusted, TrustError
+from headrace.server.net.connection_gate import Gate
+from headrace.server.observe.account_events import connection_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from headrace.gateway.connection.context import Context
+    from headrace.gateway.oauth.tokens import Tokens
+    from headrace.gateway.sasl.mechanism import Mechanism
+    from headrace.gateway.security.audit import Audit
+    from headrace.model.events import Events
+    from headrace.server.config.settings import Settings
+    from headrace.store.catalog.users import UserDirectory
+
+log = logging.getLogger(__name__)
+
+PASSED_MAX = 1024  # Times that are kept of connections that are gone or renewed.
+
+
+class EntranceError(Exception):
+    """The settings of logins cannot be used; the text says which and why."""
+
+
+class Terms(NamedTuple):
+    """On which clients are let in: what was made of the settings, and may yet take effect."""
+
+    settings: Settings
+    trusted: Trusted
+    desk: Desk
+    mechanisms: dict[str, Mechanism]
+
+
+class Entrance:
+    """The logins of one broker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        users: UserDirectory,
+        *,
+        writer: Executor,
+        secret: bytes,
+        events: Events,
+        audit: Audit,
+        turn: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``writer`` has the thread that reads and writes the users; ``secret`` stays from one
+        start to the next; ``turn`` is called when something is to be sent.
+
+        Raises:
+            EntranceError: a setting cannot be used.
+        """
+        self._events = events
+        self._audit = audit
+        self._turn = turn
+        self._clock = clock
+        self._expires: dict[int, float] = {}  # Unix time by number of a connection,
+        self._expiring: list[tuple[float, int]] = []  # and a heap of the same, and of some before.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: set[int] = set()  # Connections whose new credentials are being checked.
+        self.context: Context | None = None
+        self._ring = KeyRing()
+        self._terms: Terms | None = None  # That hold now.
+        self.access = Access(users, writer=writer, secret=secret, audit=audit, throttle=Throttle())
+        self.gate = Gate()
+        self.logins = Logins({}, audit=audit)
+        self.use(self.terms(settings))
+
+    def terms(self, settings: Settings) -> Terms:
+        """Make what the settings say; nothing is different yet.
+
+        Raises:
+            EntranceError: a setting cannot be used.
+        """
+        try:
+            trusted = Trusted(settings, self._ring)
+            desk = Desk(
+                self.access,
+                self._tokens() if trusted.trusts else None,
+                anonymous_user=settings.anonymous_user,
+                certificate_name=settings.certificate_name,
+                certificate_san=settings.certificate_san,
+            )
+            now = self._terms
+            if (
+                now
+                and now.desk == desk
+                and now.settings.sasl_mechanisms == settings.sasl_mechanisms
+            ):
+                return Terms(settings, trusted, desk, now.mechanisms)  # They may have a memory.
+            return Terms(settings, trusted, desk, load(settings.sasl_mechanisms, desk))
+        except TrustError as error:
+            raise EntranceError(str(error)) from None
+        except MechanismError as error:
+            raise EntranceError(f"setting sasl_mechanisms: {error}") from None
+
+    def _tokens(self) -> Tokens:
+        """What checks tokens: the same as long as any are served."""
+        from headrace.gateway.oauth.tokens import Tokens
+
+        known = None if self._terms is None else self._terms.desk.tokens
+        return Tokens(self.access) if known is None else known
+
+    def use(self, terms: Terms) -> None:
+        """Let in on these terms from now on; who is in stays, but with tokens nobody trusts now."""
+        settings, tokens = terms.settings, terms.desk.tokens
+        self._terms = terms
+        terms.trusted.begin()
+        if tokens is not None:
+            tokens.trust(terms.trusted.trusts)
+        self.logins.use(
+            terms.mechanisms,
+            tokens,
+            settings.plain_needs_tls,
+            settings.plain_on_loopback,
+        )
+        self.access.guest_loopback_only = settings.guest_loopback_only
+        self.access.throttle.limit(
+            settings.login_failures_free,
+            settings.login_delay_s,
+            min(settings.login_delay_max_s, settings.handshake_s / 2),
+            settings.login_forget_s,
+        )
+        self.gate.limit(
+            settings.handshakes_max,
+            settings.handshakes_per_address_max,
+            settings.connection_rate_per_address,
+        )
+        for connection in [] if self.context is None else list(self.context.connections.values()):
+            user = connection.user
+            if user is not None and self.logins.is_withdrawn(user):
+                self._end(connection, "credentials.withdrawn", WITHDRAWN)
+
+    def forget(self, number: int) -> None:
+        """A connection is over."""
+        self.logins.forget(number)
+        self.gate.leave(number)
+        self._expires.pop(number, None)
+
+    # --- Logins ---------------------------------------------------------------------------------
+
+    def authenticate(self, connection: Any, mechanism: str, response: bytes) -> None:
+        """Take a step of a login away from the loop: hashing a password takes its time."""
+        self._begin(self._check(connection, mechanism, response))
+
+    async def _check(self, connection: Any, mechanism: str, response: bytes) -> None:
+        assert self.context is not None
+        number = connection.number
+        peer = self.context.peer(number)
+        if not connection.ended and (reason := self._audit.refusal()):
+            log.warning("connection %d: login %s", number, reason)
+            self.logins.forget(number)
+            connection.force_close(f"login {reason}")
+            self._turn()
+            return
+        try:
+            found = await self.logins.step(number, peer, mechanism, response)
+        except LoginRefused as error:
+            log.warning("connection %d: login refused: %s", number, error)
+            if self._events.heard:
+                self._events.tell(
+                    "user.authentication.failure",
+                    **connection_of(connection, mechanism),
+                    error=str(error),
+                )
+            connection.login_refused()
+        else:
+            if connection.ended:
+                self.logins.forget(number)
+            elif isinstance(found, bytes):
+                connection.challenge(found)
+            else:
+                self._let_in(connection, mechanism, found)
+        self._turn()
+
+    def _let_in(self, connection: Any, mechanism: str, user: Any) -> None:
+        if self._events.heard:
+            facts = connection_of(connection, mechanism)
+            self._events.tell("user.authentication.success", name=user.name, **facts)
+        self.gate.leave(connection.number)
+        self._watch(connection.number, user)
+        connection.logged_in(user)
+
+    # --- Credentials that expire ----------------------------------------------------------------
+
+    def renew(self, connection: Any, secret: bytes) -> None:
+        """Check new credentials of a connection, once those before were checked.
+
+        Who does not wait for an answer is refused: checking takes time, and there may be many.
+        """
+        if connection.number in self._renewing:
+            log.warning("connection %d: a new secret before an answer", connection.number)
+            connection.not_renewed()
+            return
+        self._renewing.add(connection.number)
+        self._begin(self._renew(connection, secret))
+
+    async def _renew(self, connection: Any, secret: bytes) -> None:
+        try:
+            user = await self.logins.renew(connection.user, secret)
+        except LoginRefused as error:
+            log.warning("connection %d: new secret refused: %s", connection.number, error)
+            connection.not_renewed()
+        else:
+            if not connection.ended:
+                self._watch(connection.number, user)
+                connection.renewed(user)
+        finally:
+            self._renewing.discard(connection.number)
+        self._turn()
+
+    def _watch(self, number: int, user: Any) -> None:
+        before = self._expires.pop(number, None)
+        if user.expires_s is None:
+            return
+        self._expires[number] = user.expires_s
+        if user.expires_s != before:
+            heapq.heappush(self._expiring, (user.expires_s, number))
+        if len(self._expiring) > 2 * len(self._expires) + PASSED_MAX:
+            self._expiring = [(at, number) for number, at in self._expires.items()]
+            heapq.heapify(self._expiring)
+
+    def expire(self) -> None:
+        """Close the connections whose credentials are no longer good."""
+        now = self._clock()
+        while self._expiring and self._expiring[0][0] <= now:
+            at, number = heapq.heappop(self._expiring)
+            if self._expires.get(number) != at:
+                continue  # It is gone, or was renewed.
+            del self._expires[number]
+            connection = None if self.context is None else self.context.connections.get(number)
+            if connection is None or connection.user is None:
+                continue
+            reason = f"the credentials of user '{connection.user.name}' have expired"
+            self._end(connection, "credentials.expired", reason)
+
+    def _end(self, connection: Any, what: str, reason: str) -> None:
+        if self._audit.active:
+            self._audit.tell(what, user=connection.user, allowed=False, reason=reason)
+        connection.force_close(reason)
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose bearer tokens are good: what the settings ``oauth_…`` say, and the file of further issuers.
+
+That file is TOML. A table has the name of an issuer, as tokens have it in ``iss``, and in it what
+is different with this one: the settings, without ``oauth_``. Its keys are where it says that they
+are, or at ``jwks``; all else that is not in its table is as the settings say::
+
+    ["https://login.example/realms/shop"]
+    scope_claims = "realm_access.roles"
+    scope_aliases = "ops=tag:administrator,configure:*/*"
+
+    ["https://machines.example"]
+    jwks = "/etc/headrace/machines.json"
+    resource_server_id = "plant"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace import extras
+from headrace.server.config.settings import SETTINGS, SettingError, Settings
+from headrace.server.login.jwks import discoverer, loader, read_file
+
+if TYPE_CHECKING:
+    from headrace.gateway.oauth.keys import Keys
+    from headrace.gateway.oauth.tokens import Trust
+
+NO_PREFIX = "none"  # Of scopes.
+SHARED = ("HS256", "HS384", "HS512")  # Algorithms of keys that both sides know; only when asked.
+ISSUERS_MAX = 64  # In the file.
+ISSUERS_SIZE_MAX = 256 << 10  # Octets of the file.
+PREFIX = "oauth_"
+OF_AN_ISSUER = {
+    row.name.removeprefix(PREFIX): row
+    for row in SETTINGS
+    if row.name.startswith(PREFIX) and row.name not in ("oauth_issuer", "oauth_issuers")
+}
+
+Source = tuple[str, str, Path | None]  # Of keys: the place, or else the issuer; its authorities.
+
+
+class TrustError(Exception):
+    """The settings of tokens cannot be used; the text says which and why."""
+
+
+class KeyRing:
+    """The keys of all issuers; those of a source stay as they are when settings are read again."""
+
+    def __init__(self) -> None:
+        self._keys: dict[Source, Keys] = {}
+
+    def get(self, source: Source, load: Callable[[], Awaitable[bytes]]) -> Keys:
+        """Return the keys from there, as they were read last, if they were."""
+        from headrace.gateway.oauth.keys import Keys
+
+        return self._keys.get(source) or Keys(load)
+
+    def keep(self, kept: dict[Source, tuple[Keys, float]]) -> None:
+        """Forget all other keys, and read these again when they are needed next.
+
+        Each comes with the seconds for which they are used then.
+        """
+        self._keys = {source: keys for source, (keys, _) in kept.items()}
+        for keys, fresh_s in kept.values():
+            keys.renew(fresh_s)
+
+
+class Trusted:
+    """What was made of the settings, and has not taken effect yet."""
+
+    def __init__(self, settings: Settings, ring: KeyRing) -> None:
+        """Read the settings and the files that they name.
+
+        Raises:
+            TrustError: one of them cannot be used, or the library for tokens is missing.
+        """
+        self.trusts: list[Trust] = []  # Nobody: no tokens are served.
+        self._ring = ring
+        self._kept: dict[Source, tuple[Keys, float]] = {}
+        for each in each_issuer(settings):
+            self.trusts.append(self._trust(each))
+
+    def _trust(self, settings: Settings) -> Trust:
+        try:
+            from headrace.gateway.oauth.tokens import Trust
+        except ImportError as error:
+            raise TrustError(f"setting {named(settings)}: {extras.said(error) or error}") from None
+        rules = rules_of(settings)
+        source, load = source_of(settings)
+        keys = self._ring.get(source, load)
+        self._kept[source] = (keys, settings.oauth_keys_s)
+        return Trust(keys, rules)
+
+    def begin(self) -> None:
+        """It takes effect."""
+        self._ring.keep(self._kept)
+
+
+def each_issuer(settings: Settings) -> list[Settings]:
+    """Return the settings as they are for each issuer.
+
+    Raises:
+        TrustError: the file of issuers cannot be used.
+    """
+    found = [settings] if settings.oauth_jwks or settings.oauth_issuer else []
+    if settings.oauth_issuers is None:
+        return found
+    where = f"setting oauth_issuers: {settings.oauth_issuers}"
+    try:
+        tables = tomllib.loads(read_file(settings.oauth_issuers, ISSUERS_SIZE_MAX).decode())
+    except (OSError, ValueError) as error:  # What is no TOML, or no UTF-8, is a ValueError.
+        raise TrustError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
+    if not 0 < len(tables) <= ISSUERS_MAX:
+        raise TrustError(f"{where}: it names {len(tables)} issuers, not 1 to {ISSUERS_MAX}")
+    for issuer, table in tables.items():
+        if not isinstance(table, dict):
+            raise TrustError(f"{where}: {issuer!r} is no table")
+        if issuer == settings.oauth_issuer or not issuer:
+            raise TrustError(f"{where}: {issuer!r} is the issuer of oauth_issuer, or none")
+        changed: dict[str, Any] = {"oauth_issuer": issuer, "oauth_jwks": "", "oauth_issuers": None}
+        for name, value in table.items():
+            row = OF_AN_ISSUER.get(name)
+            if row is None:
+                raise TrustError(f"{where}: {issuer!r}: there is no {name!r}")
+            try:
+                changed[row.name] = row.read(value, issuer)
+            except SettingError as error:
+                raise TrustError(f"{where}: {issuer!r}: {name}: {error.reason}") from None
+        found.append(dataclasses.replace(settings, **changed))
+    return found
+
+
+def named(settings: Settings) -> str:
+    """The setting that has tokens served."""
+    return "oauth_jwks" if settings.oauth_jwks else "oauth_issuer"
+
+
+def of(settings: Settings) -> str:
+    """The issuer that a fault is about, where there are several."""
+    return f" (issuer {settings.oauth_issuer!r})" if settings.oauth_issuer else ""
+
+
+def source_of(settings: Settings) -> tuple[Source, Callable[[], Awaitable[bytes]]]:
+    """Where the keys of an issuer are, and what reads them.
+
+    Raises:
+        TrustError: it is no place of keys, or a file without any.
+    """
+    from headrace.gateway.oauth.keys import read_set
+
+    jwks, issuer, ca = settings.oauth_jwks, settings.oauth_issuer, settings.oauth_jwks_ca
+    try:
+        if not jwks:
+            return ("", issuer, ca), discoverer(issuer, ca)
+        if "://" not in jwks:
+            read_set(read_file(Path(jwks)))  # What cannot be used is said at once.
+        return (jwks, "", ca), loader(jwks, ca)
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}"
+    except ValueError as error:
+        text = str(error)
+    raise TrustError(f"setting {named(settings)}{of(settings)}: {text}")
+
+
+def rules_of(settings: Settings) -> Any:
+    """Which tokens of an issuer are good.
+
+    Raises:
+        TrustError: a setting cannot be used.
+    """
+    from headrace.gateway.oauth.scopes import ScopeError, check_aliases, read_aliases
+    from headrace.gateway.oauth.tokens import ALGORITHMS, TokenRules
+
+    whose = of(settings)
+    resources = tuple(settings.oauth_resource_server_id.split())
+    if not resources:
+        raise TrustError(f"setting {named(settings)}{whose} needs oauth_resource_server_id")
+    if not settings.oauth_verify_audience and not settings.oauth_issuer:
+        raise TrustError("setting oauth_verify_audience: without it, oauth_issuer must be set")
+    algorithms = tuple(settings.oauth_algorithms.split())
+    if not algorithms or "none" in (each.lower() for each in algorithms):
+        raise TrustError(f"setting oauth_algorithms{whose}: tokens must be signed")
+    unknown = sorted({*algorithms} - {*ALGORITHMS.split(), *SHARED})
+    if unknown:
+        raise TrustError(f"setting oauth_algorithms{whose}: there is no {', '.join(unknown)}")
+    prefix = settings.oauth_scope_prefix
+    try:
+        aliases = read_aliases(settings.oauth_scope_aliases)
+        for resource in resources:
+            check_aliases(aliases, "" if prefix == NO_PREFIX else prefix or f"{resource}.")
+    except ScopeError as error:
+        raise TrustError(f"setting oauth_scope_aliases{whose}: {error}") from None
+    return TokenRules(
+        resource_server_ids=resources,
+        verify_audience=settings.oauth_verify_audience,
+        scope_prefix="" if prefix == NO_PREFIX else prefix or None,
+        scope_claims=tuple(settings.oauth_scope_claims.split()),
+        aliases=aliases,
+        issuer=settings.oauth_issuer,
+        algorithms=algorithms,
+        username_claims=tuple(settings.oauth_username_claims.split()),
+        leeway_s=settings.oauth_leeway_s,
+    )

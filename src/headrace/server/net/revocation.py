@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends connections whose client certificate is no longer good.
+
+A certificate is verified when its connection begins. When a list that is read later names it, or
+one of the authorities between it and the root, the connection is closed with code 320, whatever the
+client logged in by; so it is when one of these authorities is no longer trusted. When its time is
+over that is so only where a setting says it: unlike a token a certificate cannot be renewed on an
+open connection.
+
+The list is read again with all other files of TLS, and by itself when the file changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.server.net.der_certificates import (
+    AUTHORITIES_OCTETS_MAX,
+    LIST_OCTETS_MAX,
+    Authority,
+    Chain,
+    DerError,
+    Issued,
+    authorities,
+    chain_of,
+    revoked,
+)
+from headrace.server.net.tls import TlsError
+from headrace.server.net.tls_transport import TlsTransport
+from headrace.server.net.transport import clock_ms
+
+if TYPE_CHECKING:
+    from headrace.gateway.security.audit import Audit
+    from headrace.server.config.settings import Settings
+    from headrace.server.net.transport import Transport
+
+log = logging.getLogger(__name__)
+
+CHECK_S = 1.0  # How often the file, and the time of certificates, are looked at.
+
+
+class Revocation:
+    """Keeps an eye on the certificates of the connections of one broker."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        transports: Iterable[Transport],
+        *,
+        audit: Audit,
+        read_again: Callable[[], object],
+        turn: Callable[[], None],
+    ) -> None:
+        """``read_again`` reads the files of TLS for those who come, and raises TlsError when it
+        cannot; ``transports`` changes while the broker runs.
+        """
+        self._settings = settings
+        self._transports = transports
+        self._audit = audit
+        self._read_again = read_again
+        self._turn = turn
+        self._seen = self._state()
+        self._task: asyncio.Task[None] | None = None
+        self._again = False  # The list was read again while the last one was gone through.
+
+    # --- The file -------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Read the files again if the list is another, and end what has expired."""
+        settings = self._settings()
+        state = self._state()
+        if state != self._seen:
+            self._seen = state
+            try:
+                if settings.tls_port is None:
+                    self.check()  # Of connections that were there before.
+                else:
+                    self._read_again()
+            except TlsError as error:
+                log.error("the revocation list has changed, and is not used: %s", error)
+        if settings.certificate_expiry_closes:
+            self.expire()
+
+    def _state(self) -> tuple[object, ...] | None:
+        """What tells a file from what it was before."""
+        path = self._settings().tls_crl
+        try:
+            found = None if path is None else path.stat()
+        except OSError:
+            return None
+        return found and (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+
+    # --- Connections ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Look whose certificate is no longer good; on a thread, for the list may be long."""
+        self._seen = self._state()
+        if self._task is not None and not self._task.done():
+            self._again = True
+            return
+        self._task = asyncio.get_running_loop().create_task(self._check())
+
+    async def _check(self) -> None:
+        while True:
+            self._again = False
+            chains = {one: chain for one in self._encrypted() if (chain := certified(one))}
+            if chains:
+                settings = self._settings()
+                try:
+                    trusted = await asyncio.to_thread(read_authorities, settings.tls_ca)
+                    self._end_withdrawn(chains, trusted)
+                    wanted = {each for chain in chains.values() for each in chain.issued()}
+                    found = await asyncio.to_thread(read, settings.tls_crl, wanted)
+                    self._end_revoked(chains, found)
+                except (OSError, DerError) as error:
+                    named = f"{settings.tls_ca} and {settings.tls_crl}"
+                    log.error("%s: some clients' certificates were not looked at: %s", named, error)
+                self._turn()
+            if not self._again:
+                return
+
+    def _end_withdrawn(self, chains: dict[TlsTransport, Chain], trusted: set[Authority]) -> None:
+        for transport, chain in chains.items():
+            if not chain.is_vouched(trusted):
+                reason = "an authority of the client's certificate is no longer trusted"
+                self._end(transport, "authority.withdrawn", reason)
+
+    def _end_revoked(self, chains: dict[TlsTransport, Chain], found: set[Issued]) -> None:
+        for transport, chain in chains.items():
+            each_issued = chain.issued()
+            bad = next((each for each in each_issued if each in found), None)
+            if bad is None:
+                continue
+            whose = "" if bad == each_issued[0] else "an authority of "
+            self._end(
+                transport,
+                "certificate.revoked",
+                f"{whose}the client's certificate was revoked",
+                serial=f"{bad.serial:x}",
+            )
+
+    def expire(self) -> None:
+        """End the connections whose certificate's time is over."""
+        now = clock_ms() / 1000
+        some = False
+        for transport in self._encrypted():
+            until = (transport.peer.certificate or {}).get("notAfter")
+            if until and ssl.cert_time_to_seconds(until) <= now:
+                self._end(transport, "certificate.expired", "the client's certificate has expired")
+                some = True
+        if some:
+            self._turn()
+
+    def _encrypted(self) -> list[TlsTransport]:
+        """Those who showed a certificate and are not on their way out."""
+        return [
+            one
+            for one in self._transports
+            if isinstance(one, TlsTransport)
+            and not one.closing
+            and one.peer is not None
+            and one.peer.certificate
+        ]
+
+    def _end(self, transport: TlsTransport, what: str, reason: str, **facts: Any) -> None:
+        if transport.closing:
+            return
+        connection: Any = transport.connection
+        if self._audit.active:
+            self._audit.tell(
+                what,
+                user=connection.user,
+                peer=transport.peer,
+                allowed=False,
+                reason=reason,
+                connection=connection.number,
+                **facts,
+            )
+        if transport.handshake_ticks:
+            log.warning("connection %d: %s", connection.number, reason)
+            transport.lost()  # Not open yet: a close cannot be said.
+        else:
+            connection.force_close(reason)
+
+
+def certified(transport: TlsTransport) -> Chain | None:
+    """Return the chain of a client's certificate, if it can be read."""
+    chain = chain_of(transport.stream.get_extra_info("ssl_object"))
+    try:
+        chain.issued()
+    except DerError as error:
+        log.warning("connection %d: certificate: %s", transport.connection.number, error)
+        return None
+    return chain if chain.verified else None
+
+
+def read(path: Path | None, wanted: set[Issued]) -> set[Issued]:
+    """Return which of the certificates the lists in a file name; without a file, none.
+
+    Raises:
+        OSError: the file cannot be read.
+        DerError: it cannot be understood, or is too long.
+    """
+    return set() if path is None else revoked(contents(path, LIST_OCTETS_MAX), wanted)
+
+
+def read_authorities(path: Path | None) -> set[Authority]:
+    """Return who is in a file of authorities; without a file, nobody.
+
+    Raises:
+        OSError: the file cannot be read.
+        DerError: it cannot be understood, or is too long.
+    """
+    return set() if path is None else authorities(contents(path, AUTHORITIES_OCTETS_MAX))
+
+
+def contents(path: Path, octets_max: int) -> bytes:
+    """Read a file.
+
+    Raises:
+        OSError: it cannot be read.
+        DerError: it is too long.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > octets_max:
+            raise DerError(f"it has more than {octets_max} octets")
+        return file.read()

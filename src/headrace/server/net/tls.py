@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS of the listening side: certificates by server name, clients' certificates, revocation."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from headrace.server.config.settings import Settings
+
+NAMES_MAX = 256  # Certificates by server name.
+
+
+class TlsError(Exception):
+    """A certificate, key or list cannot be used; the text says which and why."""
+
+
+class NamedCertificate(NamedTuple):
+    """A certificate for a server name, such as ``broker.example.org`` or ``*.example.org``."""
+
+    name: str
+    chain: Path
+    key: Path
+
+
+def read_server_names(text: str) -> list[NamedCertificate]:
+    """Read ``name=chain.pem,key.pem name=…``.
+
+    Raises:
+        TlsError: it is something else.
+    """
+    found = []
+    for part in text.split():
+        name, equals, files = part.partition("=")
+        chain, comma, key = files.partition(",")
+        if not (equals and comma and name and chain and key):
+            raise TlsError(f"tls_server_names: {part!r} is not name=chain.pem,key.pem")
+        found.append(NamedCertificate(name.lower().rstrip("."), Path(chain), Path(key)))
+    if len(found) > NAMES_MAX:
+        raise TlsError(f"tls_server_names: more than {NAMES_MAX} names")
+    return found
+
+
+def make_context(settings: Settings) -> ssl.SSLContext:
+    """Read all files, and return what new connections are encrypted with.
+
+    Every call makes contexts of its own: a session that was begun with another, before a
+    certificate was revoked, is not resumed.
+
+    Raises:
+        TlsError: a file cannot be read, or does not fit.
+    """
+    assert settings.tls_cert is not None
+    assert settings.tls_key is not None
+    names = read_server_names(settings.tls_server_names)
+    default = _context(settings, settings.tls_cert, settings.tls_key)
+    contexts = {each.name: _context(settings, each.chain, each.key) for each in names}
+    if contexts:
+
+        def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            connection.context = for_name(contexts, name) or default
+
+        default.sni_callback = choose
+    return default
+
+
+def for_name(contexts: dict[str, ssl.SSLContext], name: str | None) -> ssl.SSLContext | None:
+    """Return the context for a server name: its own, or that of ``*`` for its first label."""
+    if name is None:
+        return None
+    name = name.lower().rstrip(".")
+    return contexts.get(name) or contexts.get("*." + name.partition(".")[2])
+
+
+def _context(settings: Settings, chain: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    try:
+        context.load_cert_chain(chain, key, password=_no_passphrase)
+        if settings.tls_ca is not None:
+            context.load_verify_locations(settings.tls_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        if settings.tls_crl is not None:
+            context.load_verify_locations(settings.tls_crl)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+    except (OSError, ValueError) as error:  # OSError is also what OpenSSL raises.
+        reason = getattr(error, "strerror", None) or str(error)
+        files = (("tls_cert", chain), ("tls_key", key), ("tls_ca", settings.tls_ca))
+        named = [f"{name} {path}" for name, path in (*files, ("tls_crl", settings.tls_crl)) if path]
+        raise TlsError(f"cannot use {', '.join(named[:-1])} or {named[-1]}: {reason}") from error
+    return context
+
+
+def _no_passphrase() -> str:
+    """Nobody sits at the terminal of a broker."""
+    raise ValueError("the key is encrypted")

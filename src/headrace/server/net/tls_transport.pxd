@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+from headrace.protocol.endpoint cimport Endpoint
+from headrace.server.net.transport cimport Reactor, Transport
+
+cdef class TlsTransport(Transport):
+    cdef public object peer
+    cdef public object stream
+    cdef public bint full

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets with TLS: asyncio's own machinery, which comes into the calls of a plain transport."""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.endpoint import Endpoint
+    from headrace.server.net.transport import Reactor, Transport
+
+from headrace.server.net.transport import PIECE_MAX
+
+BUFFERED_MAX = 131072  # Octets that asyncio may hold, beside what it is given at a time.
+
+
+class TlsTransport(Transport):
+    """The same over TLS: asyncio encrypts and buffers, and this is its protocol object."""
+
+    def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint, peer: Any = None) -> None:
+        """``peer`` is told the certificate that the client showed, once it is verified."""
+        self.peer = peer
+        self.stream: Any = None  # asyncio's transport, once the TLS handshake is over.
+        self.full = False  # asyncio's buffer is above its high-water mark.
+        Transport.__init__(self, reactor, sock, connection)
+
+    def connection_made(self, stream: Any) -> None:
+        """asyncio: TLS is up."""
+        self.stream = stream
+        if self.peer is not None:
+            self.peer.certificate = stream.get_extra_info("peercert")
+        stream.set_write_buffer_limits(high=BUFFERED_MAX)
+        self.reading = True
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: octets came."""
+        if self.closed:
+            return
+        self.idle_ticks = 0
+        if self.rest is not None:
+            data = self.rest + data
+            self.keep_rest(None)
+        if self.due:  # It had read that already.
+            self.keep_rest(data)
+            return
+        self.take(bytearray(data), len(data))
+        self.reactor.turn()
+
+    def eof_received(self) -> bool:
+        """asyncio: the peer sends no more."""
+        self.lost()
+        return False
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        """asyncio: the socket is gone."""
+        self.lost()
+        self.reactor.turn()
+
+    def pause_writing(self) -> None:
+        """asyncio: too much waits to be sent."""
+        self.full = True
+
+    def resume_writing(self) -> None:
+        """asyncio: there is room again."""
+        self.full = False
+        self.write_more()
+
+    def resume_reading(self) -> None:
+        if self.stream is None or self.reading or self.closed or self.paced or self.stalled:
+            return
+        if (self.holds or self.barred) and not self.closing:
+            return
+        if self.due:
+            self.call_turn()
+            return
+        self.reading = True
+        self.stream.resume_reading()
+
+    def pause_reading(self) -> None:
+        if self.stream is not None and self.reading:
+            self.reading = False
+            if not self.stream.is_closing():
+                self.stream.pause_reading()
+
+    def send(self) -> bool:
+        connection = self.connection
+        if self.stream is None or self.closed:
+            return False
+        if connection.held_until != 0 and connection.is_held():
+            self.wait_for_store()
+            return False
+        while connection.pending() and not self.full:
+            source, lo, hi = connection.front()
+            hi = min(hi, lo + PIECE_MAX)
+            self.stream.write(bytes(source[lo:hi]))
+            self.quiet_ticks = 0
+            connection.advance(hi - lo)
+        if connection.pending():
+            return False
+        if self.closing:
+            self.finish_close()
+        elif self.watching:
+            self.reactor.loop.call_soon(self.on_writable)
+        return True
+
+    def start_writing(self) -> None:
+        if not self.full and not self.closed:
+            self.reactor.loop.call_soon(self.on_writable)
+
+    def stop_writing(self) -> None:
+        self.writing = False
+
+    def end_stream(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+    def lost(self) -> None:
+        if not self.closed and self.stream is not None:
+            self.stream.abort() if self.connection.pending() else self.stream.close()
+        Transport.lost(self)
+
+    def close_socket(self) -> None:
+        """It is asyncio's to close: until then the next connection must not get its descriptor."""
+        if self.stream is None:
+            Transport.close_socket(self)

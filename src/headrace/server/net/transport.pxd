@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.queue.queue cimport Queue
+from headrace.model.counters cimport Tally
+from headrace.protocol.endpoint cimport Endpoint
+from headrace.protocol.output cimport BufferPool
+from headrace.wire.memory cimport copy, cut
+
+cdef int SENDS_PER_TURN
+
+cdef class Reactor:
+    cdef public object loop
+    cdef public BufferPool pool
+    cdef public Tally tally
+    cdef public Py_ssize_t read_size
+    cdef public bytearray buffer
+    cdef public object view
+    cdef public list stores
+    cdef public list held
+    cdef public object alarms
+    cdef public bint alarmed
+    cdef public dict blocked
+    cdef public Py_ssize_t counted
+    cdef public object clock
+    cdef public object stopwatch
+
+    @cython.locals(dirty=list, waking=list, connection=Endpoint)
+    cpdef turn(self)
+    @cython.locals(used=Py_ssize_t)
+    cdef count(self)
+    cpdef look_at_held(self)
+
+cdef class Transport:
+    cdef public Reactor reactor
+    cdef public object sock
+    cdef public int fd
+    cdef public Endpoint connection
+    cdef public bytes rest
+    cdef public bint reading
+    cdef public bint writing
+    cdef public bint held
+    cdef public bint watching
+    cdef public bint paced
+    cdef public int unpaced_reads
+    cdef public bint stalled
+    cdef public bint barred
+    cdef public int patience
+    cdef public int holds
+    cdef public bint due
+    cdef public bint called
+    cdef public bint closing
+    cdef public bint closed
+    cdef public Queue pace_queue
+    cdef public object pace_timer
+    cdef public object meters
+    cdef public object meter_timer
+    cdef public Py_ssize_t piece_size
+    cdef public object close_timer
+    cdef public long idle_ticks
+    cdef public long quiet_ticks
+    cdef public long heartbeat_ticks
+    cdef public long handshake_ticks
+    cdef public long long since_ms
+
+    cpdef resume_reading(self)
+    cpdef pause_reading(self)
+    @cython.locals(reactor=Reactor, have=Py_ssize_t, n=Py_ssize_t)
+    cpdef read(self)
+    @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
+    cpdef take(self, bytearray buffer, Py_ssize_t n)
+    @cython.locals(connection=Endpoint, tally=Tally, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
+                   piece=bytearray, before=cython.ulonglong)
+    cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
+    cpdef keep_rest(self, bytes octets)
+    cpdef become(self, Endpoint connection)
+    cpdef take_rest(self)
+    @cython.locals(rest=bytes)
+    cpdef handle_rest(self)
+    cpdef await_turn(self)
+    cpdef call_turn(self)
+    cpdef start_pacing(self, Queue queue)
+    cpdef bint consumes_from(self, Queue queue) except -1
+    @cython.locals(queue=Queue)
+    cpdef stop_pacing(self)
+    cpdef unpace(self)
+    cpdef hold(self)
+    cpdef unhold(self)
+    @cython.locals(reactor=Reactor, connection=Endpoint)
+    cpdef bar(self)
+    cpdef sip(self)
+    cpdef unblock(self)
+    cpdef flush(self)
+    @cython.locals(connection=Endpoint, _=cython.int, lo=Py_ssize_t, hi=Py_ssize_t,
+                   sent=Py_ssize_t)
+    cpdef bint send(self) except -1
+    cdef Py_ssize_t send_together(self) except? -2
+    cpdef wait_for_store(self)
+    cpdef start_writing(self)
+    cpdef stop_writing(self)
+    cpdef watch_output(self)
+    @cython.locals(connection=Endpoint)
+    cpdef write_more(self)
+    cpdef close_soon(self)
+    cpdef finish_close(self)
+    cpdef end_stream(self)
+    cpdef lost(self)
+    cpdef close_socket(self)
+    cpdef opened(self)
+    cpdef set_heartbeat(self, long interval_s)
+    cpdef tick(self)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events about users, virtual hosts and permissions."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.gateway.connection.connection_events import addresses, tls_facts
+from headrace.model.policy import policy
+from headrace.model.policy.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.gateway.security.audit import Audit
+    from headrace.model.events import Events
+    from headrace.model.policy.accounts import Snapshot
+    from headrace.model.policy.parameters import Key
+    from headrace.store.catalog.change_notes import Act
+
+AT_WORK_MS_MAX = 60_000  # How long a command may take from its note to its change.
+
+
+class Operator(NamedTuple):
+    """An actor of `headrace.model.events`: who changes things by a command of this machine."""
+
+    name: str  # The system user.
+    peer: str  # The process.
+
+
+class Operators:
+    """Whose commands change things. A command notes itself before its first change, so the note may
+    be found at one look and the change at the next.
+    """
+
+    def __init__(self) -> None:
+        self._noted: set[Operator] = set()  # At the last look;
+        self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
+
+    def note(self, found: Sequence[Act], audit: Audit, now_ms: int) -> None:
+        """Have the audit log note what commands change, and keep in mind who does."""
+        self._at_work = {
+            one: at_ms for one, at_ms in self._at_work.items() if now_ms - at_ms < AT_WORK_MS_MAX
+        }
+        self._noted = set()
+        for act in found:
+            who = Operator(act.who, act.place)
+            self._noted.add(who)
+            self._at_work[who] = act.at_ms
+            if act.reason:
+                del self._at_work[who]  # It will change no more.
+            if audit.active:
+                audit.tell(
+                    "command",
+                    user=act.who,
+                    peer=act.place,
+                    allowed=not act.reason,
+                    reason=act.reason,
+                    command=act.what,
+                    at=datetime.fromtimestamp(act.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+                )
+
+    def changed(self, otherwise: Any) -> Any:
+        """Return who changed what is different now, if it was one alone.
+
+        That is who made a note since the last look, or else ``otherwise``, or else who made one
+        before and changed nothing yet.
+        """
+        who = self._noted
+        if not who and otherwise is None:
+            who = set(self._at_work)
+        for one in who:
+            self._at_work.pop(one, None)
+        return next(iter(who)) if len(who) == 1 else otherwise
+
+
+def connection_of(connection: Any, mechanism: str) -> dict[str, Any]:
+    """Return what is told of a connection that logs in."""
+    peer, own = addresses(connection.transport)
+    return {
+        "connection_type": "network",
+        "connection_name": f"{peer[0]}:{peer[1]} -> {own[0]}:{own[1]}",
+        "host": own[0],
+        "port": own[1],
+        "peer_host": peer[0],
+        "peer_port": peer[1],
+        "auth_mechanism": mechanism,
+        **tls_facts(connection.transport),
+    }
+
+
+# Parameters that have events of their own: what those that are set, and cleared, are called.
+SUBJECTS = {
+    policy.COMPONENT: ("policy.set", "policy.cleared"),
+    policy.OPERATOR_COMPONENT: ("policy.set", "policy.cleared"),
+    VHOST_LIMITS: ("vhost.limits.set", "vhost.limits.cleared"),
+    USER_LIMITS: ("user.limits.set", "user.limits.cleared"),
+}
+OF_THEIR_OWN = (policy.COMPONENT, USER_LIMITS)  # Which RabbitMQ does not tell as parameters.
+
+
+def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
+    """Tell which policies, limits and other parameters became different.
+
+    As in RabbitMQ, limits of virtual hosts and operator policies are told as parameters, too.
+    """
+    known = before.parameters
+    for key in known.keys() - after.parameters.keys():
+        if key.component in SUBJECTS:
+            events.tell(SUBJECTS[key.component][1], **subject_of(key))
+        if key.component not in OF_THEIR_OWN:
+            events.tell("parameter.cleared", **parameter_of(key))
+    for key, value in after.parameters.items():
+        if known.get(key) == value:
+            continue
+        if key.component in SUBJECTS:
+            parts = value if isinstance(value, dict) else {}
+            told = {name: as_header(each) for name, each in parts.items()}
+            events.tell(SUBJECTS[key.component][0], **{**told, **subject_of(key)})
+        if key.component not in OF_THEIR_OWN:
+            events.tell("parameter.set", **parameter_of(key), value=as_header(value))
+
+
+def subject_of(key: Key) -> dict[str, Any]:
+    """Return what names a policy, or whose limits they are."""
+    if key.component == USER_LIMITS:
+        return {"name": LIMITS_NAME, "username": key.name}
+    operators = key.component == policy.OPERATOR_COMPONENT
+    return {
+        "name": key.name,
+        "vhost": key.vhost,
+        "component": policy.OPERATOR_COMPONENT if operators else None,
+    }
+
+
+def parameter_of(key: Key) -> dict[str, Any]:
+    """Return what names a parameter; one of the whole broker has no virtual host."""
+    return {"vhost": key.vhost or None, "component": key.component, "name": key.name}
+
+
+def as_header(value: Any) -> Any:
+    """Return a value of JSON as a field table can hold it; what it cannot, as JSON."""
+    return value if is_header(value) else json.dumps(value)
+
+
+def is_header(value: Any) -> bool:
+    """Tell whether a field table can hold a value of JSON."""
+    if isinstance(value, dict):
+        return all(len(name.encode()) < 256 and is_header(each) for name, each in value.items())
+    if isinstance(value, list):
+        return all(is_header(each) for each in value)
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return value is None or isinstance(value, str | float)
+
+
+def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
+    """Tell what became different between two moments."""
+    tell_parameters(events, before, after)
+    for name in before.accounts.keys() - after.accounts.keys():
+        events.tell("user.deleted", name=name)
+    for name, account in after.accounts.items():
+        known = before.accounts.get(name)
+        if known is None:
+            events.tell("user.created", name=name)
+        elif known.password_hash != account.password_hash:
+            events.tell("user.password.changed", name=name)
+        if account.tags != (known.tags if known is not None else ()):
+            events.tell("user.tags.set", name=name, tags=list(account.tags))
+    for name in before.vhosts.keys() - after.vhosts.keys():
+        events.tell("vhost.deleted", name=name)
+    for name in after.vhosts.keys() - before.vhosts.keys():
+        events.tell("vhost.created", name=name)
+    for user, vhost in before.permissions.keys() - after.permissions.keys():
+        events.tell("permission.deleted", user=user, vhost=vhost)
+    for (user, vhost), permission in after.permissions.items():
+        if before.permissions.get((user, vhost)) != permission:
+            events.tell(
+                "permission.created",
+                user=user,
+                vhost=vhost,
+                configure=permission.configure,
+                write=permission.write,
+                read=permission.read,
+            )
+    for user, vhost, exchange in before.topic_permissions.keys() - after.topic_permissions.keys():
+        events.tell("topic.permission.deleted", user=user, vhost=vhost, exchange=exchange)
+    for (user, vhost, exchange), topic in after.topic_permissions.items():
+        if before.topic_permissions.get((user, vhost, exchange)) != topic:
+            events.tell(
+                "topic.permission.created",
+                user=user,
+                vhost=vhost,
+                exchange=exchange,
+                write=topic.write,
+                read=topic.read,
+            )

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of the audit log: written by a thread, renamed when it is large, lost when it must be.
+
+So many lines may wait for the thread; when it does not keep up, further ones are lost. So are those
+that the disk does not take. The policy is *lose and say so*: a slow or full disk must not stop the
+broker. Where that is worse than being stopped, the setting ``audit_log_strict`` has the policy
+*keep and refuse*: lines wait for the disk, and logins and changes are refused meanwhile. When
+lines can be written again, the first says how many are missing before it::
+
+    {"time": "2026-11-21T14:00:00.123Z", "what": "lines.lost", "allowed": true, "lines": 17}
+
+The file is renamed to ``….1`` when it is large enough, those before it one further; the oldest is
+removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import json
+import logging
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.server.config.errors import StartError
+from headrace.server.config.logs import shift
+from headrace.server.observe.audited_events import LOST
+
+if TYPE_CHECKING:
+    from headrace.server.config.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LINES_MAX = 8192  # That may wait to be written.
+SIZE_MAX = 128 << 20  # Octets of the file before it is renamed,
+KEPT = 16  # and of how many that were renamed the oldest is removed.
+RETRY_S = 1.0  # How often a file that cannot be written is tried while nobody says anything.
+CLOSE_S = 1.0  # How long the end waits for the disk.
+
+
+class AuditFile:
+    """Lines of JSON in a file that only the broker's system user may read."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        size_max: int = SIZE_MAX,
+        keep: int = KEPT,
+        strict: bool = False,
+        sync: bool = False,
+    ) -> None:
+        """Open the file. It is renamed when it has ``size_max`` octets; 0: never.
+
+        With ``strict`` lines that the disk does not take are kept until it does, and nothing that
+        is audited is to happen meanwhile. With ``sync`` lines are on the disk, not only on their
+        way, soon after they were written.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.path = path
+        self.size_max = size_max
+        self.keep = keep
+        self.strict = strict
+        self.sync = sync
+        self.failing = ""  # Why the last lines could not be written; empty: they could.
+        self._rotates = 0  # How many renamed ones an operator wants kept, while that is to be done.
+        self._reopens = False
+        self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
+        self._kept: list[bytes] = []  # That were not written yet, where none may be lost.
+        # Each is counted up by one thread alone.
+        self._unheard = 0  # Lines for which there was no room: by those who tell.
+        self._unwritten = 0  # Lines that the disk did not take: by the thread that writes.
+        self._said = 0  # How many of both the file tells of.
+        self._torn = False  # The last line of the file is not whole.
+        self._stuck = False  # It could not be renamed.
+        self._file = self._open()
+        self._size = os.fstat(self._file).st_size
+        self._thread = threading.Thread(target=self._write, name="headrace-audit", daemon=True)
+        self._thread.start()
+
+    def _open(self) -> int:
+        """Open the file; a pipe that nobody reads is an error, and nothing to wait for."""
+        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        file = os.open(self.path, how, 0o600)
+        os.set_blocking(file, True)
+        return file
+
+    @property
+    def lost(self) -> int:
+        """Lines that are missing, since the file was opened first."""
+        return self._unheard + self._unwritten
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether nothing is to happen that is audited, for it would not be in the file."""
+        return self.strict and (bool(self.failing) or self._lines.full())
+
+    def put(self, what: str, allowed: bool, facts: dict[str, Any]) -> None:
+        """Have a line written, or lose it."""
+        try:
+            self._lines.put_nowait(line_of(what, allowed, facts))
+        except queue.Full:
+            self._unheard += 1
+
+    def reopen(self) -> None:
+        """Go on in a new file, after the old one was moved away; the thread does it."""
+        self._reopens = True
+        self._wake()
+
+    def rotate(self, keep: int) -> None:
+        """Rename the file now, and keep so many renamed ones; the thread does it."""
+        self._rotates = keep
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(queue.Full):  # It is busy enough to look soon.
+            self._lines.put_nowait(b"")
+
+    def close(self) -> None:
+        """Write what waits, for `CLOSE_S` at most, and close the file."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put(None, timeout=CLOSE_S)
+        self._thread.join(timeout=CLOSE_S)
+
+    # --- The thread -----------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        going = True
+        while going:
+            pieces = self._next()
+            if self._reopens:
+                self._reopens = False
+                self._replace()
+            going = None not in pieces
+            lines = [piece for piece in pieces if piece]
+            size = sum(map(len, lines))
+            if self._rotates:
+                keep, self._rotates = self._rotates, 0
+                self._rotate(keep)
+            elif self.size_max and self._size and self._size + size > self.size_max:
+                self._rotate(self.keep)
+            self._append(lines)
+        os.close(self._file)
+        if self._kept:
+            log.error("%d lines of the audit log were not written", len(self._kept))
+
+    def _next(self) -> list[bytes | None]:
+        """What waits; nothing at all when it is time to try again."""
+        pieces: list[bytes | None] = []
+        with contextlib.suppress(queue.Empty):
+            pieces.append(self._lines.get(timeout=RETRY_S if self.failing else None))
+            while len(pieces) < LINES_MAX:
+                pieces.append(self._lines.get_nowait())
+        return pieces
+
+    def _rotate(self, keep: int) -> None:
+        try:
+            shift(self.path, keep)
+        except OSError as error:
+            if not self._stuck:
+                log.error("the audit log cannot be renamed: %s", error.strerror or error)
+            self._stuck = True
+            return
+        self._stuck = False
+        self._replace()
+
+    def _replace(self) -> None:
+        try:
+            fresh = self._open()
+        except OSError as error:
+            log.error("the audit log cannot be opened again: %s", error.strerror or error)
+            return
+        os.close(self._file)
+        self._file = fresh
+        self._size = os.fstat(fresh).st_size
+        self._torn = False
+
+    def _append(self, lines: list[bytes]) -> None:
+        lines, self._kept = self._kept + lines, []
+        missing = self.lost - self._said
+        head = [b"\n"] if self._torn else []  # What is there of the last line has one to itself.
+        if missing:
+            head.append(line_of(LOST, True, {"lines": missing}))
+        pieces = [*head, *lines]
+        reason, done = self._put_out(b"".join(pieces))
+        whole = 0
+        for piece in pieces:
+            if len(piece) > done:
+                break
+            done -= len(piece)
+            whole += 1
+        if done or whole:
+            self._torn = done > 0
+        if missing and whole >= len(head):
+            self._said += missing
+        left = lines[max(0, whole - len(head)) :]
+        if self.strict:
+            self._kept = left[:LINES_MAX]
+        self._unwritten += len(left) - len(self._kept)
+        if reason and not self.failing:
+            fate = "logins and changes are refused" if self.strict else "its lines are lost"
+            log.error("the audit log cannot be written: %s; %s", reason, fate)
+        elif self.failing and not reason:
+            log.warning("the audit log can be written again")
+        self.failing = reason
+
+    def _put_out(self, octets: bytes) -> tuple[str, int]:
+        """Write octets; return why not all of them, which is empty, and how many."""
+        done = 0
+        try:
+            while done < len(octets):
+                done += os.write(self._file, octets[done:])
+            if self.sync and (octets or self.failing):
+                self._flush()
+        except OSError as error:
+            return error.strerror or str(error), done
+        finally:
+            self._size += done
+        return "", done
+
+    def _flush(self) -> None:
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):  # A pipe, or so.
+                raise
+
+
+def line_of(what: str, allowed: bool, facts: dict[str, Any]) -> bytes:
+    """Return a line of the log; the facts are such as JSON has."""
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"time": now, "what": what, "allowed": allowed, **facts}
+    return json.dumps(line).encode() + b"\n"
+
+
+def audit_file(settings: Settings) -> AuditFile | None:
+    """Return the file that the audit log is written to, if there is to be one.
+
+    Raises:
+        StartError: it cannot be written.
+    """
+    path = settings.audit_log
+    if path is None:
+        return None
+    try:
+        return AuditFile(
+            path,
+            size_max=settings.audit_log_size_max,
+            keep=settings.audit_log_keep,
+            strict=settings.audit_log_strict,
+            sync=settings.audit_log_sync,
+        )
+    except OSError as error:
+        raise StartError(f"audit_log {path}: {error.strerror}") from error

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit log: one JSON object a line, of who did what, from where, and whether it was allowed.
+
+::
+
+    {"time": "2026-11-21T14:00:00.123Z", "what": "login", "allowed": false,
+     "from": "10.0.0.7:51734", "mechanism": "PLAIN", "reason": "wrong password for user 'ada'"}
+    {"time": …, "what": "queue.created", "allowed": true, "who": "ada", "from": …, "vhost": "/",
+     "name": "orders", …}
+
+`headrace.server.observe.audit_file` writes it. Nothing that was told as a secret, nor what a
+password can be guessed from, is ever in a line: see `plain`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.security.audit import Audit
+from headrace.model.events import SERVICES
+from headrace.server.observe.audited_events import LEFT_OUT
+
+if TYPE_CHECKING:
+    from headrace.model.events import Event, Events
+    from headrace.server.observe.audit_file import AuditFile
+
+TEXT_CHARACTERS_MAX = 1024  # Of one fact.
+FACTS_MAX = 32  # Of one line.
+REFUSAL = "refused: the audit log cannot be written"
+HIDDEN = "…"  # In the place of a secret.
+# Names of facts that hold secrets, wherever they are, and passwords and tokens within texts.
+_SECRET = re.compile(r"pass(word|phrase)?($|_)|secret|token$|credential|private", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/\s@]*:[^\s@]*@")
+_TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")
+
+
+class AuditLog(Audit):
+    """What a broker tells its audit log, which may begin, end, or be another while it runs."""
+
+    def __init__(self, events: Events | None = None, file: AuditFile | None = None) -> None:
+        self._events = events
+        self.file: AuditFile | None = None
+        self.use(file)
+
+    def use(self, file: AuditFile | None) -> None:
+        """Write to a file from now on, or to none; who is called closes the one before."""
+        before, self.file = self.file, file
+        self.active = file is not None
+        if self._events is not None:
+            self._events.refusal = None if file is None else self.refusal
+        if self._events is not None and (before is None) != (file is None):
+            if file is not None:
+                self._events.listen(self.heard)
+            else:
+                self._events.ignore(self.heard)
+
+    def refusal(self) -> str:
+        return REFUSAL if self.file is not None and self.file.holds_up else ""
+
+    def tell(
+        self,
+        what: str,
+        *,
+        user: Any = None,
+        peer: Any = None,
+        allowed: bool = True,
+        reason: str = "",
+        **about: Any,
+    ) -> None:
+        peer = peer if peer is not None else getattr(user, "peer", None)
+        facts = {
+            "who": None if user is None else getattr(user, "name", str(user)),
+            "from": None if peer is None else str(peer),
+            **about,
+            "reason": reason or None,
+        }
+        self._put(what, allowed, facts)
+
+    def heard(self, event: Event) -> None:
+        """An event of the broker: somebody did something."""
+        if event.kind in LEFT_OUT:
+            return
+        if str(event.facts.get("name", "")).startswith(SERVICES):
+            return  # The broker's own, whenever it starts.
+        actor: Any = None if self._events is None else self._events.actor
+        facts = dict(event.facts)
+        who = facts.pop("user_who_performed_action", None)
+        facts.pop("client_properties", None)  # What a client says of itself may be anything.
+        peer = getattr(actor, "peer", None)
+        self._put(
+            event.kind, True, {"who": who, "from": None if peer is None else str(peer), **facts}
+        )
+
+    def _put(self, what: str, allowed: bool, facts: dict[str, Any]) -> None:
+        if self.file is not None:
+            known = [(name, value) for name, value in facts.items() if value is not None]
+            self.file.put(what, allowed, plain(dict(known[:FACTS_MAX])))
+
+    def close(self) -> None:
+        """Write what waits, for a moment at most, and close the file."""
+        file = self.file
+        self.use(None)
+        if file is not None:
+            file.close()
+
+
+def plain(value: Any) -> Any:
+    """A fact as JSON has it, no longer than it need be, and without secrets."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        text = _TOKEN.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", value))
+        return text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "…"
+    if isinstance(value, dict):
+        return {
+            str(name)[:255]: HIDDEN if _SECRET.search(str(name)) else plain(value[name])
+            for name in list(value)[:FACTS_MAX]
+        }
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value[:FACTS_MAX]]
+    return plain(repr(value))

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exchange ``amq.rabbitmq.event``: events as messages.
+
+Its routing keys are the kinds of events, ``queue.created``; the facts are headers, the body is
+empty. Only the broker publishes to it. While nothing is bound to it, nobody listens to events.
+
+Events are noted as they happen, and published at the end of the turn of the event loop. Publishing
+them is no event, so they make no more of themselves. When more of them wait than
+``EVENTS_MAX``, further ones are dropped, counted, and logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from headrace.gateway.conversion.headers import shortstr
+from headrace.model.exchange.exchange import TopicExchange
+from headrace.model.message import new_message
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import framed
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.model.events import Event, Events
+    from headrace.model.exchange.binding import Binding
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+log = logging.getLogger(__name__)
+
+NAME = "amq.rabbitmq.event"
+EVENTS_MAX = 10_000  # That wait to be published.
+TIMESTAMP_IN_MS = "timestamp_in_ms"
+_BASIC = 60
+
+
+class EventExchange(TopicExchange):
+    """A topic exchange that says when it has bindings, and when it has none."""
+
+    lingers = False
+
+    def __init__(self, changed: Callable[[bool], None]) -> None:
+        super().__init__(NAME, durable=True, internal=True)
+        self._changed = changed
+
+    def bind(self, binding: Binding) -> bool:
+        new = super().bind(binding)
+        self._changed(bool(self.bindings))
+        return new
+
+    def unbind(self, binding: Binding) -> bool:
+        gone = super().unbind(binding)
+        self._changed(bool(self.bindings))
+        return gone
+
+
+class EventTeller:
+    """Hears events of a broker, and publishes them in one virtual host as the turn ends."""
+
+    def __init__(self, vhost: VirtualHost, events: Events) -> None:
+        self.vhost = vhost
+        self.events = events
+        self.dropped = 0  # Events that nobody got.
+        self._waiting: deque[Event] = deque()
+
+    def listen(self, some: bool) -> None:
+        """Hear events from now on, or no longer."""
+        if some:
+            self.events.listen(self.hear)
+        else:
+            self.events.ignore(self.hear)
+
+    def close(self) -> None:
+        """The virtual host is no more."""
+        self.events.ignore(self.hear)
+
+    def hear(self, event: Event) -> None:
+        """Note what happened."""
+        if len(self._waiting) >= EVENTS_MAX:
+            self.dropped += 1
+            if self.dropped == 1:
+                log.warning("events come faster than they are published: some are dropped")
+            return
+        if not self._waiting:
+            self.vhost.tally.waking.append(self)
+        self._waiting.append(event)
+
+    def drain(self) -> None:
+        """Publish what was noted: the end of the turn."""
+        while self._waiting:
+            self.publish(self._waiting.popleft())
+
+    def publish(self, event: Event) -> None:
+        """Publish an event, if anybody gets it."""
+        raise NotImplementedError
+
+
+class EventPublisher(EventTeller):
+    """Publishes events with the names and headers of RabbitMQ's."""
+
+    def __init__(self, vhost: VirtualHost, events: Events) -> None:
+        """Make the exchange; before the virtual host takes up its bindings."""
+        super().__init__(vhost, events)
+        vhost.exchanges[NAME] = EventExchange(self.listen)
+
+    def publish(self, event: Event) -> None:
+        vhost = self.vhost
+        queues = vhost.route(NAME, event.kind, lambda: event.facts).queues
+        if not queues:
+            return
+        properties = BasicProperties(
+            headers={**event.facts, TIMESTAMP_IN_MS: event.at_ms},
+            delivery_mode=2,
+            timestamp=datetime.fromtimestamp(event.at_ms // 1000, UTC),
+        )
+        try:
+            header = encode_content_header(V0_9_1, _BASIC, 0, properties)
+        except (ValueError, TypeError, AmqpError) as error:
+            self.dropped += 1
+            log.warning("event %s cannot be told: %s", event.kind, error)
+            return
+        address = shortstr(NAME) + shortstr(event.kind)
+        data = b"".join((address, b"\x00\x00", framed(2, 0, header)))
+        vhost.deliver(new_message(data, len(address), 0), queues, not vhost.store.full)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of Avro: one datum each, written with a known schema.
+
+The framing says what stands before the datum: nothing; the marker and fingerprint of a single
+object, by which the writer's schema is found among those that are known; or five octets of a
+schema registry, which are skipped.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headrace.spark.decode.codec import Decoded, reason
+from headrace.spark.schema.types import arrow_type
+
+FRAMINGS: Final = ("none", "single-object", "registry")
+SINGLE_OBJECT: Final = b"\xc3\x01"
+SINGLE_OBJECT_LENGTH: Final = 10
+REGISTRY_LENGTH: Final = 5
+DEPTH_MAX: Final = 64
+SIMPLE: Final[dict[str, type[DataType]]] = {
+    "boolean": BooleanType,
+    "int": IntegerType,
+    "long": LongType,
+    "float": FloatType,
+    "double": DoubleType,
+    "string": StringType,
+    "bytes": BinaryType,
+}
+LOGICAL: Final[dict[tuple[str, str], type[DataType]]] = {
+    ("int", "date"): DateType,
+    ("long", "timestamp-millis"): TimestampType,
+    ("long", "timestamp-micros"): TimestampType,
+    ("long", "local-timestamp-millis"): TimestampNTZType,
+    ("long", "local-timestamp-micros"): TimestampNTZType,
+}
+
+
+class AvroSchemaError(ValueError):
+    """A schema that is no Avro, or has no counterpart in Spark."""
+
+
+def read_schema(text: str) -> dict[str, Any]:
+    """A schema from its JSON: a record. What Spark has no type for is without its logical type."""
+    try:
+        raw = json.loads(text)
+        if not isinstance(raw, dict) or raw.get("type") != "record":
+            raise AvroSchemaError("is no Avro schema of a record")
+        return cast("dict[str, Any]", parse_schema(_plain(raw)))
+    except AvroSchemaError:
+        raise
+    except Exception as error:  # noqa: BLE001  # Whatever is said about it, it is no schema.
+        raise AvroSchemaError(f"is no Avro schema: {reason(error)}") from None
+
+
+def spark_type(schema: Any) -> StructType:
+    """The type of what a record of the schema decodes to."""
+    kind = _Types({}).of(schema, 0)
+    assert isinstance(kind, StructType)
+    return kind
+
+
+class AvroCodec:
+    """Decodes Avro into the struct of one schema; `writers` are others that are known."""
+
+    def __init__(
+        self,
+        schema: dict[str, Any],
+        framing: str = "none",
+        writers: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        assert framing in FRAMINGS, framing
+        self.schema = schema
+        self.framing = framing
+        self.kind = spark_type(schema)
+        self.arrow = arrow_type(self.kind)
+        self._convert = _conversion(self.kind)
+        self._writers = {_mark(writer): writer for writer in (*writers, schema)}
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """Decode body by body."""
+        faults: dict[int, str] = {}
+        values = []
+        for index, body in enumerate(bodies):
+            value = None
+            try:
+                value = self._datum(body)
+            except Exception as error:  # noqa: BLE001  # Whatever is said of a body, it is bad.
+                faults[index] = reason(
+                    f"no Avro of this schema: {str(error) or type(error).__name__}"
+                )
+            values.append(value)
+        try:
+            return Decoded(pa.array(values, self.arrow), faults)
+        except (pa.ArrowException, ValueError, OverflowError):
+            return Decoded(self._one_by_one(values, faults), faults)
+
+    def _datum(self, body: bytes) -> object:
+        stream = io.BytesIO(body)
+        writer = self.schema
+        if self.framing == "single-object":
+            mark = stream.read(SINGLE_OBJECT_LENGTH)
+            if mark[:2] != SINGLE_OBJECT:
+                raise ValueError("the marker of a single object is missing")
+            found = self._writers.get(mark)
+            if found is None:
+                raise ValueError(f"schema {mark[2:][::-1].hex()} is not known")
+            writer = found
+        elif self.framing == "registry":
+            mark = stream.read(REGISTRY_LENGTH)
+            if len(mark) < REGISTRY_LENGTH or mark[0] != 0:
+                raise ValueError("the mark of a schema registry is missing")
+        reader = None if writer is self.schema else self.schema
+        value = schemaless_reader(stream, writer, reader)
+        if stream.read(1):
+            raise ValueError(f"octets are left over after {stream.tell() - 1}")
+        return value if self._convert is None else self._convert(value)
+
+    def _one_by_one(self, values: list[Any], faults: dict[int, str]) -> pa.Array:
+        """For what Avro can hold and Arrow cannot."""
+        good: list[Any] = []
+        for index, value in enumerate(values):
+            try:
+                pa.array([value], self.arrow)
+                good.append(value)
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                good.append(None)
+                faults[index] = reason(error)
+        return pa.array(good, self.arrow)
+
+
+def frame(schema: dict[str, Any]) -> bytes:
+    """What stands before a single object of the schema."""
+    return _mark(schema)
+
+
+def _mark(schema: dict[str, Any]) -> bytes:
+    number = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+    return SINGLE_OBJECT + bytes.fromhex(number)
+
+
+def _plain(schema: Any) -> Any:
+    """A schema without the logical types that we do not decode."""
+    if isinstance(schema, list):
+        return [_plain(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {
+        key: _plain(value) if key in ("type", "items", "values", "fields") else value
+        for key, value in schema.items()
+    }
+    logical = plain.get("logicalType")
+    known = logical in (None, "decimal") or (plain.get("type"), logical) in LOGICAL
+    if not known:
+        del plain["logicalType"]
+    return plain
+
+
+class _Types:
+    """Avro's types as Spark's; named ones are looked up, and none may contain itself."""
+
+    def __init__(self, named: dict[str, DataType | None]) -> None:
+        self._named = named
+
+    def of(self, schema: Any, depth: int) -> DataType:
+        if depth > DEPTH_MAX:
+            raise AvroSchemaError(f"nests types deeper than {DEPTH_MAX}")
+        if isinstance(schema, list):
+            return self._union(schema, depth)
+        if isinstance(schema, str):
+            return SIMPLE[schema]() if schema in SIMPLE else self._again(schema)
+        kind = schema["type"]
+        logical = schema.get("logicalType")
+        if logical == "decimal" and kind in ("bytes", "fixed"):
+            return self._decimal(schema)
+        if (kind, logical) in LOGICAL:
+            return LOGICAL[kind, logical]()
+        if kind == "record":
+            return self._record(schema, depth)
+        if kind == "fixed" and schema["size"] == 0:
+            raise AvroSchemaError("has a fixed of no octets")
+        if kind in ("enum", "fixed"):
+            found = StringType() if kind == "enum" else BinaryType()
+            self._named[schema["name"]] = found
+            return found
+        if kind == "array":
+            element = self.of(schema["items"], depth + 1)
+            if _is_empty(element):  # A few octets could say that there are 2**60 of them.
+                raise AvroSchemaError("has an array of records without fields")
+            return ArrayType(element)
+        if kind == "map":
+            return MapType(StringType(), self.of(schema["values"], depth + 1))
+        return self.of(kind, depth + 1)
+
+    def _record(self, schema: Mapping[str, Any], depth: int) -> DataType:
+        name = schema["name"]
+        self._named[name] = None
+        fields = [
+            StructField(field["name"], self.of(field["type"], depth + 1))
+            for field in schema["fields"]
+        ]
+        names = [field.name.lower() for field in fields]
+        if len(set(names)) < len(names):
+            raise AvroSchemaError(f"has columns of record {name!r} that differ in case only")
+        if not fields and depth == 0:
+            raise AvroSchemaError("has no fields")
+        found = StructType(fields)
+        self._named[name] = found
+        return found
+
+    def _union(self, branches: list[Any], depth: int) -> DataType:
+        kinds = [self.of(one, depth + 1) for one in branches if one != "null"]
+        if len(kinds) == 1:
+            return kinds[0]
+        names = {type(kind) for kind in kinds}
+        if names == {IntegerType, LongType}:
+            return LongType()
+        if names == {FloatType, DoubleType}:
+            return DoubleType()
+        raise AvroSchemaError(
+            "has a union of several types; null with one other, int with long, and float with "
+            "double have a type in Spark"
+        )
+
+    def _again(self, name: str) -> DataType:
+        if name == "null":
+            raise AvroSchemaError("has a field that is always null")
+        found = self._named.get(name)
+        if found is None:
+            raise AvroSchemaError(f"has the type {name!r}, which contains itself or is not known")
+        return found
+
+    def _decimal(self, schema: Mapping[str, Any]) -> DecimalType:
+        precision, scale = schema["precision"], schema.get("scale", 0)
+        if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+            raise AvroSchemaError(f"has a decimal of precision {precision} and scale {scale}")
+        return DecimalType(precision, scale)
+
+
+def _is_empty(kind: DataType) -> bool:
+    """Whether a datum of it has no octets."""
+    return isinstance(kind, StructType) and all(_is_empty(one.dataType) for one in kind.fields)
+
+
+def _conversion(kind: DataType) -> Callable[[Any], Any] | None:
+    """What makes maps of dicts, which Arrow takes as pairs only; None where there are none."""
+    if isinstance(kind, StructType):
+        inner = {field.name: _conversion(field.dataType) for field in kind.fields}
+        changed = [(name, convert) for name, convert in inner.items() if convert is not None]
+
+        def struct(value: Any) -> Any:
+            if value is not None:
+                for name, convert in changed:
+                    value[name] = convert(value[name])
+            return value
+
+        return struct if changed else None
+    if isinstance(kind, ArrayType):
+        element = _conversion(kind.elementType)
+        if element is None:
+            return None
+        return lambda value: None if value is None else [element(one) for one in value]
+    if isinstance(kind, MapType):
+        inner_value = _conversion(kind.valueType) or (lambda value: value)
+        return lambda value: (
+            None if value is None else [(key, inner_value(one)) for key, one in value.items()]
+        )
+    return None

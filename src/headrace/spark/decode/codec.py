@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every decoder of bodies has in common: bodies in, one Arrow array and what was wrong out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from headrace.spark.decode.values import Note, dumps
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+REASON_LENGTH_MAX: Final = 300  # Characters of what is said about one row.
+PIECES: Final = 8  # Into which a batch is cut that cannot be decoded at once.
+PIECE_MIN: Final = 40  # Bodies; fewer are decoded one by one.
+RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of what is rescued of one row.
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What became of some bodies.
+
+    `values` has one value for each, null where it could not be decoded: then `faults` says why, by
+    index. `rescued` is JSON of what rows had that found no place. `grown` is the schema with the
+    columns that were new, when any were.
+    """
+
+    values: pa.Array
+    faults: dict[int, str] = field(default_factory=dict)
+    rescued: dict[int, str] = field(default_factory=dict)
+    grown: StructType | None = None
+    first_new: int | None = None  # The index of the first row with something new.
+
+
+class FastCodec(Protocol):
+    """A decoder with a fast way, which takes many bodies at once and refuses if any is not good."""
+
+    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+        """The values of all; None when it cannot tell them."""
+        ...
+
+    def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
+        """Body by body: what decides whether one is good."""
+        ...
+
+
+def decode_in_pieces(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
+    """All at once if that can be done; otherwise in ever smaller pieces, the last body by body.
+
+    So one bad body makes its own neighbours slow, and not the whole batch.
+    """
+    values = codec.decode_together(bodies) if bodies else None
+    if values is not None:
+        return Decoded(values)
+    if len(bodies) <= PIECE_MIN:
+        return codec.decode_each(bodies)
+    size = max(PIECE_MIN, -(-len(bodies) // PIECES))
+    starts = range(0, len(bodies), size)
+    return _joined(
+        [(at, decode_in_pieces(codec, bodies[at : at + size])) for at in starts],
+    )
+
+
+def _joined(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
+    """Decoded pieces, each with the index of its first body, as one."""
+    from headrace.spark.decode.infer import grow
+
+    whole = Decoded(pa.concat_arrays([piece.values for _, piece in pieces]))
+    for start, piece in pieces:
+        whole.faults |= {start + index: text for index, text in piece.faults.items()}
+        whole.rescued |= {start + index: text for index, text in piece.rescued.items()}
+        if piece.grown is not None:
+            known = whole.grown
+            whole.grown = piece.grown if known is None else grow(known, piece.grown)
+        if piece.first_new is not None and whole.first_new is None:
+            whole.first_new = start + piece.first_new
+    return whole
+
+
+class Codec(Protocol):
+    """A decoder of bodies."""
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """Decode some bodies; nothing about their contents raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a decoder does with what does not fit.
+
+    `unknown`: whether fields without a column are looked at. `rescue`: whether a value that does
+    not fit its type is rescued, its column being null, or makes its row a bad one.
+    """
+
+    unknown: bool = False
+    rescue: bool = False
+
+
+def reason(text: object) -> str:
+    """What is said about a row, in one line of a bounded length."""
+    return " ".join(str(text).split())[:REASON_LENGTH_MAX]
+
+
+def rescued_json(notes: Sequence[Note]) -> str:
+    """What a row had that found no place, by its path."""
+    inner = ",".join(f"{json.dumps(note.path)}:{dumps(note.value)}" for note in notes)
+    text = "{" + inner + "}"
+    if len(text) > RESCUED_LENGTH_MAX:
+        paths = [note.path for note in notes]
+        text = json.dumps({"_too_large": paths})[:RESCUED_LENGTH_MAX]
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+class TextCodec:
+    """Bodies as text."""
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """UTF-8 is good, all else is bad."""
+        octets = pa.array(bodies, pa.binary())
+        try:
+            return Decoded(octets.cast(pa.string()))
+        except pa.ArrowInvalid:
+            pass
+        texts: list[str | None] = []
+        faults = {}
+        for index, body in enumerate(bodies):
+            try:
+                texts.append(body.decode())
+            except UnicodeDecodeError as error:
+                texts.append(None)
+                faults[index] = reason(f"the body is no UTF-8: {error.reason} at {error.start}")
+        return Decoded(pa.array(texts, pa.string()), faults)
+
+
+class BinaryCodec:
+    """Bodies as they are."""
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """All are good."""
+        return Decoded(pa.array(bodies, pa.binary()))

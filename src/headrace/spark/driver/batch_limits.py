@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far one micro-batch goes: at most so many records and octets, shared by the streams.
+
+Every stream with a backlog advances while there is anything to give, so that none starves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from headrace.spark.schema.offsets import ranges
+
+if TYPE_CHECKING:
+    from headrace.spark.schema.offsets import Range
+
+
+class Measured(NamedTuple):
+    """The octets of the records before offset `next`, from where the measuring began."""
+
+    octets: int
+    next: int
+
+
+class Measure(Protocol):
+    """Measures records of a stream at the broker."""
+
+    def __call__(self, piece: Range, octets_max: int | None) -> Measured:
+        """The records of a range; the first of them that have no more octets than so, or one."""
+
+
+def shared(found: Mapping[str, int], most: int) -> dict[str, int]:
+    """Give out `most` among some demands, in proportion; all of it, and nobody gets more than all.
+
+    While there is enough for one each, nobody gets nothing.
+    """
+    total = sum(found.values())
+    if total <= most:
+        return dict(found)
+    given = {name: most * demand // total for name, demand in found.items()}
+    spare = most - sum(given.values())
+    for name in sorted(found, key=lambda name: given[name]):
+        if spare == 0:
+            break
+        if given[name] < found[name]:
+            given[name] += 1
+            spare -= 1
+    return given
+
+
+def limited(start: Mapping[str, int], end: Mapping[str, int], records_max: int) -> dict[str, int]:
+    """Move from `start` towards `end` by at most `records_max` records, shared by backlog."""
+    steps = shared({one.stream: len(one) for one in ranges(start, end)}, records_max)
+    return {
+        stream: start[stream] + steps[stream] if stream in steps else position
+        for stream, position in end.items()
+    }
+
+
+def limited_octets(
+    start: Mapping[str, int], end: Mapping[str, int], octets_max: int, measure: Measure
+) -> dict[str, int]:
+    """Move from `start` towards `end` by records of at most `octets_max`, shared by backlog.
+
+    Every stream with a backlog advances by a record at least, however large that one is.
+    """
+    found = ranges(start, end)
+    sizes = {one.stream: measure(one, None).octets for one in found}
+    if sum(sizes.values()) <= octets_max:
+        return dict(end)
+    shares = shared(sizes, octets_max)
+    reached = dict(end)
+    rest = 0  # No record is cut, so a share is seldom used up: the next stream has what is left.
+    for one in sorted(found, key=lambda one: (shares[one.stream], one.stream)):
+        rest += shares[one.stream]
+        measured = measure(one, max(rest, 1))
+        reached[one.stream] = min(measured.next, one.last)
+        rest -= measured.octets
+    return reached

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a planner asks about streams, answered by a broker.
+
+Headrace is asked for all streams at once. Any other broker is asked by what AMQP has: there the end
+of a stream is found by consuming, a stream has no identity, and nothing can be measured or listed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headrace.client.errors import NotFound
+from headrace.client.requests import RequestRefused
+from headrace.spark.driver.batch_limits import Measured
+from headrace.spark.driver.planner import Place
+from headrace.spark.errors import missing
+from headrace.spark.options.kinds import NAMES_MAX, OptionError
+from headrace.spark.runtime.connections import Purpose, patiently, requests
+
+if TYPE_CHECKING:
+    from headrace.client import blocking
+    from headrace.spark.options.options import ReadOptions
+    from headrace.spark.schema.offsets import Range
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+LISTED_MAX: Final = 1000  # Streams of one request.
+NAMES_S: Final = 1.0  # How old the names may be that a pattern or a super stream stands for.
+
+T = TypeVar("T")
+
+
+class Survey:
+    """The streams of one read, at their broker."""
+
+    def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        assert options.streams is not None
+        self.options = options
+        self.streams = options.streams
+        self._clock = clock
+        self._identity = ""
+        self._names: tuple[str, ...] = options.streams.names
+        self._names_at: float | None = None
+
+    def identity(self) -> str:
+        """Which broker it is, or was when last asked; "" when it does not tell."""
+        if not self._identity:
+            found = self._do(lambda connection: connection.server_properties.get("headrace_id"))
+            self._identity = found if isinstance(found, str) else ""
+        return self._identity
+
+    def places(self) -> dict[str, Place]:
+        """The streams that are to be read now, and where they are."""
+        names = self._current()
+        if not self.identity():
+            return {name: Place(0, self._of(name, _last)) for name in names}
+        found: dict[str, Place] = {}
+        for some in _chunks(names):
+            try:
+                answer = self.ask("stream.list", streams=some)
+            except RequestRefused as refused:
+                raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
+            self._identity = answer["broker"]
+            if answer["missing"] and self.streams.names:
+                raise missing(answer["missing"][0])
+            for one in answer["streams"]:
+                found[one["stream"]] = Place(one["first"], one["next"], one["id"])
+        return found
+
+    def offset_at(self, stream: str, moment: datetime) -> int:
+        """The offset of the first record that arrived at `moment` or later; the end if none did."""
+        if not self.identity():
+            return self._of(stream, lambda asked: asked.offset_at(moment))
+        timestamp_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
+        return int(self._ask(stream, "stream.offset", timestamp_ms=max(0, timestamp_ms))["offset"])
+
+    def first_offset(self, stream: str) -> int:
+        """The offset of the oldest record."""
+        if not self.identity():
+            return self._of(stream, lambda asked: asked.first_offset())
+        return int(self._ask(stream, "stream.info")["first"])
+
+    def measure(self, piece: Range, octets_max: int | None) -> Measured:
+        """The records of a range; the first of them that have no more octets than so, or one."""
+        if not self.identity():
+            raise OptionError("option 'maxBytesPerTrigger' needs Headrace as the broker")
+        limit = {} if octets_max is None else {"octets_max": octets_max}
+        answer = self.ask(
+            "stream.measure",
+            stream=piece.stream,
+            **{"from": piece.first, "to": piece.last},
+            **limit,
+        )
+        return Measured(answer["octets"], max(answer["next"], piece.first + 1))
+
+    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
+        """How many records of streams the tasks of a reader found gone; without those of none."""
+        found: dict[str, int] = {}
+        if self.identity():
+            for some in _chunks(streams):
+                found |= self.ask("gap.count", reader=reader, streams=some)["records"]
+        return found
+
+    def ask(self, what: str, **fields: Any) -> dict[str, Any]:
+        """Send a request to the broker; RequestRefused when it refuses."""
+        return patiently(
+            self.options.uri,
+            self.options.reconnect_timeout_s,
+            lambda connection: requests(connection).ask(what, **fields),
+            Purpose.ASK,
+        )
+
+    def _ask(self, stream: str, what: str, **fields: Any) -> dict[str, Any]:
+        try:
+            return self.ask(what, stream=stream, **fields)
+        except RequestRefused as refused:
+            if refused.code in ("not-found", "precondition"):
+                raise missing(stream) from None
+            raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
+
+    def _current(self) -> tuple[str, ...]:
+        """The names of the streams that are meant now."""
+        streams = self.streams
+        if streams.names:
+            return streams.names
+        now = self._clock()
+        if self._names_at is None or now - self._names_at >= NAMES_S:
+            if not self.identity():
+                raise OptionError(
+                    f"option {streams.option!r} needs Headrace as the broker; give 'streams'"
+                )
+            self._names = tuple(self._matching() if streams.pattern else self._partitions())
+            self._names_at = now
+        if len(self._names) > NAMES_MAX:
+            raise OptionError(
+                f"option {streams.option!r} means {len(self._names)} streams; a query may read "
+                f"{NAMES_MAX} at most"
+            )
+        return self._names
+
+    def _matching(self) -> Iterator[str]:
+        pattern = re.compile(self.streams.pattern)
+        after = ""
+        while True:
+            answer = self.ask("stream.list", after=after)
+            for one in answer["streams"]:
+                if pattern.fullmatch(one["stream"]):
+                    yield one["stream"]
+            after = answer["after"]
+            if not after:
+                return
+
+    def _partitions(self) -> Iterator[str]:
+        exchange = self.streams.super_stream
+        try:
+            answer = self.ask("superstream.info", exchange=exchange)
+        except RequestRefused as refused:
+            raise OptionError(f"option 'superStream': {refused.text}") from None
+        for one in answer["partitions"]:
+            yield one["stream"]
+
+    def _of(self, stream: str, ask: Callable[[blocking.Stream], T]) -> T:
+        try:
+            return self._do(lambda connection: ask(connection.stream(stream)))
+        except NotFound:
+            raise missing(stream) from None
+
+    def _do(self, work: Callable[[blocking.Connection], T]) -> T:
+        return patiently(self.options.uri, self.options.reconnect_timeout_s, work)
+
+
+def _last(stream: blocking.Stream) -> int:
+    return stream.last_offset()
+
+
+def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+    some: list[str] = []
+    for name in names:
+        some.append(name)
+        if len(some) == LISTED_MAX:
+            yield some
+            some = []
+    if some:
+        yield some

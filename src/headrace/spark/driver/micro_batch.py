@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streaming reads of streams, as Spark sees them.
+
+The broker keeps the records and Spark's checkpoint keeps the offsets, so a batch can be read again
+after any failure and gives the same records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.spark.driver.batch import plan, read_partition
+from headrace.spark.schema.offsets import Offset, first_of, ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.spark.driver.planner import Planner
+    from headrace.spark.options.options import ReadOptions
+    from headrace.spark.schema.columns import Wanted
+
+
+class Planning(Protocol):
+    """Who decides what each micro-batch covers."""
+
+    def initial(self) -> Offset:
+        """Where a query without checkpoint begins."""
+
+    def aim(self) -> None:
+        """From now on what is there now is all that there is to read."""
+
+    def latest(self) -> Offset | None:
+        """The end of what is there, if that can be told yet."""
+
+    def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
+        """The end of the batch after `before`; None when there is nothing to do."""
+
+    def commit(self, end: Offset) -> None:
+        """The batch that ends there is in the sink."""
+
+
+class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What reads of streams and of queues have in common: what Spark asks, a planner answers."""
+
+    def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
+        self.options = options
+        self.wanted = wanted
+        self._initial: Offset | None = None
+        self._planner: Planning | None = None  # Of the driver; a task has none.
+
+    def make_planner(self) -> Planning:
+        """What decides what each batch covers."""
+        raise NotImplementedError
+
+    @property
+    def planner(self) -> Planning:
+        """What decides; made when first asked, in the process of the driver."""
+        if self._planner is None:
+            self._planner = self.make_planner()
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # The names of Spark's interface.
+        """Where a query without checkpoint begins; asked twice, answered the same."""
+        if self._initial is None:
+            self._initial = self.planner.initial()
+        return self._initial.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What the options allow, in so far as Spark has words for it."""
+        options = self.options
+        if options.records_per_trigger_max is not None:
+            return ReadMaxRows(options.records_per_trigger_max)
+        if options.octets_per_trigger_max is not None:
+            return ReadMaxBytes(options.octets_per_trigger_max)
+        if options.records_per_trigger_min > 1:
+            return ReadMinRows(options.records_per_trigger_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What arrives from now on is left to the next run."""
+        self.planner.aim()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next micro-batch; `start` itself when there is nothing new.
+
+        Spark gives back the limit that it was told, for which the options say more; or, with
+        trigger(once=True), that there is none.
+        """
+        unlimited = isinstance(limit, ReadAllAvailable)
+        end = self.planner.following(Offset.from_json(start), unlimited=unlimited)
+        return start if end is None else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The end of what is there to be read, for the progress of the query."""
+        latest = self.planner.latest()
+        return None if latest is None else latest.to_json()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The batch that ends there is in the sink, and the next one is logged."""
+        self.planner.commit(Offset.from_json(end))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the tasks."""
+        return {**self.__dict__, "_planner": None}
+
+
+class StreamReader(MicroBatchReader):
+    """Reads streams from where the checkpoint stands; see docs/spark.md for what is guaranteed."""
+
+    def make_planner(self) -> Planner:
+        """What decides what each batch covers."""
+        from headrace.spark.driver.broker_queries import Survey
+        from headrace.spark.driver.planner import Planner
+
+        survey = Survey(self.options)
+        keeper = None
+        if self.options.group:
+            from headrace.spark.driver.stream_group import StreamGroup
+
+            keeper = StreamGroup(self.options, survey)
+        return Planner(self.options, survey, time.monotonic, keeper)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
+        last = Offset.from_json(end)
+        first = first_of(Offset.from_json(start), last)
+        planned = plan(self.options, ranges(first, last.positions))
+        for partition in planned:
+            partition.owner = last.owner
+        return list(planned)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One range, as Arrow batches, in the process of its task."""
+        return read_partition(self.options, self.wanted, partition)

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the next micro-batch of a streaming read of streams covers.
+
+Nothing here connects: `Broker` is what the planner asks, and `survey` answers from a real one. What
+a batch covers is decided once and is in its end; after that everything follows from its start and
+its end alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from headrace.spark.driver.batch_limits import Measured, limited, limited_octets
+from headrace.spark.errors import DataLossError
+from headrace.spark.options.kinds import Edge, OptionError
+from headrace.spark.schema.offsets import Offset, OffsetError, first_of, ranges
+
+if TYPE_CHECKING:
+    from headrace.spark.options.options import Bound, ReadOptions
+    from headrace.spark.schema.offsets import Range
+
+log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """Where a stream begins, and the offset that its next record will have.
+
+    `first` is 0 and `id` is 0 from a broker that does not tell them cheaply.
+    """
+
+    first: int
+    next: int
+    id: int = 0
+
+
+class Broker(Protocol):
+    """What a planner asks about the streams that it plans for."""
+
+    def identity(self) -> str:
+        """Which broker it is; "" when it does not tell."""
+
+    def places(self) -> dict[str, Place]:
+        """The streams that are to be read now, and where they are."""
+
+    def offset_at(self, stream: str, moment: datetime) -> int:
+        """The offset of the first record that arrived at `moment` or later; the end if none did."""
+
+    def first_offset(self, stream: str) -> int:
+        """The offset of the oldest record."""
+
+    def measure(self, piece: Range, octets_max: int | None) -> Measured:
+        """As `batch_limits.Measure`."""
+
+    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
+        """How many records of streams the tasks of a reader found gone."""
+
+
+class Keeper(Protocol):
+    """Who keeps, for operators to see, how far a group of readers is in each stream."""
+
+    def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
+        """Remember where the group begins in each stream; return where it began at first."""
+
+    def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
+        """Become the owner on some streams; return how far the group is in each.
+
+        Where it was never before it begins at `start`. GroupInUseError when another has it.
+        """
+
+    def commit(
+        self, owner: str, positions: Mapping[str, int], ids: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The query is done up to these positions; return how far the group is then."""
+
+
+def positions(broker: Broker, bound: Bound, places: Mapping[str, Place]) -> dict[str, int]:
+    """The offsets that a bound means now. A number outside of a stream is refused."""
+    wanted = bound.of(tuple(places))
+    return {
+        stream: _position(broker, bound, stream, at, places[stream])
+        for stream, at in wanted.items()
+    }
+
+
+def _position(
+    broker: Broker, bound: Bound, stream: str, at: Edge | int | datetime, place: Place
+) -> int:
+    if at is Edge.LATEST:
+        return place.next
+    if at is Edge.EARLIEST:
+        return broker.first_offset(stream)
+    if isinstance(at, datetime):
+        found = broker.offset_at(stream, at)
+        if bound.strict and found >= place.next:
+            raise OptionError(
+                f"option {bound.option!r}: nothing arrived in stream {stream!r} at "
+                f"{at.isoformat()} or later; with option 'startingOffsetsByTimestampStrategy' "
+                "'latest' reading begins at the end then"
+            )
+        return found
+    assert isinstance(at, int)
+    if at > place.next:
+        raise OptionError(
+            f"option {bound.option!r} gives offset {at} for stream {stream!r}, which ends at "
+            f"{place.next}"
+        )
+    return at
+
+
+class Planner:
+    """Decides what each micro-batch of one query covers."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        broker: Broker,
+        clock: Callable[[], float],
+        keeper: Keeper | None = None,
+    ) -> None:
+        """`clock` tells seconds and never goes back; a query without a group has no `keeper`."""
+        self.options = options
+        self._broker = broker
+        self._clock = clock
+        self._keeper = keeper
+        self._owner = ""  # As which this process has the group,
+        self._kept: dict[str, int] = {}  # and how far that is, in each stream where it has it.
+        self._target: dict[str, Place] | None = None
+        self._waiting_since: float | None = None  # For records, as there are too few.
+        self._begun: Mapping[str, int] | None = None  # Where the batch begins that is at work.
+        self._counted = False  # What its tasks found gone.
+
+    def initial(self) -> Offset:
+        """Where a query without checkpoint begins: with a group, where it began at first.
+
+        Nothing is claimed yet: Spark asks for this also when it replays the first batch of a query,
+        whose checkpoint names the owner.
+        """
+        places = self._broker.places()
+        ids = _ids(places)
+        start = positions(self._broker, self.options.starting, places)
+        if self._keeper is None:
+            owner = "" if self.options.fail_on_data_loss else uuid.uuid4().hex
+            return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
+        remembered = self._keeper.begin(start, ids) if start else {}
+        wanted = self.options.starting.of(tuple(places))
+        for stream, at in wanted.items():
+            if at is Edge.LATEST:
+                start[stream] = min(remembered[stream], start[stream])
+        owner = uuid.uuid4().hex
+        return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
+
+    def aim(self) -> None:
+        """From now on what is there now is all that there is to read."""
+        self._target = self._broker.places()
+
+    def latest(self) -> Offset:
+        """The ends of the streams."""
+        places = self._broker.places()
+        ends = {stream: place.next for stream, place in places.items()}
+        return Offset(ends, {}, 0, self._broker.identity(), _ids(places))
+
+    def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
+        """The end of the batch after `before`; None when there is nothing to read yet.
+
+        DataLossError when records are gone before they were read, OffsetError when the broker or a
+        stream is not the one of the checkpoint.
+        """
+        places = self._broker.places()
+        self._check_identity(before, places)
+        if self._keeper is not None:
+            before = self._joined(before, places)
+        told = before.skipped
+        if not self.options.fail_on_data_loss:
+            before = self._with_skipped(before, places)
+        end = self._end(before, places, unlimited=unlimited)
+        if end is None and before.skipped != told:
+            return replace(before, epoch=before.epoch + 1, origin=before.begun())
+        if end is None and any(
+            self._kept.get(stream, at) < at for stream, at in before.positions.items()
+        ):
+            # The last batch is not committed to the group, and an empty one has Spark do that.
+            return replace(before, epoch=before.epoch + 1, origin=before.begun())
+        return end
+
+    def commit(self, end: Offset) -> None:
+        """The batch that ends there is in the sink."""
+        if self._keeper is not None:
+            places = self._broker.places()
+            joined = self._joined(end, places)
+            done = {stream: at for stream, at in end.positions.items() if stream in places}
+            if done:
+                self._kept.update(self._keeper.commit(joined.owner, done, _ids(places)))
+
+    def _joined(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+        """Have the group on all streams, under the name that the checkpoint has for the query."""
+        assert self._keeper is not None
+        owner = before.owner or self._owner or uuid.uuid4().hex
+        if owner != self._owner:
+            self._owner, self._kept = owner, {}
+        fresh = {
+            stream: before.positions.get(stream, place.first)
+            for stream, place in places.items()
+            if stream not in self._kept
+        }
+        if fresh:
+            self._kept.update(self._keeper.join(owner, fresh, _ids(places)))
+        return replace(before, owner=owner)
+
+    def _end(
+        self, before: Offset, places: Mapping[str, Place], *, unlimited: bool
+    ) -> Offset | None:
+        """The end of a batch with records; None when there are none, or too few yet."""
+        start = self._start(before, places)
+        first = first_of(before, start)
+        if self._target is None:
+            end = {stream: place.next for stream, place in places.items()}
+        else:
+            end = {
+                # Retention may have passed it since.
+                stream: max(self._target[stream].next, start.origin.get(stream, 0))
+                for stream in places
+                if stream in self._target
+            }
+        backlog = sum(map(len, ranges(first, end)))
+        if not unlimited and self._must_wait(backlog):
+            return None
+        if not unlimited:
+            end = self._limited(first, end)
+        if end == before.positions:
+            return None
+        self._waiting_since = None
+        self._begun, self._counted = first, False
+        origin = {stream: at for stream, at in start.origin.items() if stream in end}
+        return replace(start, positions=end, origin=origin, ids=_ids(places))
+
+    def _with_skipped(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+        """Count what the tasks of the last batch found gone, if that can be: a batch has ended."""
+        owner = before.owner or uuid.uuid4().hex
+        before = replace(before, owner=owner)
+        begun, counted = self._begun, self._counted
+        self._counted = True
+        if counted or (
+            begun is not None
+            and all(
+                place.first <= begun.get(stream, place.first) for stream, place in places.items()
+            )
+        ):
+            return before
+        found = self._broker.skipped(owner, places)
+        return replace(before, skipped={**before.skipped, **found})
+
+    def _start(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+        """Where the batch begins: `origin` has the streams that do not go on where they stood."""
+        origin = {stream: at for stream, at in before.begun().items() if stream in places}
+        lost = dict(before.lost)
+        for stream, place in places.items():
+            if stream not in before.positions:
+                origin[stream] = self._broker.first_offset(stream)
+                continue
+            at = before.positions[stream]
+            if place.first > at:
+                self._lose(
+                    f"stream {stream!r} no longer has the records from offset {at} to "
+                    f"{place.first - 1}: they were dropped by its retention before the query "
+                    "read them"
+                )
+                lost[stream] = lost.get(stream, 0) + place.first - at
+                origin[stream] = place.first
+        gone = sorted(before.positions.keys() - places.keys())
+        if gone and not (self.options.streams and self.options.streams.names):
+            self._lose(f"stream {gone[0]!r} is gone: it was deleted, or is no longer chosen")
+        return replace(before, origin=origin, lost=lost, broker=self._broker.identity())
+
+    def _lose(self, what: str) -> None:
+        if self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}; set option 'failOnDataLoss' to 'false' to go on without them"
+            )
+        log.warning("%s; going on without them", what)
+
+    def _check_identity(self, before: Offset, places: Mapping[str, Place]) -> None:
+        identity = self._broker.identity()
+        if before.broker is not None and before.broker != identity:
+            raise OffsetError(
+                f"the checkpoint was made with broker {before.broker or 'of another make'!r} and "
+                f"this is {identity or 'one of another make'!r}, whose records have other offsets; "
+                "start with a new checkpoint"
+            )
+        for stream, place in places.items():
+            known = before.ids.get(stream)
+            if known is not None and known != place.id:
+                raise OffsetError(
+                    f"stream {stream!r} is not the one that this query was reading: it was deleted "
+                    "and made again; start with a new checkpoint"
+                )
+
+    def _must_wait(self, backlog: int) -> bool:
+        """Whether there are too few records, and there is still time for more to come."""
+        least = self.options.records_per_trigger_min
+        if backlog >= least or not backlog or self._target is not None:
+            return False
+        now = self._clock()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return now - self._waiting_since < self.options.trigger_delay_s
+
+    def _limited(self, first: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
+        records, octets = self.options.records_per_trigger_max, self.options.octets_per_trigger_max
+        if records is not None:
+            end = limited(first, end, records)
+        if octets is not None:
+            end = limited_octets(first, end, octets, self._broker.measure)
+        return end
+
+
+def _ids(places: Mapping[str, Place]) -> dict[str, int]:
+    return {stream: place.id for stream, place in places.items() if place.id}

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streaming reads of a queue, as Spark sees them.
+
+What a batch covers is a range of leased messages, which tasks read as they read a stream; only the
+driver takes and settles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from headrace.spark.driver.batch import plan, read_partition
+from headrace.spark.driver.micro_batch import MicroBatchReader
+from headrace.spark.schema.offsets import Offset, Range, first_of, ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+    from headrace.spark.queue.leased import Leased
+    from headrace.spark.queue.planner import QueuePlanner
+    from headrace.spark.queue.spooled import Spooled
+
+
+class QueueReader(MicroBatchReader):
+    """Reads a queue by leases from where the checkpoint stands; see docs/spark.md."""
+
+    _lessor: Leased | Spooled | None = None
+
+    @property
+    def lessor(self) -> Leased | Spooled:
+        """Who gives the messages."""
+        if self._lessor is None and self.options.spool_directory:
+            from headrace.spark.queue.spooled import Spooled
+
+            self._lessor = Spooled(self.options)
+        elif self._lessor is None:
+            from headrace.spark.queue.leased import Leased
+
+            self._lessor = Leased(self.options)
+        return self._lessor
+
+    def make_planner(self) -> QueuePlanner:
+        """What decides what each batch covers."""
+        from headrace.spark.queue.planner import QueuePlanner
+
+        return QueuePlanner(self.options, self.lessor, time.monotonic)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name.
+        """There is always a limit, unless Spark says that there is none."""
+        from headrace.spark.queue.planner import RECORDS_MAX
+
+        return ReadMaxRows(self.options.records_per_trigger_max or RECORDS_MAX)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
+        last = Offset.from_json(end)
+        first = first_of(Offset.from_json(start), last)
+        found = ranges(first, last.positions)
+        leased = [Range(self.lessor.stream(), one.first, one.last) for one in found]
+        planned = plan(self.options, leased)
+        for partition in planned:
+            partition.owner = last.owner
+            partition.judged = self.lessor.rejects > 0
+        return list(planned)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One range, as Arrow batches, in the process of its task."""
+        return read_partition(self.options, self.wanted, partition, self.options.queue)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the tasks."""
+        return {**super().__getstate__(), "_lessor": None}

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages of a queue by a spool: what takes the place of leases at a broker that has none.
+
+The driver consumes, appends what comes to the spool, and syncs. Spark's offsets are the numbers of
+the spool, and tasks read ranges of it. Messages are acked when their batch is committed, so whoever
+loses the spool has not lost the messages. After a restart the broker delivers again what was not
+acked; what is in the spool already is known by its octets and gets its old number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.blocking.loop_thread import LOOP
+from headrace.client.bulk.consumer import PREFETCH_MAX, Drain, Drawn
+from headrace.client.errors import (
+    ChannelClosed,
+    ConnectionClosed,
+    ConnectionLost,
+    ConsumerCancelled,
+    NotFound,
+)
+from headrace.spark.errors import GroupInUseError
+from headrace.spark.options.kinds import OptionError
+from headrace.spark.queue.planner import LeaseState
+from headrace.spark.runtime.connections import Purpose, patiently
+from headrace.spark.task.spool import Entry, Spool, SpoolError, digest
+
+if TYPE_CHECKING:
+    from headrace.client import blocking
+    from headrace.spark.options.options import ReadOptions
+
+BATCH_MAX: Final = PREFETCH_MAX // 3  # Of a batch: two are unacked while a third is taken.
+TAKE_MAX: Final = 1000  # Messages that are appended between two looks at the limits.
+QUIET_S: Final = 0.2  # After so long without a message there is none,
+SLOW_S: Final = 5.0  # unless the broker says that there are some.
+
+
+class Spooled:
+    """The spool of one queue for one group; see `planner.Lessor`."""
+
+    rejects = 0  # Nobody rejects in advance here.
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self._spool: Spool | None = None
+        self._broker = ""
+        self._drain: Drain | None = None
+        self._connection: blocking.Connection | None = None
+        self._tags: deque[tuple[int, int]] = deque()  # Of unacked messages, and their numbers.
+        self._again: dict[bytes, deque[int]] = {}  # Numbers of what comes again, by digest.
+        self._owed: list[Entry] = []  # Settled in the spool, and certainly not acked.
+
+    def stream(self) -> str:
+        """What tasks read: the directory."""
+        return self.options.spool_directory
+
+    def claim(self, owner: str) -> LeaseState:
+        """Open the spool; GroupInUseError when another process has it."""
+        if self._spool is None:
+            self._broker = self._identity()
+            what = {
+                "broker": self._broker,
+                "queue": self.options.queue,
+                "group": self.options.group,
+            }
+            try:
+                self._spool = Spool(self.options.spool_directory, what)
+            except SpoolError as error:
+                if "in use" in str(error):
+                    raise GroupInUseError(f"option 'spoolDirectory': {error}") from None
+                raise
+        return self._state(self._spool)
+
+    def leave(self, owner: str) -> None:
+        """The process goes on with the spool under another name."""
+
+    def info(self) -> LeaseState | None:
+        """How things stand; None before the spool is open."""
+        return None if self._spool is None else self._state(self._spool)
+
+    def take(self, owner: str, first: int, records: int, octets: int) -> int:
+        """Give the numbers from `first` on; return the one behind the last."""
+        spool = self._opened()
+        records = min(records, BATCH_MAX)
+        if first < spool.next:
+            return min(spool.next, first + records)
+        self._begin()
+        begun = spool.octets
+        room = min(octets, self.options.spool_octets_max - begun)
+        while spool.next - first < records and spool.octets - begun < room:
+            taken = self._draw(min(TAKE_MAX, records - (spool.next - first)))
+            if not taken:
+                break
+            for drawn in taken:
+                self._keep(spool, drawn)
+        spool.sync()
+        return spool.next
+
+    def settle(self, owner: str, upto: int) -> int:
+        """Be done with all numbers below `upto`: first in the spool, then at the broker."""
+        spool = self._opened()
+        if self._drain is None:
+            self._owed += [entry for entry in spool.entries if entry.number < upto]
+        spool.settle(upto)
+        tag = 0
+        while self._tags and self._tags[0][1] < upto:
+            tag = self._tags.popleft()[0]
+        if tag and self._drain is not None:
+            LOOP.run(self._acked(self._drain, tag))
+        return spool.settled
+
+    def close(self) -> None:
+        """Let another process have the spool; what is not acked returns to the queue."""
+        drain, self._drain = self._drain, None
+        if drain is not None:
+            LOOP.run(drain.close())
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def _opened(self) -> Spool:
+        assert self._spool is not None, "it was not claimed"
+        return self._spool
+
+    def _state(self, spool: Spool) -> LeaseState:
+        return LeaseState(self._broker, spool.id, spool.settled, spool.next, self._ready())
+
+    def _identity(self) -> str:
+        def ask(connection: blocking.Connection) -> str:
+            properties = connection.server_properties
+            known = properties.get("headrace_id") or properties.get("cluster_name")
+            return str(known or properties.get("product") or "unknown")
+
+        return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
+
+    def _ready(self) -> int:
+        """How many messages wait at the broker."""
+        if self._drain is not None:
+            try:
+                return LOOP.run(self._drain.ready())
+            except (ConnectionLost, ConnectionClosed, ChannelClosed):
+                self._drain = None
+
+        def ask(connection: blocking.Connection) -> int:
+            with connection.channel(confirm=False) as channel:
+                try:
+                    state = channel.declare_queue(self.options.queue, passive=True)
+                except NotFound:
+                    raise OptionError(
+                        f"option 'queue': the broker has no queue {self.options.queue!r}"
+                    ) from None
+                return state.message_count
+
+        return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
+
+    def _begin(self) -> None:
+        """Consume, over the connection that there is now."""
+
+        def begin(connection: blocking.Connection) -> None:
+            if self._drain is not None and self._connection is connection:
+                return
+            drain = Drain(connection.source, self.options.queue, PREFETCH_MAX)
+            LOOP.run(drain.start())
+            self._drain, self._connection = drain, connection
+            self._tags.clear()  # All that was not acked comes again.
+            again: dict[bytes, deque[int]] = defaultdict(deque)
+            for entry in (*self._owed, *self._opened().entries):
+                again[entry.digest].append(entry.number)
+            self._again = again
+
+        patiently(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
+
+    def _draw(self, most: int) -> list[Drawn]:
+        """The next messages of the queue; none when there are none now."""
+        drain = self._drain
+        if drain is None:
+            return []
+        try:
+            taken = LOOP.run(drain.take(most, QUIET_S))
+            if not taken and LOOP.run(drain.ready()):
+                taken = LOOP.run(drain.take(most, SLOW_S))
+        except (ConnectionLost, ConnectionClosed, ChannelClosed, ConsumerCancelled):
+            self._drain = None  # The next batch begins anew.
+            return []
+        return taken
+
+    def _keep(self, spool: Spool, drawn: Drawn) -> None:
+        """Append a message, unless it is there already."""
+        header, body = drawn.header, drawn.body
+        where, key = drawn.exchange.encode(), drawn.routing_key.encode()
+        if drawn.redelivered and self._again:
+            numbers = self._again.get(digest(header, body, where, key))
+            if numbers:
+                self._tags.append((drawn.tag, numbers.popleft()))
+                return
+        number = spool.append(header, body, where, key, redelivered=drawn.redelivered)
+        self._tags.append((drawn.tag, number))
+
+    @staticmethod
+    async def _acked(drain: Drain, tag: int) -> None:
+        drain.ack_up_to(tag)

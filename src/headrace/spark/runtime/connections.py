@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of this process to brokers, and what happens when they break.
+
+Spark uses its Python workers again, so connections are kept: one for what is read, one for what is
+written, and one for what is asked, since a broker that is short of memory stops reading from who
+publishes anything but requests. But for the one that writes they do not reconnect by themselves:
+all work goes through `patiently`, which does it again on a new connection until a broker that was
+there before has been away for too long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from headrace.client import Reconnect, blocking
+from headrace.client.blocking_pipeline import Requests
+from headrace.client.errors import (
+    AuthenticationFailed,
+    ConfirmLost,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+)
+from headrace.client.requests import ANSWER_S
+from headrace.spark.options.uri import urls
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from headrace.client.url import Secret
+
+log = logging.getLogger(__name__)
+
+BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
+WRITING: Final = Reconnect(delay_s=0.1, delay_max_s=2.0, attempts=35)  # About a minute.
+LINKS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
+ANSWER_UNTOLD_S: Final = 3600.0  # An alarm may take long; a dead broker shows by its heartbeats.
+FORCED: Final = 320  # connection.close: an operator's doing, or the end of the broker.
+
+T = TypeVar("T")
+
+
+class Purpose(Enum):
+    """What a connection is for."""
+
+    READ = "read"
+    WRITE = "write"
+    ASK = "ask"
+
+
+Key = tuple[int, str, Purpose]
+_links: dict[Key, blocking.Connection] = {}
+_requests: dict[Key, Requests] = {}
+_known: set[tuple[int, str]] = set()  # Where this process has been connected before.
+_lock = threading.Lock()
+
+
+def link(uri: Secret, purpose: Purpose = Purpose.READ) -> blocking.Connection:
+    """The connection of this process, made at the first call and after a loss."""
+    key = (os.getpid(), str(uri), purpose)
+    with _lock:
+        kept = _links.get(key)
+        if kept is not None and not kept.is_closed:
+            return kept
+        again = WRITING if purpose is Purpose.WRITE else None
+        kept = blocking.connect(urls(uri), reconnect=again, name=f"headrace-spark-{purpose.value}")
+        _links.pop(key, None)
+        while len(_links) >= LINKS_MAX * len(Purpose):
+            oldest = next(iter(_links))
+            _requests.pop(oldest, None)
+            _links.pop(oldest).close()
+        _links[key] = kept
+        _known.add(key[:2])
+        return kept
+
+
+def requests(connection: blocking.Connection) -> Requests:
+    """Where to ask the broker of a connection that `link` gave for Purpose.ASK."""
+    for key, kept in _links.items():
+        if kept is connection:
+            asked = _requests.get(key)
+            if asked is None or asked.source.connection is not connection.source:
+                told = connection.version is V0_9_1  # When the broker blocks the connection.
+                timeout_s = ANSWER_S if told else ANSWER_UNTOLD_S
+                asked = _requests[key] = Requests(connection, timeout_s=timeout_s)
+            return asked
+    raise AssertionError("a connection of somebody else")
+
+
+def patiently(
+    uri: Secret,
+    timeout_s: float,
+    work: Callable[[blocking.Connection], T],
+    purpose: Purpose = Purpose.READ,
+    *,
+    known: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Do some work over a connection; again when the connection breaks or cannot be made.
+
+    That goes on for `timeout_s` after the first failure. A broker that was never reached fails at
+    once, unless it is `known` from elsewhere, as it is to a task. The work must be such that doing
+    it twice does no harm.
+    """
+    until: float | None = None
+    delays = BACKOFF.delays()
+    while True:
+        try:
+            return work(link(uri, purpose))
+        except AuthenticationFailed:
+            raise
+        except (ConnectFailed, ConnectionLost, ConnectionClosed, ConfirmLost) as error:
+            if not (known or (os.getpid(), str(uri)) in _known) or _is_final(error):
+                raise
+            now = clock()
+            until = now + timeout_s if until is None else until
+            if now >= until:
+                raise
+            log.info("connecting again: %s", error)
+            sleep(min(next(delays), until - now))
+
+
+def forget(uri: Secret) -> None:
+    """Close the connections of this process; the next call makes new ones."""
+    for purpose in Purpose:
+        kept = _links.pop((os.getpid(), str(uri), purpose), None)
+        if kept is not None:
+            kept.close()
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether trying again cannot help: the broker answered, and refused."""
+    if isinstance(error, ConnectionClosed):
+        return error.code not in (FORCED, 200)
+    return isinstance(error, ConnectFailed) and error.code not in (0, FORCED)

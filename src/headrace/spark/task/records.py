@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges of streams as Arrow batches, read in the process of a task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.errors import (
+    ConnectionClosed,
+    ConnectionLost,
+    NotFound,
+    OffsetGone,
+)
+from headrace.client.requests import RequestRefused
+from headrace.spark.errors import DataLossError, missing
+from headrace.spark.runtime.connections import Purpose, patiently, requests
+from headrace.spark.task import spool
+from headrace.spark.task.arrow import batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.client import blocking
+    from headrace.client.stream.blocks import Block
+    from headrace.client.url import Secret
+    from headrace.spark.schema.offsets import Range
+
+log = logging.getLogger(__name__)
+
+
+BREAKS_MAX: Final = 5  # Times that a connection may break before another record came.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How ranges are read, whatever they are."""
+
+    uri: Secret
+    fail_on_data_loss: bool = True
+    filters: tuple[str, ...] = ()
+    match_unfiltered: bool = False
+    reconnect_timeout_s: float = 60.0
+    browse: bool = False  # An ordinary queue is looked at, whose positions are the offsets.
+    reader: str = ""  # In whose name records that are gone are counted at the broker, if any.
+    spooled: bool = False  # Not streams but spools; see headrace.spark.task.spool.
+
+
+def read(
+    reading: Reading, piece: Range, names: tuple[str, ...], source: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """A range of a stream as Arrow batches; `source` is the queue whose leases it holds, if any."""
+    return batches(source or piece.stream, names, records(reading, piece))
+
+
+def records(reading: Reading, piece: Range) -> Iterator[Block]:
+    """A range of a stream as it was on the wire, in order, each record once.
+
+    A connection that breaks is made again, and reading goes on behind what was handed out.
+    """
+    if reading.spooled:
+        yield from spool.blocks(piece.stream, piece.first, piece.last)
+        return
+    at = piece.first
+    breaks = 0
+    while at < piece.last:
+        try:
+            for block in _begun(reading, piece, at):
+                yield block
+                at, breaks = block.last() + 1, 0
+            return
+        except _Broken as broken:
+            breaks += 1
+            if breaks > BREAKS_MAX:
+                raise broken.error from None
+            log.info("stream %r is read on at offset %d: %s", piece.stream, at, broken.error)
+        except OffsetGone:
+            at = _skip(reading, piece, at)
+        except NotFound:
+            raise missing(piece.stream) from None
+
+
+class _Broken(Exception):
+    """The connection broke while records came."""
+
+    def __init__(self, error: ConnectionLost | ConnectionClosed) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
+    """The records from `at` on, over one connection, once the first of them came."""
+
+    def begin(connection: blocking.Connection) -> tuple[Block | None, Iterator[Block]]:
+        stream = connection.stream(piece.stream)
+        chosen = reading.filters or None
+        following = iter(
+            stream.read_blocks(
+                at,
+                piece.last,
+                filter=chosen,
+                match_unfiltered=reading.match_unfiltered,
+                browse=reading.browse,
+            )
+        )
+        return next(following, None), following
+
+    block, following = patiently(reading.uri, reading.reconnect_timeout_s, begin, known=True)
+    while block is not None:
+        yield block
+        try:
+            block = next(following, None)
+        except (ConnectionLost, ConnectionClosed) as error:
+            raise _Broken(error) from None
+
+
+def _skip(reading: Reading, piece: Range, at: int) -> int:
+    """Where to go on when the record `at` is gone, if that is allowed."""
+
+    def oldest(connection: blocking.Connection) -> int:
+        if isinstance(connection.server_properties.get("headrace_id"), str):
+            return int(requests(connection).ask("stream.info", stream=piece.stream)["first"])
+        return connection.stream(piece.stream).first_offset()
+
+    timeout_s = reading.reconnect_timeout_s
+    first = min(patiently(reading.uri, timeout_s, oldest, Purpose.ASK, known=True), piece.last)
+    lost = (
+        f"stream {piece.stream!r} no longer has the records from offset {at} to {first - 1}"
+        f": they were dropped by its retention before the query read them"
+    )
+    if reading.fail_on_data_loss or first <= at:
+        raise DataLossError(
+            f"{lost}; set option 'failOnDataLoss' to 'false' to go on without them"
+        ) from None
+    log.warning("%s; going on without %d records", lost, first - at)
+    if reading.reader and first > at:
+        _note(reading, piece.stream, at, first)
+    return first
+
+
+def _note(reading: Reading, stream: str, first: int, last: int) -> None:
+    """Have records that are gone counted; the log has them in any case."""
+
+    def ask(connection: blocking.Connection) -> None:
+        if isinstance(connection.server_properties.get("headrace_id"), str):
+            asked = requests(connection)
+            asked.ask("gap.note", stream=stream, reader=reading.reader, first=first, last=last)
+
+    try:
+        patiently(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    except RequestRefused as refused:
+        log.warning("stream %r: what is lost is not counted: %s", stream, refused)

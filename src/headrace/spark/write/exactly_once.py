@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exactly once: a batch is staged by its tasks and made visible at once by the driver.
+
+Each attempt of a task stages its rows under sink, batch, partition and attempt. The driver commits
+the attempts that count, all of them in one decision of the broker together with the fact that this
+was the sink's last batch; so a batch that Spark runs again is skipped. Whatever else was staged for
+it, by attempts that lost or were killed, is given up then. docs/spark.md has a drawing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.blocking_pipeline import Sink, Stage
+from headrace.client.errors import ClientError, ConnectFailed, ConnectionClosed, ConnectionLost
+from headrace.client.requests import RequestRefused
+from headrace.client.staging import StageError
+from headrace.spark.options.kinds import OptionError
+from headrace.spark.runtime.connections import Purpose, patiently, requests
+from headrace.spark.write.publish import Rows
+from headrace.spark.write.rows import RowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.client import blocking
+    from headrace.spark.options.options import WriteOptions
+    from headrace.spark.runtime.task import Task
+    from headrace.spark.write.encode import Encoded
+
+log = logging.getLogger(__name__)
+
+KEPT_OCTETS_MAX: Final = 64 << 20  # Of a partition, so that it can be staged again.
+BREAKS_MAX: Final = 10  # Connections that break, one after the other, while a task is staged.
+FRAME_MAX: Final = 131072  # What a broker may take less of it says, by row.
+
+
+class SinkTakenError(RuntimeError):
+    """Another query counts the batches of this sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task staged; the driver hands it to `commit`."""
+
+    sink: str
+    epoch: int
+    branches: str  # Empty when nothing was staged.
+    count: int
+    already: bool = False  # The batch had been committed before.
+
+
+NOTHING: Final = Part("", 0, "", 0)
+
+
+def stage(
+    options: WriteOptions,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    sink: str,
+    owner: str,
+    run: str,
+    batch: int,
+    task: Task,
+) -> Part:
+    """Stage the rows of one partition; PublishError when any of them was not taken.
+
+    A connection that breaks is made again as long as the rows so far are still known.
+    """
+    first = next(batches, None)
+    if first is None:
+        return NOTHING  # An empty partition costs no connection.
+    epoch, last = _begin(options, sink, owner, run)
+    if last is not None and last >= batch:
+        for _ in batches:  # What a query remembers between batches needs all of them computed.
+            pass
+        return Part(sink, epoch, "", 0, already=True)
+    rows = _Kept(first, batches)
+    breaks = 0
+    while True:
+        try:
+            return _stage_once(options, rows, sink, epoch, batch, task)
+        except (ConnectionLost, ConnectionClosed, ConnectFailed) as error:
+            breaks += 1
+            if not rows.again() or breaks > BREAKS_MAX:
+                raise
+            log.info("partition %d is staged again: %s", task.partition, error)
+
+
+def _stage_once(
+    options: WriteOptions, kept: _Kept, sink: str, epoch: int, batch: int, task: Task
+) -> Part:
+    from headrace.spark.write.encode import encode
+
+    rows = Rows(task.partition)
+
+    def begin(connection: blocking.Connection) -> Stage:
+        return Stage(connection, sink, batch, task.partition, task.attempt, epoch=epoch)
+
+    timeout_s = options.reconnect_timeout_s
+    encoded: Encoded | None = None
+    with patiently(options.uri, timeout_s, begin, Purpose.ASK, known=True) as staging:
+        try:
+            for some in kept:
+                encoded = encode(options, some, None, FRAME_MAX)
+                for row, error in encoded.errors.items():
+                    rows.fail(rows.seen + row, error)
+                rows.seen += some.num_rows
+                if rows.failed:
+                    break
+                staging.publish_columns(
+                    encoded.count,
+                    encoded.body,
+                    properties=encoded.properties,
+                    routing_key=encoded.routing_key,
+                    exchange=encoded.exchange,
+                    mandatory=options.mandatory,
+                )
+            rows.check()
+            staged = staging.prepare()
+        except StageError as error:
+            rows.fail(error.index, kept.row_error(options, error.index, error.reason))
+            rows.check()
+            raise
+    return Part(sink, epoch, staged.branches, staged.messages, staged.already)
+
+
+def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int, int | None]:
+    """Own the sink: its epoch, and its last committed batch. All tasks of a run do it."""
+
+    def ask(connection: blocking.Connection) -> tuple[int, int | None]:
+        if not isinstance(connection.server_properties.get("headrace_id"), str):
+            raise OptionError(
+                "option 'deliveryGuarantee': this broker is no Headrace, so it cannot make a batch "
+                "visible at once; set it to 'at-least-once'"
+            )
+        asked = Sink(connection, sink, requests=requests(connection))
+        if options.sink_id is not None:
+            state = asked.state()
+            if state is not None and state.owner not in ("", owner) and not options.sink_takeover:
+                raise SinkTakenError(
+                    f"option 'sinkId': sink {sink!r} has the batches of query {state.owner}, and "
+                    f"query {owner} counts its own from 0, as a new checkpoint does; go on with "
+                    "the checkpoint of that query, or use another sinkId, or set option "
+                    "'sinkTakeover' to 'true' to begin anew"
+                )
+        try:
+            state = asked.begin(owner, run, force=options.sink_takeover)
+        except RequestRefused as error:
+            raise SinkTakenError(f"option 'sinkId': {error}") from None
+        return state.epoch, state.last
+
+    return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+
+
+def commit(options: WriteOptions, parts: Sequence[Part], batch: int) -> None:
+    """Make a batch visible: the work of these tasks and no other. Again, it does nothing."""
+    staged = [part for part in parts if part.branches]
+    if not staged:
+        return
+    sink, epoch = staged[0].sink, max(part.epoch for part in staged)
+
+    def ask(connection: blocking.Connection) -> None:
+        asked = Sink(connection, sink, requests=requests(connection))
+        asked.epoch = epoch
+        asked.commit(batch, [part.branches for part in staged])
+
+    patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+
+
+def abort(options: WriteOptions, sink: str, batch: int) -> None:
+    """Give up what is staged for a batch, whoever staged it; at the latest it expires."""
+
+    def ask(connection: blocking.Connection) -> None:
+        Sink(connection, sink, requests=requests(connection)).abort(batch)
+
+    _try(options, ask, f"what is staged for batch {batch} of sink {sink!r} will expire")
+
+
+def forget(options: WriteOptions, sink: str) -> None:
+    """A sink that had one batch is not needed any more."""
+
+    def ask(connection: blocking.Connection) -> None:
+        requests(connection).ask("sink.discard", sink=sink)
+
+    _try(options, ask, f"the broker remembers sink {sink!r}")
+
+
+def _try(options: WriteOptions, ask: Callable[[blocking.Connection], None], otherwise: str) -> None:
+    """Do what is good to have done, and go on without it."""
+    try:
+        patiently(options.uri, 0.0, ask, Purpose.ASK, known=True)
+    except ClientError as error:
+        log.info("%s: %s", otherwise, error)
+
+
+class _Kept:
+    """The batches of a partition; the first of them are kept, to be gone through again."""
+
+    def __init__(self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> None:
+        self._kept: list[pa.RecordBatch] = [first]
+        self._rest = rest
+        self._octets = first.nbytes
+        self._whole: bool = self._octets <= KEPT_OCTETS_MAX  # Nothing was forgotten.
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from list(self._kept)
+        if not self._whole:
+            self._kept.clear()
+        for batch in self._rest:
+            self._octets += batch.nbytes
+            if self._whole and self._octets <= KEPT_OCTETS_MAX:
+                self._kept.append(batch)
+            else:
+                self._whole = False
+                self._kept.clear()
+            yield batch
+
+    def again(self) -> bool:
+        """Whether all of it can be gone through once more."""
+        return self._whole
+
+    def row_error(self, options: WriteOptions, row: int, reason: str) -> RowError:
+        """What is known of a row that the broker did not take, if it is of a batch still here."""
+        from headrace.spark.write.rows import Row
+        from headrace.spark.write.rows import rows as rows_of
+
+        first = 0
+        for batch in self._kept if self._whole else ():
+            if first <= row < first + batch.num_rows:
+                (found,) = rows_of(options, batch.slice(row - first, 1))
+                if isinstance(found, Row):
+                    keys = (found.exchange, found.routing_key, found.message.message_id)
+                    return RowError(reason, *keys)
+            first += batch.num_rows
+        return RowError(reason)

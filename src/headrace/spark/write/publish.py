@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One partition into an exchange, at least once: all of it is confirmed, or the task fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.url import parse_url
+from headrace.spark.options.uri import urls
+from headrace.spark.write.rows import RowError
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.client import Channel, blocking
+    from headrace.spark.options.options import WriteOptions
+    from headrace.spark.write.encode import Encoded
+    from headrace.spark.write.rows import Row
+
+UNCONFIRMED_MAX: Final = 2000  # Messages on their way, where they are published one by one.
+ERRORS_SHOWN_MAX: Final = 10
+
+
+class PublishError(RuntimeError):
+    """Rows that were not published; the text says which and why, but not what was in them."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of one partition: how many were seen, and what is wrong with which."""
+
+    partition: int | None = None
+    seen: int = 0
+    failed: int = 0
+    errors: dict[int, RowError] = field(default_factory=dict)
+
+    def fail(self, row: int, error: RowError) -> None:
+        """A row was not published."""
+        self.failed += 1
+        self.errors[row] = error
+
+    def check(self) -> None:
+        """Raise PublishError when there are such rows."""
+        if self.failed:
+            raise PublishError(self.report())
+
+    def report(self) -> str:
+        """Which rows were not published, and why."""
+        where = "" if self.partition is None else f" of partition {self.partition}"
+        shown = sorted(self.errors.items())[:ERRORS_SHOWN_MAX]
+        lines = [f"row {row}{_keys(error)}: {error.reason}" for row, error in shown]
+        if self.failed > len(shown):
+            lines.append(f"and {self.failed - len(shown)} more")
+        return (
+            f"{self.failed} of the {self.seen} rows{where} were not published: {'; '.join(lines)}"
+        )
+
+
+def _keys(error: RowError) -> str:
+    """What the sender of a row knows it by."""
+    keys = {
+        "exchange": error.exchange,
+        "routing_key": error.routing_key,
+        "message_id": error.message_id,
+    }
+    said = ", ".join(f"{name} {value!r}" for name, value in keys.items() if value)
+    return f" ({said})" if said else ""
+
+
+def publish(
+    options: WriteOptions,
+    batches: Iterator[pa.RecordBatch],
+    partition: int | None = None,
+    ids: str | None = None,
+) -> int:
+    """Publish all rows and wait for all confirms; return how many.
+
+    Rows without message id get `ids` and their number, if given. PublishError when any row was not
+    taken.
+    """
+    rows = Rows(partition)
+    first = next(batches, None)
+    if first is None:
+        return 0  # An empty partition costs no connection.
+    if parse_url(urls(options.uri)[0]).version is V0_9_1:
+        _publish_in_bulk(options, _again(first, batches), rows, ids)
+    else:
+        asyncio.run(_publish_each(options, _again(first, batches), rows))
+    rows.check()
+    return rows.seen
+
+
+def _again(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from batches
+
+
+def _publish_in_bulk(
+    options: WriteOptions, batches: Iterator[pa.RecordBatch], rows: Rows, ids: str | None
+) -> None:
+    from headrace.client.blocking.bulk import BulkPublisher
+    from headrace.spark.runtime.connections import Purpose, patiently
+    from headrace.spark.write.encode import encode
+
+    last: Encoded | None = None
+
+    def begin(connection: blocking.Connection) -> BulkPublisher:
+        return BulkPublisher(connection)
+
+    timeout_s = options.reconnect_timeout_s
+    with patiently(options.uri, timeout_s, begin, Purpose.WRITE, known=True) as publisher:
+        sent = before = 0
+        for batch in batches:
+            before, sent_before = rows.seen, sent
+            names = None if ids is None else (ids, before)
+            last = encode(options, batch, names, publisher.frame_max)
+            for octets, count in last.frames(publisher.number, publisher.frame_max):
+                publisher.send(octets, count)
+                sent += count
+            rows.seen += batch.num_rows
+            for row, error in last.errors.items():
+                rows.fail(before + row, error)
+            if rows.failed or publisher.failed:
+                break
+        publisher.finish()
+        for number, failure in publisher.failures.items():
+            row = number
+            if last is not None and number >= sent_before:
+                row = before + last.row_of(number - sent_before)
+            rows.errors[row] = RowError(
+                failure.reason, failure.exchange, failure.routing_key, failure.message_id
+            )
+        rows.failed += publisher.failed
+
+
+async def _publish_each(
+    options: WriteOptions, batches: Iterator[pa.RecordBatch], rows: Rows
+) -> None:
+    """As in bulk, message by message: for versions that have no such frames or confirms."""
+    from headrace.client import connect
+    from headrace.spark.write.rows import rows as rows_of
+
+    batch = await asyncio.to_thread(next, batches, None)
+    async with await connect(urls(options.uri), reconnect=None) as connection:
+        channel = await connection.channel(unconfirmed_max=UNCONFIRMED_MAX)
+        outcome = _Outcome(rows)
+        while batch is not None and not rows.failed:
+            for row in rows_of(options, batch):
+                if isinstance(row, RowError):
+                    rows.fail(rows.seen, row)
+                else:
+                    await _publish_row(channel, options, row, outcome.expect(rows.seen, row))
+                rows.seen += 1
+            batch = await asyncio.to_thread(next, batches, None)
+        await outcome.settled()
+
+
+async def _publish_row(
+    channel: Channel,
+    options: WriteOptions,
+    row: Row,
+    settled: Callable[[asyncio.Future[None]], None],
+) -> None:
+    confirmed = await channel.publish_soon(
+        row.message, row.routing_key, row.exchange, mandatory=options.mandatory
+    )
+    confirmed.add_done_callback(settled)
+
+
+class _Outcome:
+    """What has become of the rows that were published one by one."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._open = 0
+        self._changed = asyncio.Event()
+
+    def expect(self, index: int, row: Row) -> Callable[[asyncio.Future[None]], None]:
+        """A callback that takes the outcome of the row `index`."""
+        self._open += 1
+
+        def settle(confirmed: asyncio.Future[None]) -> None:
+            self._open -= 1
+            error = confirmed.exception()
+            if error is not None:
+                keys = (row.exchange, row.routing_key, row.message.message_id)
+                self._rows.fail(index, RowError(str(error), *keys))
+            self._changed.set()
+
+        return settle
+
+    async def settled(self) -> None:
+        """Wait until the outcome of every row is known."""
+        while self._open:
+            self._changed.clear()
+            await self._changed.wait()

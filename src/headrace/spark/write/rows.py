@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a DataFrame into messages: what each column means, and what is wrong with a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.client.message import Message, encode_header
+from headrace.spark.options.kinds import NAME_BYTES_MAX, OptionError
+from headrace.spark.schema.columns import OCTETS, PROPERTIES, STRINGS, SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.spark.options.options import WriteOptions
+
+BODIES: Final = ("body", "value")
+WRITTEN: Final = {
+    "body": ("binary", "string"),
+    "value": ("binary", "string"),
+    "exchange": ("string",),
+    "routing_key": ("string",),
+    "properties": (),  # A struct, checked field by field.
+    "headers": ("map<string,string>",),
+}
+INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+EXPIRATION_DIGITS_MAX: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message and where it goes."""
+
+    message: Message
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """A row that cannot be a message: why, and what it is known by."""
+
+    reason: str
+    exchange: str = ""
+    routing_key: str = ""
+    message_id: str | None = None
+
+
+class _BadRow(ValueError):
+    pass
+
+
+def check_columns(options: WriteOptions, columns: list[tuple[str, str]]) -> None:
+    """Refuse a DataFrame that has other columns than a message, or lacks what it needs."""
+    names = [name for name, _ in columns]
+    for name, sql_type in columns:
+        allowed = WRITTEN.get(name)
+        if allowed is None:
+            raise SchemaError(
+                f"format 'amqp' cannot publish a column {name!r}; the columns of a message are "
+                f"{', '.join(WRITTEN)}"
+            )
+        if name == "properties":
+            _check_properties(sql_type)
+        elif sql_type.lower() not in allowed:
+            raise SchemaError(
+                f"column {name!r} must be of type {' or '.join(allowed)}, not {sql_type}"
+            )
+    bodies = [name for name in BODIES if name in names]
+    if len(bodies) != 1:
+        raise SchemaError("a message needs one column 'body' or 'value', of type binary or string")
+    if options.exchange is None and "exchange" not in names:
+        raise OptionError(
+            "option 'exchange' is missing, and there is no column 'exchange'; '' is the default "
+            "exchange, where the routing key is the name of a queue"
+        )
+    if options.routing_key is None and "routing_key" not in names and not options.exchange:
+        raise OptionError(
+            "option 'routingKey' is missing, and there is no column 'routing_key'; the default "
+            "exchange needs the name of a queue"
+        )
+
+
+def _check_properties(sql_type: str) -> None:
+    if not sql_type.startswith("struct<"):
+        raise SchemaError(f"column 'properties' must be a struct, not {sql_type}")
+    for entry in sql_type[len("struct<") : -1].split(","):
+        name, _, kind = entry.partition(":")
+        if name not in PROPERTIES:
+            raise SchemaError(
+                f"column 'properties' has a field {name!r}; the properties are "
+                f"{', '.join(PROPERTIES)}"
+            )
+        if name == "timestamp":
+            allowed: tuple[str, ...] = ("timestamp",)
+        else:
+            allowed = INTEGERS if name in OCTETS else ("string",)
+        if kind not in allowed:
+            raise SchemaError(
+                f"property {name!r} must be of type {' or '.join(allowed)}, not {kind}"
+            )
+
+
+def rows(
+    options: WriteOptions, batch: pa.RecordBatch, header_max: int | None = None
+) -> Iterator[Row | RowError]:
+    """The messages of a record batch, in its order; a header may have `header_max` octets."""
+    # What Arrow gives has no narrower type: each value is checked where it is used.
+    columns: dict[str, list[Any]] = {
+        name: batch.column(index).to_pylist() for index, name in enumerate(batch.schema.names)
+    }
+    for index in range(batch.num_rows):
+        values = {name: column[index] for name, column in columns.items()}
+        try:
+            yield _row(options, values, header_max)
+        except (_BadRow, ValueError) as error:
+            yield RowError(
+                str(error),
+                values.get("exchange") or options.exchange or "",
+                values.get("routing_key") or options.routing_key or "",
+                (values.get("properties") or {}).get("message_id"),
+            )
+
+
+def _row(options: WriteOptions, values: dict[str, Any], header_max: int | None) -> Row:
+    body = values.get("body", values.get("value"))
+    if body is None:
+        raise _BadRow("the body is null")
+    fields = _fields(options, values.get("properties") or {})
+    headers = values.get("headers")
+    if headers is not None:
+        fields["headers"] = dict(headers)
+    message = Message(body.encode() if isinstance(body, str) else body, **fields)
+    header = encode_header(message)  # Says what is wrong with a property.
+    if header_max is not None and len(header) > header_max:
+        raise _BadRow("the properties do not fit into a frame")
+    return Row(
+        message,
+        _address(values.get("exchange"), options.exchange, "exchange"),
+        _address(values.get("routing_key"), options.routing_key, "routing key"),
+    )
+
+
+def _address(value: str | None, default: str | None, what: str) -> str:
+    if value is None:
+        if default is None and what == "exchange":
+            raise _BadRow("the exchange is null, and option 'exchange' is not set")
+        return default or ""
+    if len(value) > NAME_BYTES_MAX or len(value.encode()) > NAME_BYTES_MAX:
+        raise _BadRow(f"the {what} has more than {NAME_BYTES_MAX} bytes")
+    return value
+
+
+def _fields(options: WriteOptions, properties: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `Message` that say the same as a struct of properties."""
+    fields: dict[str, Any] = {"persistent": options.persistent}
+    for name, value in properties.items():
+        if value is None:
+            continue
+        if name in STRINGS and len(value.encode()) > NAME_BYTES_MAX:
+            raise _BadRow(f"property {name!r} has more than {NAME_BYTES_MAX} bytes")
+        if name == "delivery_mode":
+            if value not in (1, 2):
+                raise _BadRow(f"property 'delivery_mode' is {value}, neither 1 nor 2")
+            fields["persistent"] = value == 2
+        elif name == "priority":
+            if not 0 <= value <= 255:
+                raise _BadRow(f"property 'priority' is {value}, not from 0 to 255")
+            fields["priority"] = value
+        elif name == "expiration":
+            if not (value.isascii() and value.isdigit() and len(value) <= EXPIRATION_DIGITS_MAX):
+                raise _BadRow("property 'expiration' is no whole number of milliseconds")
+            fields["expiration"] = timedelta(milliseconds=int(value))
+        elif name == "timestamp":
+            assert isinstance(value, datetime), value
+            fields["timestamp"] = value.astimezone(UTC)
+        else:
+            fields[name] = value
+    return fields

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes: each row becomes a message.
+
+By default exactly once: tasks stage (`stage`) and the driver commits. On demand at least once:
+tasks publish (`publish`), again when Spark runs a task or a batch again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from headrace.spark.options.options import OptionError, WriteOptions, write_options
+from headrace.spark.runtime.task import Task
+from headrace.spark.write.publish import publish
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from headrace.spark.write.exactly_once import Part
+
+
+BATCHES: Final = "batch writes"  # The owner of a sink that no query has.
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """How many messages of one task the broker confirmed or staged, and as what."""
+
+    count: int
+    part: Part | None = None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Publishes the rows of a DataFrame."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                "format 'amqp' publishes messages and overwrites nothing: use mode('append')"
+            )
+        self.options = write_options(options)
+        _check_columns(self.options, schema)
+        self.run = uuid.uuid4().hex
+        self.batch = self.options.batch_id or 0
+        self.sink = self.options.sink_id or f"write-{self.run}"  # All of it or nothing.
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish or stage the rows of one partition."""
+        task = Task.current()
+        if not self.options.exactly_once:
+            return Published(publish(self.options, iterator, task.partition))
+        from headrace.spark.write.exactly_once import stage
+
+        part = stage(
+            self.options,
+            iterator,
+            sink=self.sink,
+            owner=BATCHES,
+            run=self.run,
+            batch=self.batch,
+            task=task,
+        )
+        return Published(part.count, part)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks succeeded: make what they staged visible."""
+        if self.options.exactly_once and (parts := _parts(messages)):
+            from headrace.spark.write.exactly_once import commit, forget
+
+            commit(self.options, parts, self.batch)
+            if self.options.sink_id is None:
+                forget(self.options, self.sink)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The write failed: nothing of it will be seen, unless it published as it went."""
+        if self.options.exactly_once:
+            from headrace.spark.write.exactly_once import abort, forget
+
+            if self.options.sink_id is None:
+                forget(self.options, self.sink)
+            else:
+                abort(self.options, self.sink, self.batch)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Publishes the rows of every micro-batch."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self.options = write_options(options, streaming=True)
+        _check_columns(self.options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish or stage the rows of one partition."""
+        task = Task.current()
+        if not self.options.exactly_once:
+            return Published(publish(self.options, iterator, task.partition, task.ids()))
+        from headrace.spark.write.exactly_once import stage
+
+        part = stage(
+            self.options,
+            iterator,
+            sink=self.options.sink_id or task.query,
+            owner=task.query,
+            run=task.run or task.query,  # Never empty: all tasks of a run are one.
+            batch=task.batch,
+            task=task,
+        )
+        return Published(part.count, part)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """All tasks succeeded: make what they staged visible, once however often it is asked."""
+        if parts := _parts(messages):
+            from headrace.spark.write.exactly_once import commit
+
+            commit(self.options, parts, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """The batch failed. What was staged for it goes now, or when the batch is committed.
+
+        After a failure the messages may all be None, so the sink is known only by its option.
+        """
+        sinks = {part.sink for part in _parts(messages)} | {self.options.sink_id or ""}
+        if self.options.exactly_once:
+            from headrace.spark.write.exactly_once import abort
+
+            for sink in sinks - {""}:
+                abort(self.options, sink, batchId)
+
+
+def _parts(messages: list[WriterCommitMessage | None]) -> list[Part]:
+    """What the tasks staged; those that had no rows, or published as they went, are left out."""
+    return [
+        message.part
+        for message in messages
+        if isinstance(message, Published) and message.part is not None and message.part.sink
+    ]
+
+
+def _check_columns(options: WriteOptions, schema: StructType) -> None:
+    from headrace.spark.write.rows import check_columns
+
+    check_columns(options, [(field.name, field.dataType.simpleString()) for field in schema.fields])

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start would make of a data directory, without changing it.
+
+The journals and the logs of streams are read by the code that recovers them, on a disk that notes
+what it is told to cut, remove or write, and behaves as if it had been done. Of streams every
+segment is read, not the last alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.model.message import REDELIVERED
+from headrace.store.catalog.database import earlier_tables
+from headrace.store.catalog.definitions import JournalDefinitions
+from headrace.store.data_directory import SCHEMA_VERSION
+from headrace.store.disk import Disk
+from headrace.store.errors import StoreError
+from headrace.store.journal.journal import Journal
+from headrace.store.stream.log import DiskStreamLog
+from headrace.store.stream.scan import StreamScan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+FINDINGS_MAX = 1000  # That are kept as sentences; all are counted.
+DEFINITIONS = ("definitions.db", "definitions.db-journal", "definitions.db-wal")
+STORE_LOG = "headrace.store"
+
+
+class Overlay(Disk):
+    """The real disk, read alone; what would be changed is noted, and looks as if it were."""
+
+    def __init__(self, root: Path) -> None:
+        """``root`` is what paths are told relative to."""
+        self.root = root
+        self.done: list[str] = []  # What would be done, in sentences.
+        self._gone: set[str] = set()
+        self._sizes: dict[str, int] = {}  # Of files that would be cut.
+        self._paths: dict[int, str] = {}  # By open handle.
+
+    def make_directory(self, path: str) -> None:
+        """There is nothing to make to read what is there."""
+
+    def names(self, path: str) -> list[str]:
+        if not os.path.isdir(path):
+            return []
+        return [name for name in os.listdir(path) if os.path.join(path, name) not in self._gone]
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        if create and not os.path.exists(path):
+            handle = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._paths[handle] = path
+        return handle
+
+    def close(self, handle: int) -> None:
+        self._paths.pop(handle, None)
+        os.close(handle)
+
+    def close_all(self) -> None:
+        """Close what is open still."""
+        for handle in list(self._paths):
+            self.close(handle)
+
+    def write(self, handle: int, pieces: Sequence[bytes | bytearray | memoryview], at: int) -> None:
+        """Nothing is written; what is put aside has a line of the log already."""
+
+    def read(self, handle: int, size: int, at: int) -> bytes:
+        return super().read(handle, max(0, min(size, self.size(handle) - at)), at)
+
+    def read_into(self, handle: int, buffer: bytearray, size: int) -> int:
+        return super().read_into(handle, buffer, min(size, self.size(handle)))
+
+    def size(self, handle: int) -> int:
+        found = self._sizes.get(self._paths[handle])
+        return super().size(handle) if found is None else found
+
+    def sync(self, handle: int) -> None:
+        """Nothing was written."""
+
+    def drop_cache(self, handle: int) -> None:
+        """Nothing was written."""
+
+    def sync_directory(self, path: str) -> None:
+        """Nothing was written."""
+
+    def allocate(self, handle: int, size: int) -> None:
+        """Nothing will be written."""
+
+    def truncate(self, handle: int, size: int) -> None:
+        path = self._paths[handle]
+        if self._holds_something(handle, size):
+            self.done.append(f"cut {self._named(path)} back to {size} octets")
+        self._sizes[path] = size
+
+    def _holds_something(self, handle: int, size: int) -> bool:
+        """Tell whether anything but reserved room is behind a place."""
+        at = size
+        while chunk := self.read(handle, 1 << 20, at):
+            if chunk.count(0) != len(chunk):
+                return True
+            at += len(chunk)
+        return False
+
+    def remove(self, path: str) -> None:
+        if os.path.exists(path) and path not in self._gone:
+            self.done.append(f"remove {self._named(path)}")
+        self._gone.add(path)
+
+    def _named(self, path: str) -> str:
+        return os.path.relpath(path, self.root)
+
+
+class Heard(logging.Handler):
+    """Notes what the store would say in the log."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(logging.WARNING)
+        self._root = f"{root}{os.sep}"
+        self.lines: list[str] = []
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        if len(self.lines) < FINDINGS_MAX:
+            self.lines.append(record.getMessage().replace(self._root, ""))
+
+
+@dataclass(slots=True)
+class Examined:
+    """What a start would find."""
+
+    vhosts: int = 0
+    queues: int = 0  # That hold messages.
+    messages: int = 0  # In them.
+    message_octets: int = 0  # Of their bodies.
+    redelivered: int = 0  # Of those, that would come as redelivered.
+    ownerless: int = 0  # Messages of queues without a definition.
+    definitions: int = 0  # Durable exchanges, queues and bindings.
+    prepared: int = 0  # Transactions that wait for their outcome.
+    streams: int = 0
+    stream_messages: int = 0
+    damaged: int = 0  # Places that would be left out.
+    findings: list[str] = field(default_factory=list)  # What would be said of them.
+    changes: list[str] = field(default_factory=list)  # What would be done to files.
+
+
+def examine(data: Path) -> Examined:
+    """Read a data directory on which no broker runs, or a backup of one.
+
+    Raises:
+        StoreError: a broker has it, or it cannot be read at all.
+    """
+    data = data.absolute()
+    found = Examined()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(kept_from_brokers(data))
+            check_schema(data)
+            vhosts, earlier = read_definitions(data)
+            disk = Overlay(data)
+            stack.callback(disk.close_all)
+            heard = stack.enter_context(hearing(data))
+            for number, name in sorted(vhosts.items()):
+                found.vhosts += 1
+                home = data / "vhosts" / str(number)
+                examine_vhost(disk, home, name, earlier.get(name, set()), found)
+        except OSError as error:
+            raise StoreError(f"{error.filename or data}: {error.strerror or error}") from error
+        except sqlite3.Error as error:
+            raise StoreError(f"{data / DEFINITIONS[0]}: {error}") from error
+    found.damaged = heard.count
+    found.findings = heard.lines
+    found.changes = disk.done[:FINDINGS_MAX]
+    return found
+
+
+def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found: Examined) -> None:
+    """Recover one virtual host, and count what is there.
+
+    ``earlier`` are ids of queues that its journal has not taken over yet.
+    """
+    if not (home / "journal").is_dir():
+        return
+    journal = Journal(str(home / "journal"), disk=disk, free_min=0, threaded=False, name=name)
+    journal.read()  # It knows where streams end.
+    streams = home / "streams"
+    logs = [
+        DiskStreamLog(str(place), journal, segment_size=journal.segment_size)
+        for place in (sorted(streams.iterdir()) if streams.is_dir() else ())
+        if place.name.isdigit()
+    ]
+    held: Counter[int] = Counter()
+    recovered = journal.recover()
+    saved = JournalDefinitions(journal).load()
+    found.definitions += len(saved.exchanges) + len(saved.queues) + len(saved.bindings)
+    queues = earlier | {queue.id for queue in saved.queues}
+    for queue_id, message, _ in recovered:
+        if queue_id not in queues:
+            found.ownerless += 1
+            continue
+        held[queue_id] += 1
+        found.message_octets += message.body_size
+        found.redelivered += bool(message.flags & REDELIVERED)
+    found.queues += len(held)
+    found.messages += held.total()
+    found.prepared += len(journal.prepared)
+    for stream in logs:
+        for segment in stream.segments[:-1]:
+            buffer, size = stream.files.read(segment)
+            if any(buffer[StreamScan(segment).take(buffer, size) : size]):
+                logging.getLogger(STORE_LOG).error("damaged: the end of %s", segment.path)
+        found.streams += 1
+        found.stream_messages += stream.next_offset - stream.first_offset
+
+
+@contextlib.contextmanager
+def hearing(data: Path) -> Iterator[Heard]:
+    """Note what the store says, in place of logging it."""
+    said = logging.getLogger(STORE_LOG)
+    heard = Heard(data)
+    propagated, said.propagate = said.propagate, False
+    said.addHandler(heard)
+    try:
+        yield heard
+    finally:
+        said.removeHandler(heard)
+        said.propagate = propagated
+
+
+@contextlib.contextmanager
+def kept_from_brokers(data: Path) -> Iterator[None]:
+    """Let no broker take the directory meanwhile; a backup is nobody's.
+
+    Raises:
+        StoreError: one has it.
+    """
+    lock = data / "lock"
+    if not lock.exists() and not (data / "schema").exists():
+        yield
+        return
+    held = []
+    try:
+        for place in (data, lock):
+            with contextlib.suppress(FileNotFoundError):
+                held.append(os.open(place, os.O_RDONLY | os.O_CLOEXEC))
+        for handle in held:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = f"a broker runs on {data}: make a backup, and verify that"
+                raise StoreError(text) from None
+            except OSError as error:
+                if handle != held[0]:  # A directory of a network may not be locked.
+                    raise
+                log.debug("cannot lock %s itself: %s", data, error)
+        yield
+    finally:
+        for handle in held:
+            os.close(handle)
+
+
+def check_schema(data: Path) -> None:
+    """Refuse what is no data directory, and one of a newer Headrace.
+
+    Raises:
+        StoreError: it is one of these.
+    """
+    path = data / "schema"
+    if not path.is_file():
+        raise StoreError(f"{data} is neither a data directory nor a complete backup")
+    version = path.read_text(errors="replace").strip()
+    if not version.isdigit() or int(version) > SCHEMA_VERSION:
+        raise StoreError(
+            f"{data} has schema {version or 'none'}; this Headrace knows {SCHEMA_VERSION} at most"
+        )
+
+
+def read_definitions(data: Path) -> tuple[dict[int, str], dict[str, set[int]]]:
+    """Return the virtual hosts by number, and the ids of queues that earlier versions kept here.
+
+    SQLite writes beside a file that it reads, so it reads a copy.
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-examine-") as place:
+        for name in DEFINITIONS:
+            if (data / name).exists():
+                shutil.copyfile(data / name, Path(place) / name)
+        with contextlib.closing(sqlite3.connect(Path(place) / DEFINITIONS[0])) as db:
+            damage = db.execute("PRAGMA integrity_check").fetchone()[0]
+            if damage != "ok":
+                raise StoreError(f"{data / DEFINITIONS[0]} is damaged: {damage}")
+            vhosts = dict(db.execute("SELECT id, name FROM vhosts").fetchall())
+            queues: dict[str, set[int]] = {}
+            if "queues" in earlier_tables(db):
+                for vhost, number in db.execute("SELECT vhost, id FROM queues"):
+                    queues.setdefault(vhost, set()).add(number)
+    return vhosts, queues

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The durable exchanges, queues and bindings of one virtual host, as records of its journal.
+
+A change is appended as messages are, so it stands in order with those that depend on it, and shares
+their group and their sync. Answers wait until the store's ``synced`` has reached its ``defined``.
+While the disk fails nothing is changed. Queues get ids that are never given again, for the journal
+knows queues by nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.errors import ResourceError
+from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
+from headrace.store.errors import StoreError
+from headrace.store.journal.definition_records import (
+    BINDING,
+    EXCHANGE,
+    QUEUE,
+    QUEUE_IDS,
+    binding_key,
+    exchange_key,
+    exchange_value,
+    queue_key,
+    queue_value,
+    read_binding,
+    read_exchange,
+    read_queue,
+)
+from headrace.wire.errors import MalformedError
+
+if TYPE_CHECKING:
+    from headrace.store.journal.journal import Journal
+
+QUEUE_ID_MAX = 0xFFFFFFFF
+IDS_AT_ONCE = 64  # Queue ids that one record sets aside.
+
+
+class JournalDefinitions:
+    """Implements :class:`headrace.model.vhost.definitions.Definitions`; used by one thread."""
+
+    def __init__(self, journal: Journal, earlier: Saved | None = None, ids_used: int = 0) -> None:
+        """``journal`` was read. ``earlier`` is what an earlier version kept elsewhere, with queue
+        ids up to ``ids_used``; :meth:`take_over` writes it.
+        """
+        self._journal = journal
+        self._earlier = earlier
+        ids = journal.definitions.get(QUEUE_IDS)
+        self._ids_set_aside = int.from_bytes(ids or b"", "big")
+        self._next_id = 1 + max(self._ids_set_aside, ids_used)
+
+    def load(self) -> Saved:
+        """Return what was kept.
+
+        Raises:
+            StoreError: a definition is not understood.
+        """
+        if self._earlier is not None:
+            return self._earlier
+        saved = Saved([], [], [])
+        try:
+            for key, value in self._journal.definitions.items():
+                kind = key[:1]
+                if kind == QUEUE:
+                    saved.queues.append(read_queue(key, value))
+                elif kind == EXCHANGE:
+                    saved.exchanges.append(read_exchange(key, value))
+                elif kind == BINDING:
+                    saved.bindings.append(read_binding(key))
+        except (MalformedError, UnicodeDecodeError) as error:
+            raise StoreError(
+                f"journal {self._journal.name}: a definition is not understood: {error}"
+            ) from error
+        saved.queues.sort(key=lambda record: record.id)
+        return saved
+
+    def take_over(self) -> bool:
+        """Append what an earlier version kept elsewhere, once the journal was recovered.
+
+        Return whether there is anything.
+        """
+        earlier, self._earlier = self._earlier, None
+        if earlier is None:
+            return False
+        for exchange in earlier.exchanges:
+            self.save_exchange(exchange)
+        for queue in earlier.queues:
+            self.keep_queue(queue)
+        for binding in earlier.bindings:
+            self.save_binding(binding)
+        return True
+
+    def require(self) -> None:
+        """Refuse a change while the disk does not take what is here already.
+
+        Raises:
+            ResourceError: it does not.
+        """
+        if self._journal.failing():
+            raise ResourceError("definitions cannot be written to disk")
+
+    def save_exchange(self, record: ExchangeRecord) -> None:
+        """Keep an exchange."""
+        self._journal.define(exchange_key(record.name), exchange_value(record))
+
+    def delete_exchange(self, name: str) -> None:
+        """Forget an exchange."""
+        self._journal.define(exchange_key(name), None)
+
+    def save_queue(self, record: QueueRecord) -> int:
+        """Keep a queue under a fresh id, and return that."""
+        number = self._next_id
+        if number > QUEUE_ID_MAX:
+            raise ResourceError(f"all {QUEUE_ID_MAX} queue ids are used up")
+        self.keep_queue(record._replace(id=number))
+        return number
+
+    def keep_queue(self, record: QueueRecord) -> None:
+        """Keep a queue under the id that it has."""
+        self._next_id = max(self._next_id, record.id + 1)
+        if record.id > self._ids_set_aside:
+            self._ids_set_aside = min(record.id + IDS_AT_ONCE - 1, QUEUE_ID_MAX)
+            self._journal.define(QUEUE_IDS, self._ids_set_aside.to_bytes(4, "big"))
+        self._journal.define(queue_key(record.id), queue_value(record))
+
+    def delete_queue(self, queue_id: int) -> None:
+        """Forget a queue; its id is never given again."""
+        self._journal.define(queue_key(queue_id), None)
+
+    def save_binding(self, record: BindingRecord) -> None:
+        """Keep a binding."""
+        self._journal.define(binding_key(record), b"")
+
+    def delete_binding(self, record: BindingRecord) -> None:
+        """Forget a binding."""
+        self._journal.define(binding_key(record), None)

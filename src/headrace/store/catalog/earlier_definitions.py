@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges, queues and bindings as earlier versions kept them: in tables of ``definitions.db``.
+
+The journal of each virtual host takes them over, once; when that is durable they are deleted here.
+A start that dies in between takes them over again, which changes nothing: no client was served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING
+
+from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
+from headrace.store.catalog.database import (
+    DatabaseError,
+    earlier_tables,
+    file_of,
+    open_database,
+    transaction,
+)
+from headrace.store.errors import StoreError
+from headrace.wire.errors import MalformedError
+from headrace.wire.table import decode_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class EarlierDefinitions:
+    """The tables of one data directory, if there are any."""
+
+    def __init__(self, data: Path) -> None:
+        """Open the file.
+
+        Raises:
+            StoreError: it cannot be used.
+        """
+        self.path = file_of(data)
+        try:
+            self._db = open_database(self.path)
+        except DatabaseError as error:
+            raise StoreError(str(error)) from error
+        with self._errors():
+            self._tables = earlier_tables(self._db)
+
+    def load(self, vhost: str) -> Saved | None:
+        """Return what was kept of a virtual host; None when it was taken over, or never there.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        if not self._tables:
+            return None
+        user = "user" if self._has_users() else "''"
+        with self._errors():
+            exchanges = [
+                ExchangeRecord(name, kind, bool(auto), bool(internal), decode_table(arguments)[0])
+                for name, kind, auto, internal, arguments in self._db.execute(
+                    "SELECT name, type, auto_delete, internal, arguments FROM exchanges "
+                    "WHERE vhost = ?",
+                    (vhost,),
+                )
+            ]
+            queues = [
+                QueueRecord(number, name, bool(auto), decode_table(arguments)[0], who)
+                for number, name, auto, arguments, who in self._db.execute(
+                    f"SELECT id, name, auto_delete, arguments, {user} FROM queues "  # noqa: S608
+                    "WHERE vhost = ? ORDER BY id",
+                    (vhost,),
+                )
+            ]
+            bindings = [
+                BindingRecord(source, kind, destination, key, decode_table(arguments)[0])
+                for source, kind, destination, key, arguments in self._db.execute(
+                    "SELECT source, kind, destination, routing_key, arguments FROM bindings "
+                    "WHERE vhost = ?",
+                    (vhost,),
+                )
+            ]
+        if not exchanges and not queues and not bindings:
+            return None
+        return Saved(exchanges, queues, bindings)
+
+    def ids_used(self) -> int:
+        """Return the highest queue id that was ever given.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        if not self._tables:
+            return 0
+        with self._errors():
+            query = "SELECT seq FROM sqlite_sequence WHERE name = 'queues'"
+            given = self._db.execute(query).fetchone()
+        return given[0] if given else 0
+
+    def taken(self, vhost: str) -> None:
+        """Forget what was kept of a virtual host: its journal has it, durably.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        with self._errors(), transaction(self._db, "IMMEDIATE"):
+            for table in self._tables:
+                self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (vhost,))  # noqa: S608
+
+    def finish(self) -> None:
+        """Drop the tables: all virtual hosts have taken over what was theirs.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        if self._tables:
+            with self._errors(), transaction(self._db, "IMMEDIATE"):
+                for table in self._tables:
+                    self._db.execute(f"DROP TABLE {table}")
+            self._tables = []
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def _has_users(self) -> bool:
+        """Tell whether the table says who declared a queue, as of version 2."""
+        with self._errors():
+            return any(row[1] == "user" for row in self._db.execute("PRAGMA table_info(queues)"))
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, MalformedError) as error:
+            raise StoreError(f"{self.path}: {error}") from error

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users, virtual hosts, permissions and parameters in SQLite, beside the other definitions.
+
+The file may be changed by commands such as ``headrace user`` and ``permission`` while a broker has
+it open: SQLite's own locks keep the two apart, and the broker asks
+:meth:`UserDirectory.changed` once a second.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from headrace.model.policy.accounts import (
+    Account,
+    AccountError,
+    Permission,
+    ScramKeys,
+    Snapshot,
+    TopicPermission,
+    check_name,
+)
+from headrace.model.policy.parameters import EVERYWHERE
+from headrace.model.policy.rules import USER_LIMITS
+from headrace.store.catalog.change_notes import Acts
+from headrace.store.catalog.changes import Changes, change
+from headrace.store.catalog.database import (
+    DatabaseError,
+    check,
+    earlier_tables,
+    file_of,
+    open_database,
+    transaction,
+)
+from headrace.store.catalog.parameters import ParameterTable
+
+Made = TypeVar("Made")
+SERVING_BUSY_MS = 1000  # How long a broker's thread waits for another process that writes.
+
+
+class _Table(Generic[Made]):
+    """What was made of the rows of a table, which has very many, mostly as they were last time."""
+
+    def __init__(self, make: Callable[[tuple[Any, ...]], Made]) -> None:
+        self._make = make
+        self._rows: list[tuple[Any, ...]] = []
+        self._made: list[Made] = []
+
+    def take(self, rows: list[tuple[Any, ...]]) -> list[Made]:
+        """Return what the rows, in the table's order, say; what they said before is not made anew.
+
+        So what is made is what lies between the first row that is different and the last.
+        """
+        before = self._rows
+        least = min(len(rows), len(before))
+        first = next((n for n in range(least) if rows[n] != before[n]), least)
+        last = next((n for n in range(least - first) if rows[~n] != before[~n]), least - first)
+        end, end_before = len(rows) - last, len(before) - last
+        self._rows = before[:first] + rows[first:end] + before[end_before:]
+        new = [self._make(row) for row in rows[first:end]]
+        self._made = self._made[:first] + new + self._made[end_before:]
+        return self._made
+
+
+def _account(row: tuple[Any, ...]) -> Account:
+    name, password_hash, tags, iterations, *keys = row
+    scram = None if iterations is None else ScramKeys(iterations, *keys)
+    return Account(name, password_hash, tuple(tags.split()), scram)
+
+
+def _permission(row: tuple[Any, ...]) -> tuple[tuple[str, str], Permission]:
+    user, vhost, *patterns = row
+    return (user, vhost), Permission(*patterns)
+
+
+def _topic_permission(row: tuple[Any, ...]) -> tuple[tuple[str, str, str], TopicPermission]:
+    user, vhost, exchange, *patterns = row
+    return (user, vhost, exchange), TopicPermission(*patterns)
+
+
+class UserDirectory:
+    """The users of one data directory, or of one process when it is given none.
+
+    What changes them is durable when it returns, so it takes as long as the disk does. It may be
+    called on any thread, on one at a time.
+    """
+
+    def __init__(self, data: Path | None = None, command: str = "") -> None:
+        """Open the file in the directory `data`, and make what is missing in it.
+
+        ``command`` is noted beside what is changed: see `headrace.store.catalog.change_notes`.
+
+        Raises:
+            AccountError: it cannot be opened.
+        """
+        self.path = file_of(data)
+        try:
+            self._db = open_database(self.path)
+        except DatabaseError as error:
+            raise AccountError(str(error)) from None
+        self.acts = Acts(self._db, command)
+        self.parameters = ParameterTable(self._db, self.acts)
+        self._accounts = _Table(_account)
+        self._permissions = _Table(_permission)
+        self._topics = _Table(_topic_permission)
+        self._version = self._data_version()
+
+    def serve(self) -> None:
+        """Read the file through, and wait for another process that has it locked no longer than
+        ``SERVING_BUSY_MS`` from now on: the next change, or look, is after this one.
+
+        Raises:
+            AccountError: it is damaged.
+        """
+        try:
+            check(self._db, self.path)
+        except DatabaseError as error:
+            raise AccountError(str(error)) from None
+        self._db.execute(f"PRAGMA busy_timeout = {SERVING_BUSY_MS}")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def changed(self) -> bool:
+        """Tell whether another connection wrote to the file since the last call or snapshot.
+
+        Raises:
+            AccountError: somebody has it locked, or it cannot be read.
+        """
+        with self._errors():
+            version = self._data_version()
+        if version == self._version:
+            return False
+        self._version = version
+        return True
+
+    def snapshot(self) -> Snapshot:
+        """Read everything, as of one moment.
+
+        Accounts and permissions that are as they were are the objects that they were, so that one
+        change among very many takes a moment.
+        """
+        self._version = -1  # Unless all of it can be read.
+        with self._transaction():
+            version = self._data_version()
+            rows = self._db.execute(
+                "SELECT name, password_hash, tags, iterations, salt, stored_key, server_key"
+                " FROM users LEFT JOIN scram_keys ON user = name ORDER BY name"
+            )
+            accounts = {found.name: found for found in self._accounts.take(rows.fetchall())}
+            vhosts = dict(self._db.execute("SELECT name, id FROM vhosts ORDER BY name").fetchall())
+            rows = self._db.execute(
+                "SELECT user, vhost, configure, write, read FROM permissions ORDER BY user, vhost"
+            )
+            permissions = dict(self._permissions.take(rows.fetchall()))
+            parameters = self.parameters.rows()
+            rows = self._db.execute(
+                "SELECT user, vhost, exchange, write, read FROM topic_permissions"
+                " ORDER BY user, vhost, exchange"
+            )
+            topics = dict(self._topics.take(rows.fetchall()))
+        self._version = version
+        return Snapshot(accounts, vhosts, permissions, parameters, topics)
+
+    def change(self, changes: Changes) -> None:
+        """Change many things at once, as if another connection had; see
+        `headrace.store.catalog.changes`.
+
+        Raises:
+            AccountError: nothing was changed.
+        """
+        self.begin()
+        change(self._db, changes)
+        self._version = -1  # So that whoever asks `changed` takes them over.
+
+    def begin(self) -> None:
+        """Note the command that is going to change something, if there is one.
+
+        Raises:
+            AccountError: the file cannot be written.
+        """
+        with self._errors():
+            self.acts.begin()
+
+    def is_empty(self) -> bool:
+        """Tell whether there is neither a user nor a virtual host: a new data directory."""
+        query = "SELECT NOT EXISTS (SELECT 1 FROM users) AND NOT EXISTS (SELECT 1 FROM vhosts)"
+        return bool(self._db.execute(query).fetchone()[0])
+
+    def add_user(self, account: Account) -> None:
+        """Add a user; AccountError when there is one of that name."""
+        check_name("user", account.name)
+        with self._transaction("IMMEDIATE"):
+            self._insert(
+                "INSERT INTO users (name, password_hash, tags) VALUES (?, ?, ?)",
+                (account.name, account.password_hash, " ".join(account.tags)),
+                f"user '{account.name}' exists already",
+            )
+            self._set_keys(account.name, account.scram)
+
+    def set_password(self, name: str, password_hash: str, scram: ScramKeys | None = None) -> None:
+        """Replace the password of a user, and the SCRAM keys that were made of it."""
+        with self._transaction("IMMEDIATE"):
+            query = "UPDATE users SET password_hash = ? WHERE name = ?"
+            self._change(query, (password_hash, name), f"there is no user '{name}'")
+            self._set_keys(name, scram)
+
+    def improve_password(self, before: str, account: Account) -> bool:
+        """Keep a password in a better way, unless it is not the one with the hash `before` now."""
+        with self._transaction("IMMEDIATE"):
+            query = "UPDATE users SET password_hash = ? WHERE name = ? AND password_hash = ?"
+            values = (account.password_hash, account.name, before)
+            if not self._db.execute(query, values).rowcount:
+                return False
+            self._set_keys(account.name, account.scram)
+        return True
+
+    def _set_keys(self, name: str, scram: ScramKeys | None) -> None:
+        self._db.execute("DELETE FROM scram_keys WHERE user = ?", (name,))
+        if scram is not None:
+            self._db.execute(
+                "INSERT INTO scram_keys (user, iterations, salt, stored_key, server_key)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (name, scram.iterations, scram.salt, scram.stored_key, scram.server_key),
+            )
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user with permissions and limits."""
+        with self._transaction("IMMEDIATE"):
+            self._change("DELETE FROM users WHERE name = ?", (name,), f"there is no user '{name}'")
+            self._db.execute(
+                "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?",
+                (EVERYWHERE, USER_LIMITS, name),
+            )
+
+    def add_vhost(self, name: str) -> None:
+        """Add a virtual host; AccountError when there is one of that name."""
+        check_name("virtual host", name)
+        self._insert(
+            "INSERT INTO vhosts (name) VALUES (?)",
+            (name,),
+            f"virtual host '{name}' exists already",
+        )
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host, the permissions in it, and what is defined in it."""
+        with self._transaction("IMMEDIATE"):
+            query = "DELETE FROM vhosts WHERE name = ?"
+            self._change(query, (name,), f"there is no virtual host '{name}'")
+            for table in (*earlier_tables(self._db), "parameters"):
+                self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (name,))  # noqa: S608 - ours
+
+    def set_permission(self, user: str, vhost: str, permission: Permission) -> None:
+        """Give a user permissions in a virtual host, in place of those given before."""
+        query = (
+            "INSERT INTO permissions (user, vhost, configure, write, read) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (user, vhost) DO UPDATE SET configure = excluded.configure,"
+            " write = excluded.write, read = excluded.read"
+        )
+        self._insert(
+            query,
+            (user, vhost, permission.configure, permission.write, permission.read),
+            f"there is no user '{user}' or no virtual host '{vhost}'",
+        )
+
+    def clear_permission(self, user: str, vhost: str) -> None:
+        """Take all permissions in a virtual host from a user."""
+        self._change(
+            "DELETE FROM permissions WHERE user = ? AND vhost = ?",
+            (user, vhost),
+            f"user '{user}' has no permissions in virtual host '{vhost}'",
+        )
+
+    def set_topic_permission(
+        self, user: str, vhost: str, exchange: str, permission: TopicPermission
+    ) -> None:
+        """Restrict a user's routing keys at a topic exchange, in place of what was said before."""
+        query = (
+            "INSERT INTO topic_permissions (user, vhost, exchange, write, read)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT (user, vhost, exchange) DO UPDATE SET"
+            " write = excluded.write, read = excluded.read"
+        )
+        self._insert(
+            query,
+            (user, vhost, exchange, permission.write, permission.read),
+            f"there is no user '{user}' or no virtual host '{vhost}'",
+        )
+
+    def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
+        """End a restriction of routing keys, or all that a user has in a virtual host."""
+        what = "" if exchange is None else " AND exchange = ?"
+        values = (user, vhost) if exchange is None else (user, vhost, exchange)
+        self._change(
+            f"DELETE FROM topic_permissions WHERE user = ? AND vhost = ?{what}",  # noqa: S608 - ours
+            values,
+            f"user '{user}' has no topic permissions there in virtual host '{vhost}'",
+        )
+
+    def _data_version(self) -> int:
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextlib.contextmanager
+    def _transaction(self, kind: str = "DEFERRED") -> Iterator[None]:
+        with self._errors():
+            if kind != "DEFERRED":
+                self.acts.begin()
+            with transaction(self._db, kind):
+                yield
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise AccountError(f"{self.path}: {error}") from None
+
+    def _insert(self, query: str, values: tuple[str, ...], conflict: str) -> None:
+        try:
+            self.acts.begin()
+            self._db.execute(query, values)
+        except sqlite3.IntegrityError:
+            raise AccountError(conflict) from None
+        except sqlite3.Error as error:
+            raise AccountError(f"{self.path}: {error}") from None
+
+    def _change(self, query: str, values: tuple[str, ...], missing: str) -> None:
+        try:
+            self.acts.begin()
+            changed = self._db.execute(query, values).rowcount
+        except sqlite3.Error as error:
+            raise AccountError(f"{self.path}: {error}") from None
+        if not changed:
+            raise AccountError(missing)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data directory: one broker at a time, and a version that says how to read it.
+
+schema                 the version, a number in text
+lock                   locked while a broker runs, as the directory is; holds its process id
+identity               a UUID that tells these data from all others
+secret                 random octets, from which what nobody may guess is derived
+definitions.db         users, virtual hosts, permissions, parameters (SQLite)
+vhosts/<id>/journal/   the journal of a virtual host: definitions and messages
+vhosts/<id>/streams/   the logs of its streams, by queue id
+"""
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.store.disk import Disk
+from headrace.store.errors import StoreError
+from headrace.store.replacement import write_whole
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 2  # 2: exchanges, queues and bindings are in the journals.
+SECRET_SIZE = 32
+IDENTITY_SIZE = 37  # Octets of the file: a UUID in text and a line feed.
+
+#: By the version they start from; each brings a directory to the next version.
+MIGRATIONS: dict[int, Callable[[Path], None]] = {
+    1: lambda _: (
+        None
+        # A broker moves them (headrace.store.catalog.earlier_definitions); no older one may open
+        # it.
+    ),
+}
+
+
+class DataDirectory:
+    """A data directory that this process holds."""
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        """Lock the directory, making it if need be, and bring it to our version.
+
+        Raises:
+            StoreError: another broker has it, it is not writable, or newer than we are.
+        """
+        self.path = path
+        self.disk = disk if disk is not None else Disk()
+        self._held: list[int] = []  # Open files whose locks are ours.
+        try:
+            self.disk.make_directory(str(path))
+            self._held.append(self.disk.open_directory(str(path)))
+            self._lock = self.disk.open(str(path / "lock"), create=True)
+            self._held.append(self._lock)
+        except OSError as error:
+            self.close()
+            raise StoreError(
+                f"data directory {path} cannot be written: {error.strerror or error}"
+            ) from error
+        try:
+            if not (self._lock_directory() and self.disk.lock(self._lock)):
+                holder = self.disk.read(self._lock, 20, 0).decode("ascii", "replace").strip()
+                raise StoreError(
+                    f"data directory {path} is in use by another broker"
+                    + (f" (process {holder})" if holder else "")
+                )
+            self.disk.write(self._lock, [f"{os.getpid():<19}\n".encode()], 0)
+            self._check_schema()
+            self.identity = self._read_identity()
+            self.secret = self._read_secret()
+        except OSError as error:
+            self.close()
+            raise StoreError(
+                f"data directory {path} cannot be written: {error.strerror or error}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock_directory(self) -> bool:
+        """Lock the directory itself: the file ``lock`` can be deleted while a broker runs."""
+        try:
+            return self.disk.lock(self._held[0])
+        except OSError as error:  # As file systems of a network may say; then the file is all.
+            log.warning("cannot lock the directory %s itself: %s", self.path, error)
+            return True
+
+    def _check_schema(self) -> None:
+        handle = self.disk.open(str(self.path / "schema"), create=True)
+        try:
+            text = self.disk.read(handle, 20, 0).decode("ascii", "replace").strip()
+            if text and not text.isdigit():
+                raise StoreError(f"{self.path / 'schema'} is damaged: {text!r} is no version")
+            version = int(text) if text else SCHEMA_VERSION
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"data directory {self.path} has schema {version}, written by a newer "
+                    f"Headrace; this one knows {SCHEMA_VERSION} at most"
+                )
+            while version < SCHEMA_VERSION:
+                MIGRATIONS[version](self.path)
+                version += 1
+                self._write_schema(version)
+            if not text:
+                self._write_schema(version)
+        finally:
+            self.disk.close(handle)
+
+    def _write_schema(self, version: int) -> None:
+        write_whole(self.disk, str(self.path / "schema"), f"{version:<9}\n".encode())
+
+    def _read_identity(self) -> str:
+        """Return who we are; a new directory becomes somebody."""
+        handle = self.disk.open(str(self.path / "identity"), create=True)
+        try:
+            text = self.disk.read(handle, IDENTITY_SIZE, 0).decode("ascii", "replace").strip()
+            try:
+                return str(uuid.UUID(text))
+            except ValueError:
+                if len(text) == IDENTITY_SIZE - 1:
+                    raise StoreError(f"{self.path / 'identity'} is damaged: {text!r}") from None
+            made = str(uuid.uuid4())  # Nothing was written, or not all of it.
+            write_whole(self.disk, str(self.path / "identity"), f"{made}\n".encode())
+            return made
+        finally:
+            self.disk.close(handle)
+
+    def _read_secret(self) -> bytes:
+        """Return what stays a secret from one start to the next."""
+        handle = self.disk.open(str(self.path / "secret"), create=True)
+        try:
+            kept = bytes(self.disk.read(handle, SECRET_SIZE, 0))
+            if len(kept) == SECRET_SIZE:
+                return kept
+            made = os.urandom(SECRET_SIZE)  # Nothing was written, or not all of it.
+            write_whole(self.disk, str(self.path / "secret"), made)
+            return made
+        finally:
+            self.disk.close(handle)
+
+    def vhost(self, id: int) -> Path:
+        """Return the directory of a virtual host."""
+        return self.path / "vhosts" / str(id)
+
+    def close(self) -> None:
+        """Let others have it."""
+        while self._held:
+            with contextlib.suppress(OSError):
+                self.disk.close(self._held.pop())

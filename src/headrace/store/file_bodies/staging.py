@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of file messages: on disk while they are being staged, and while messages refer to them.
+
+A sender names what it stages by an identifier of its own, and may stage in several goes: what came
+stays for a while when the connection is lost, also over a restart, and the next open is told how
+much there is.
+
+All writing, syncing and removing is done on a thread. What a sender stages waits in memory for the
+thread, up to ``BACKLOG_MAX``; then the sender is read from no more. A write that fails, on a full
+disk above all, ends that sender's staging and nothing else. Room for a whole body is set aside when
+its staging begins, out of ``size_max`` for all of them; where there is none, the oldest parts that
+nobody is staging make room, or else the sender waits.
+
+A body is removed when no message refers to it, and what settled the last one is durable.
+"""
+
+import errno
+import hashlib
+import logging
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headrace.model.ports import Files, Store
+from headrace.store.disk import Disk
+from headrace.store.file_bodies.bodies import Body, Part, Reader, named
+from headrace.store.segment.writer import Writer
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[Disk], None]
+Then = Callable[[OSError | None], None]
+
+CHUNK = 256 << 10  # Octets that are gathered before they are written.
+BACKLOG_MAX = 4 << 20  # Octets that wait to be written, for all senders of a virtual host.
+PARTS_MAX = 4096  # Stagings of one virtual host; the oldest that nobody continues goes first.
+WAITING_MAX = 4096  # Senders that wait for room.
+
+
+class Job:
+    """Something to do on the thread, once; what it says afterwards is said on the event loop."""
+
+    def __init__(
+        self, work: Callable[[Disk], None], then: Callable[[OSError | None], None]
+    ) -> None:
+        self.work = work
+        self.then = then
+        self.error: OSError | None = None
+
+    def run(self, disk: Disk) -> None:
+        """Do it; an error is kept, not raised, so that others go on."""
+        try:
+            self.work(disk)
+        except OSError as error:
+            self.error = error
+
+
+class Staging(Files):
+    """The bodies of one virtual host. All methods are called on the event loop's thread."""
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        store: Store | None = None,
+        disk: Disk | None = None,
+        size_max: int = 64 << 30,
+        keep_ms: int = 3600_000,
+        free_min: int = 0,
+        now_ms: int = 0,
+        threaded: bool = True,
+    ) -> None:
+        """``size_max`` is in octets, for all bodies; parts are kept for ``keep_ms``."""
+        self.directory = directory
+        self.store = store if store is not None else Store()
+        self.disk = disk if disk is not None else Disk()
+        self.size_max = size_max
+        self.keep_ms = keep_ms
+        self.free_min = free_min
+        self.now_ms = now_ms
+        self.parts: dict[str, Part] = {}
+        self.bodies: dict[int, Body] = {}
+        self.idle: dict[int, Body] = {}  # Those that no message refers to.
+        self.used = 0  # Octets set aside, for parts and bodies.
+        self.backlog = 0  # Octets handed to the thread and not written.
+        self.held: dict[Any, None] = {}  # Transports that are not read from.
+        self.waiting: deque[tuple[Any, Callable[[], bool]]] = deque()  # (who, try again).
+        self.closed = False
+        self.disk.make_directory(directory)
+        self.look()
+        self.writer = Writer(self.disk, directory, free_min=0, threaded=threaded)
+        self.wake_fd = self.writer.wake_fd
+
+    def path(self, name: str) -> str:
+        """Return where a file is."""
+        return os.path.join(self.directory, name)
+
+    def look(self) -> None:
+        """Take up what an earlier process left."""
+        for name in self.disk.names(self.directory):
+            found = named(name, self.now_ms)
+            if found is None:
+                log.warning(
+                    "staging %s: %s is none of ours and is left alone", self.directory, name
+                )
+                continue
+            self.used += found.size
+            if isinstance(found, Part):
+                self.parts[found.key] = found
+            else:
+                self.bodies[found.number] = self.idle[found.number] = found
+
+    def submit(self, work: Work, then: Then) -> None:
+        """Have something done on the thread."""
+        self.writer.submit(Job(work, then))
+
+    # --- Staging ------------------------------------------------------------------------------
+
+    @staticmethod
+    def key(owner: str, identifier: str) -> str:
+        """Return the name of a staging: identifiers are each owner's own."""
+        return hashlib.sha256(f"{owner}\0{identifier}".encode()).hexdigest()[:40]
+
+    def find(self, owner: str, identifier: str) -> Part | None:
+        """Return what an owner stages or staged under an identifier."""
+        return self.parts.get(self.key(owner, identifier))
+
+    def open(
+        self,
+        owner: str,
+        identifier: str,
+        size: int,
+        holder: Any,
+        then: Callable[[Part | None, OSError | None], None],
+    ) -> bool:
+        """Begin or continue a staging; ``then`` is called with it once it can go on.
+
+        A staging under the same identifier with another size is discarded. False when there is no
+        room now: call again later, or see :meth:`wait`.
+        """
+        key = self.key(owner, identifier)
+        part = self.parts.get(key)
+        if part is not None and (part.size != size or part.error is not None):
+            self.discard(part)
+            part = None
+        if part is None:
+            if not self.make_room(size):
+                return False
+            part = self.parts[key] = Part(key, size, self.now_ms)
+            self.used += size
+        part.holder = holder
+        part.touched_ms = self.now_ms
+        del self.parts[key]
+        self.parts[key] = part  # The latest is the last to make room.
+        chosen = part
+
+        def work(disk: Disk) -> None:
+            if chosen.gone or chosen.handle >= 0:
+                return
+            if disk.free(self.directory) < chosen.size - chosen.got + self.free_min:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            chosen.handle = disk.open(self.path(chosen.name()), create=True)
+            if disk.size(chosen.handle) > chosen.got:
+                disk.truncate(chosen.handle, chosen.got)
+
+        def done(error: OSError | None) -> None:
+            if chosen.holder is not holder or chosen.gone:
+                then(None, None)
+            elif error is not None:
+                log.error("staging %s: no room: %s", self.directory, error)
+                self.discard(chosen)
+                then(None, error)
+            else:
+                then(chosen, None)
+
+        self.submit(work, done)
+        return True
+
+    def make_room(self, size: int) -> bool:
+        """Let the oldest parts go that nobody continues, until there is room."""
+        while self.used + size > self.size_max or len(self.parts) >= PARTS_MAX:
+            left = [part for part in self.parts.values() if part.holder is None]
+            if not left:
+                return False
+            halves = [part for part in left if not part.whole]
+            self.discard(halves[0] if halves else left[0])
+        return True
+
+    def wait(self, who: Any, again: Callable[[], bool]) -> bool:
+        """Have ``again`` called when there may be room, until it is true; False: too many wait."""
+        if len(self.waiting) >= WAITING_MAX:
+            return False
+        self.waiting.append((who, again))
+        return True
+
+    def forget(self, who: Any) -> None:
+        """Nobody waits there any more."""
+        self.waiting = deque(entry for entry in self.waiting if entry[0] is not who)
+
+    def retry(self) -> None:
+        """Let those go on that wait for room, in order."""
+        while self.waiting:
+            entry = self.waiting[0]
+            if not entry[1]():
+                return
+            if self.waiting and self.waiting[0] is entry:
+                self.waiting.popleft()
+
+    def add(self, part: Part, octets: bytes) -> None:
+        """The next octets of a body came."""
+        part.got += len(octets)
+        part.pieces.append(octets)
+        if part.got - part.handed >= CHUNK or part.got == part.size:
+            self.hand_over(part)
+
+    def hand_over(self, part: Part) -> None:
+        """Have the thread write what was gathered."""
+        pieces = part.pieces
+        size = part.got - part.handed
+        if not size or part.error is not None or part.gone:
+            part.pieces = []
+            return
+        at = part.handed
+        part.pieces = []
+        part.handed += size
+        self.backlog += size
+
+        def work(disk: Disk) -> None:
+            if not part.gone and part.error is None:
+                disk.write(part.handle, pieces, at)
+
+        def done(error: OSError | None) -> None:
+            self.backlog -= size
+            if error is not None and part.error is None:
+                self.fail(part, error)
+            if self.backlog <= BACKLOG_MAX // 2:
+                self.release_held()
+
+        self.submit(work, done)
+
+    def crowded(self) -> bool:
+        """Tell whether senders must not be read from: the disk is behind."""
+        return self.backlog > BACKLOG_MAX
+
+    def hold_back(self, transport: Any) -> None:
+        """Read nothing more from a sender until the disk has caught up."""
+        self.held[transport] = None
+        transport.hold()
+
+    def release_held(self) -> None:
+        """The disk has caught up."""
+        held, self.held = self.held, {}
+        for transport in held:
+            transport.unhold()
+
+    def fail(self, part: Part, error: OSError) -> None:
+        """A part could not be written: it is lost, and who stages it is told."""
+        log.error("staging %s: cannot write: %s", self.directory, error)
+        part.error = error
+        holder = part.holder
+        self.discard(part)
+        if holder is not None:
+            holder.staging_failed(part, error)
+
+    def leave(self, part: Part) -> None:
+        """Its sender is gone: keep what there is for a while, durably."""
+        part.holder = None
+        part.touched_ms = self.now_ms
+        self.wake(part)
+        if part.gone or part.error is not None:
+            return
+        self.hand_over(part)
+        kept = part.handed
+
+        def work(disk: Disk) -> None:
+            if part.gone or part.handle < 0:
+                return
+            disk.sync(part.handle)
+            old = part.name()
+            part.kept = kept
+            if old != part.name():
+                disk.rename(self.path(old), self.path(part.name()))
+                disk.sync_directory(self.directory)
+            disk.close(part.handle)
+            part.handle = -1
+
+        def done(error: OSError | None) -> None:
+            if error is not None and not part.gone and part.error is None:
+                self.fail(part, error)  # Nobody knows how much of it the disk has.
+
+        self.submit(work, done)
+
+    def wake(self, part: Part) -> None:
+        """Tell those who wait for the end of a staging."""
+        waiters, part.waiters = part.waiters, []
+        for waiter in waiters:
+            waiter()
+
+    def discard(self, part: Part) -> None:
+        """Forget a part."""
+        if part.gone:
+            return
+        part.gone = True
+        part.pieces = []
+        self.used -= part.size
+        if self.parts.get(part.key) is part:
+            del self.parts[part.key]
+        self.wake(part)
+
+        def work(disk: Disk) -> None:
+            if part.handle >= 0:
+                disk.close(part.handle)
+                part.handle = -1
+            disk.remove(self.path(part.name()))
+
+        self.submit(work, self.complain)
+
+    def complain(self, error: OSError | None) -> None:
+        """Log what went wrong where nobody waits for it."""
+        if error is not None:
+            log.error("staging %s: %s", self.directory, error)
+
+    # --- Bodies -------------------------------------------------------------------------------
+
+    def seal(self, part: Part, then: Callable[[Body | None, OSError | None], None]) -> None:
+        """Make a whole part a body that messages can refer to; ``then`` when it is durable."""
+        self.hand_over(part)
+        del self.parts[part.key]
+        number = 0
+        while not number or number in self.bodies:
+            number = secrets.randbits(63)
+        body = Body(number, part.size)
+        self.bodies[number] = body
+
+        def work(disk: Disk) -> None:
+            if part.error is not None:
+                raise part.error
+            if part.handle < 0:
+                part.handle = disk.open(self.path(part.name()), create=True)
+            disk.sync(part.handle)
+            disk.rename(self.path(part.name()), self.path(body.name()))
+            disk.sync_directory(self.directory)
+            disk.close(part.handle)
+            part.handle = -1
+
+        def done(error: OSError | None) -> None:
+            if error is not None:
+                del self.bodies[number]
+                self.discard(part)
+                self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
+                then(None, error)
+                return
+            part.gone = True
+            self.idle[number] = body
+            then(body, None)
+
+        self.submit(work, done)
+
+    def body_of(self, data: bytes) -> Body | None:
+        """Return the body that a message's data refers to."""
+        return self.bodies.get(int.from_bytes(data[len(data) - 8 :], "big"))
+
+    def reader(self, body: Body) -> Reader:
+        """Open a body.
+
+        Raises:
+            OSError: it cannot be.
+        """
+        return Reader(self.disk, self.path(body.name()), body.size)
+
+    def hold(self, data: bytes) -> bool:
+        """See :class:`Files`."""
+        body = self.body_of(data)
+        if body is None:
+            return False
+        body.count += 1
+        self.idle.pop(body.number, None)
+        return True
+
+    def release(self, data: bytes) -> None:
+        """See :class:`Files`."""
+        body = self.body_of(data)
+        if body is not None:
+            body.count -= 1
+            if body.count == 0:
+                body.settled_at = -1
+                self.idle[body.number] = body
+
+    # --- Time ---------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Now and then: remove what nobody wants any more, and let those go on who wait."""
+        self.now_ms = now_ms
+        for part in list(self.parts.values()):
+            if part.holder is None and now_ms - part.touched_ms >= self.keep_ms:
+                self.discard(part)
+        for body in list(self.idle.values()):
+            if body.settled_at < 0:
+                body.settled_at = self.store.appended
+            elif self.store.synced >= body.settled_at:
+                self.remove(body)
+        if self.waiting:
+            self.retry()
+
+    def remove(self, body: Body) -> None:
+        """Remove a body for good."""
+        del self.idle[body.number]
+        del self.bodies[body.number]
+        self.used -= body.size
+        self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
+
+    def recovered(self) -> None:
+        """All messages are back: what none of them refers to is not wanted."""
+        for body in list(self.idle.values()):
+            self.remove(body)
+
+    def woken(self) -> None:
+        """The thread finished something; called when ``wake_fd`` is readable."""
+        if not self.closed:
+            self.writer.woken()
+            self.take_finished()
+
+    def take_finished(self) -> None:
+        """Go on with what waited for the thread."""
+        while self.writer.finished:
+            job: Any = self.writer.finished.popleft()
+            job.then(job.error)
+
+    def close(self) -> None:
+        """Keep what is there, and let go of the files."""
+        if self.closed:
+            return
+        for part in list(self.parts.values()):
+            if part.holder is not None:
+                self.leave(part)
+        self.closed = True
+        self.writer.stop()
+        for part in self.parts.values():
+            if part.handle >= 0:
+                self.disk.close(part.handle)
+                part.handle = -1

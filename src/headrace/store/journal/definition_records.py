@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What DEFINED records say of exchanges, queues and bindings, and where those that count stand.
+
+A DEFINED record sets or forgets one definition of the virtual host; the last one of a key counts.
+Its payload is that of a FACT (:mod:`headrace.store.journal.keyvalue`). Key and value of each kind;
+a text has its octets behind their number (2), a table is one of AMQP::
+
+    "x" name                                            flags (1), type, table
+    "q" queue id (4)                                    flags (1), name, user, table
+    "b" source, kind, destination, routing key, table   nothing
+    "n"                                                 queue ids up to this one (4) may be in use
+    "s" queue id, in digits                             segment (8), offset (8), offset (8)
+
+Flags are 1 for auto-delete, 2 for internal. A binding's table is in the order of its names, so that
+one binding has one key. A queue whose definition is forgotten owes no message that was read before.
+"s" is of a stream: its last segment, the offset before which all are durable with this record, and
+the one that none before the next such record goes beyond.
+
+A segment that leaves has the definitions that still stand in it said again at the end of the log,
+with the facts' bound: see :mod:`headrace.store.journal.keyvalue`.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord
+from headrace.store.journal.keyvalue import OVERHEAD
+from headrace.wire.errors import MalformedError
+from headrace.wire.table import decode_table, encode_table
+
+EXCHANGE = b"x"
+QUEUE = b"q"
+BINDING = b"b"
+QUEUE_IDS = b"n"
+STREAM = b"s"
+AUTO_DELETE = 1
+INTERNAL = 2
+
+
+class Defined:
+    """The definitions that count, by key, in the segments where they stand."""
+
+    def __init__(self) -> None:
+        self._homes: dict[bytes, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def note(self, key: bytes, value: bytes | None, segment: Any) -> None:
+        """A record in a segment says so."""
+        before = self._homes.pop(key, None)
+        if before is not None:
+            octets = len(before.defined.pop(key))
+            before.fact_octets -= OVERHEAD + len(key) + octets
+        if value is None:
+            return
+        self._homes[key] = segment
+        if segment.defined is None:
+            segment.defined = {}
+        segment.defined[key] = value
+        segment.fact_octets += OVERHEAD + len(key) + len(value)
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Give keys and values, in the order in which they were said last."""
+        for key, segment in self._homes.items():
+            yield key, segment.defined[key]
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key; None when there is none."""
+        segment = self._homes.get(key)
+        return None if segment is None else segment.defined[key]
+
+
+def exchange_key(name: str) -> bytes:
+    """Return the key of an exchange."""
+    return EXCHANGE + name.encode()
+
+
+def exchange_value(record: ExchangeRecord) -> bytes:
+    """Return what is said of an exchange."""
+    flags = AUTO_DELETE * record.auto_delete + INTERNAL * record.internal
+    return bytes((flags,)) + _text(record.type) + encode_table(record.arguments)
+
+
+def read_exchange(key: bytes, value: bytes) -> ExchangeRecord:
+    """Return the exchange that a definition is of."""
+    kind, at = _read_text(value, 1)
+    arguments, _ = decode_table(value, at)
+    auto_delete, internal = bool(value[0] & AUTO_DELETE), bool(value[0] & INTERNAL)
+    return ExchangeRecord(key[1:].decode(), kind, auto_delete, internal, arguments)
+
+
+def queue_key(queue_id: int) -> bytes:
+    """Return the key of a queue."""
+    return QUEUE + queue_id.to_bytes(4, "big")
+
+
+def queue_of(key: bytes) -> int:
+    """Return the id of the queue that a key is of; 0 when it is of something else."""
+    return int.from_bytes(key[1:], "big") if key[:1] == QUEUE else 0
+
+
+def queue_value(record: QueueRecord) -> bytes:
+    """Return what is said of a queue."""
+    flags = bytes((AUTO_DELETE * record.auto_delete,))
+    return flags + _text(record.name) + _text(record.user) + encode_table(record.arguments)
+
+
+def read_queue(key: bytes, value: bytes) -> QueueRecord:
+    """Return the queue that a definition is of."""
+    name, at = _read_text(value, 1)
+    user, at = _read_text(value, at)
+    arguments, _ = decode_table(value, at)
+    return QueueRecord(queue_of(key), name, bool(value[0] & AUTO_DELETE), arguments, user)
+
+
+def binding_key(record: BindingRecord) -> bytes:
+    """Return the key of a binding; its value is empty."""
+    texts = record.source, record.kind, record.destination, record.routing_key
+    arguments = dict(sorted(record.arguments.items()))
+    return BINDING + b"".join(map(_text, texts)) + encode_table(arguments)
+
+
+def read_binding(key: bytes) -> BindingRecord:
+    """Return the binding that a definition is of."""
+    source, at = _read_text(key, 1)
+    kind, at = _read_text(key, at)
+    destination, at = _read_text(key, at)
+    routing_key, at = _read_text(key, at)
+    arguments, _ = decode_table(key, at)
+    return BindingRecord(source, kind, destination, routing_key, arguments)
+
+
+def stream_key(directory: str) -> bytes:
+    """Return the key of a stream whose log is in a directory; that has the queue's id as name."""
+    return STREAM + os.path.basename(directory).encode()
+
+
+def stream_value(segment: int, durable: int, end: int) -> bytes:
+    """Return what is said of a stream: see the module."""
+    return b"".join(number.to_bytes(8, "big") for number in (segment, durable, end))
+
+
+def read_stream(value: bytes) -> tuple[int, int, int]:
+    """Return last segment, durable offsets and those that may be, as :func:`stream_value` has."""
+    numbers = [int.from_bytes(value[at : at + 8], "big") for at in (0, 8, 16)]
+    return numbers[0], numbers[1], numbers[2]
+
+
+def _text(text: str) -> bytes:
+    octets = text.encode()
+    return len(octets).to_bytes(2, "big") + octets
+
+
+def _read_text(octets: bytes, at: int) -> tuple[str, int]:
+    end = at + 2 + int.from_bytes(octets[at : at + 2], "big")
+    if end > len(octets):
+        raise MalformedError("a definition is cut off")
+    return octets[at + 2 : end].decode(), end

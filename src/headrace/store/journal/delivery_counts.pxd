@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.segment.record cimport C_COUNTED
+from headrace.wire.memory cimport copy, cut, get32, get64, put32, put64
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+cdef enum:
+    C_ENTRY = 32
+    C_FRESH_MAX = 65536
+
+cdef class Counts:
+    cdef public object journal
+    cdef public u64 number
+    cdef public bytearray fresh
+    cdef public bytearray places
+    cdef public Py_ssize_t at
+
+    @cython.locals(at=Py_ssize_t)
+    cpdef note(self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms)
+    @cython.locals(n=Py_ssize_t)
+    cpdef flush(self)
+    cpdef append(self, bytes entries, bytes places)
+    cpdef keep(self, object segment, bytes entries, bytes places)
+    cpdef sweep(self, object segment)
+    @cython.locals(at=Py_ssize_t, before=Py_ssize_t, n=Py_ssize_t, queue_id=u32, seq=u64,
+                   last=cython.longlong, newest=dict, by_seq=dict, kept=bytearray,
+                   kept_places=bytearray)
+    cpdef tuple swept(self, bytearray entries, bytearray places)
+    cpdef bint carry(self, object segment) except -1

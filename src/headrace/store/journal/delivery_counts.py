@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often messages came back, and until when they wait: what COUNTED records say.
+
+A record is a list of entries, one for a message in one queue::
+
+    0          4       5       8      16        24       32
+    +----------+-------+-------+------+---------+--------+
+    | queue id | count | zeros | seq  | when_ms | number |
+    +----------+-------+-------+------+---------+--------+
+
+``count`` is how often the message has come back if nothing more is heard of it; so an entry that is
+made when a message is handed out counts that it will not be settled. It is not ready before
+``when_ms`` (0: at once). Of several entries of one message in one queue the one with the highest
+``number`` counts, wherever in the log it stands.
+
+Entries of a turn are one record. Memory keeps them by segment, with the positions of their
+messages; now and then those are dropped that do not count any more. What is left when the segment
+leaves the log is said again at its end, some of it in each turn.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.store.segment.record import COUNTED as C_COUNTED
+    from headrace.wire.memory import copy, cut, get32, get64, put32, put64
+
+ENTRY = 32  # Octets.
+FRESH_MAX = 64 << 10  # Octets of entries in one record, and of those said again in one turn.
+SWEEP_AT = 128 << 10  # Octets of a segment's entries in memory, when they are first looked through.
+
+if not cython.compiled:
+    C_ENTRY = ENTRY
+    C_FRESH_MAX = FRESH_MAX
+
+
+class Counts:
+    """The counts of one journal, from when they are noted to when they are of no use."""
+
+    def __init__(self, journal: Any) -> None:
+        self.journal = journal
+        self.number = 0  # Of the last entry.
+        self.fresh = bytearray(FRESH_MAX)  # Entries that are not in the log yet,
+        self.places = bytearray(FRESH_MAX >> 2)  # the positions of their messages,
+        self.at = 0  # and how many octets of entries there are.
+
+    def note(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> None:
+        """Have the next record say this."""
+        if self.at >= C_FRESH_MAX:
+            self.flush()
+        at = self.at
+        self.number += 1
+        put32(self.fresh, at, queue_id)
+        put32(self.fresh, at + 4, count << 24)
+        put64(self.fresh, at + 8, seq)
+        put64(self.fresh, at + 16, when_ms)
+        put64(self.fresh, at + 24, self.number)
+        put64(self.places, at >> 2, position)
+        self.at = at + C_ENTRY
+
+    def flush(self) -> None:
+        """Append what was noted."""
+        n = self.at
+        if n:
+            self.at = 0
+            self.append(cut(self.fresh, 0, n), cut(self.places, 0, n >> 2))
+
+    def append(self, entries: bytes, places: bytes) -> None:
+        """Append a record."""
+        self.journal.append(C_COUNTED, entries)
+        self.keep(self.journal.segment, entries, places)
+
+    def keep(self, segment: Any, entries: bytes, places: bytes) -> None:
+        """Remember that a segment says this."""
+        if segment.counts is None:
+            segment.counts = bytearray()
+            segment.count_places = bytearray()
+            segment.counts_room = SWEEP_AT
+        segment.counts += entries
+        segment.count_places += places
+        if len(segment.counts) > segment.counts_room:
+            self.sweep(segment)
+            segment.counts_room = max(SWEEP_AT, 2 * len(segment.counts))
+
+    def sweep(self, segment: Any) -> None:
+        """Forget what a segment says of messages that are gone, or said again later."""
+        segment.counts, segment.count_places = self.swept(segment.counts, segment.count_places)
+
+    def swept(self, entries: bytearray, places: bytearray) -> tuple[bytearray, bytearray]:
+        """Return those entries that count, with the places of their messages."""
+        owes = self.journal.owes
+        newest: dict[int, dict[int, int]] = {}  # Where it stands, by queue id and seq.
+        by_seq: dict[int, int] = {}
+        last = -1
+        for at in range(0, len(entries), C_ENTRY):
+            queue_id = get32(entries, at)
+            if not owes(queue_id, get64(places, at >> 2)):
+                continue  # As most are.
+            if queue_id != last:
+                last = queue_id
+                by_seq = newest.setdefault(queue_id, {})
+            seq = get64(entries, at + 8)
+            before = by_seq.get(seq, -1)
+            if before < 0 or get64(entries, before + 24) < get64(entries, at + 24):
+                by_seq[seq] = at
+        kept, kept_places = bytearray(len(entries)), bytearray(len(places))
+        n = 0
+        for by_seq in newest.values():
+            for at in by_seq.values():
+                copy(kept, n, entries, at, at + C_ENTRY)
+                copy(kept_places, n >> 2, places, at >> 2, (at >> 2) + 8)
+                n += C_ENTRY
+        del kept[n:]
+        del kept_places[n >> 2 :]
+        return kept, kept_places
+
+    def carry(self, segment: Any) -> bool:
+        """Say again what a segment says that is to leave; False when that takes another turn."""
+        if segment.counts is None:
+            return True
+        n = min(len(segment.counts), FRESH_MAX)
+        entries, places = self.swept(segment.counts[:n], segment.count_places[: n >> 2])
+        del segment.counts[:n]
+        del segment.count_places[: n >> 2]
+        if entries:
+            self.append(bytes(entries), bytes(places))
+            self.journal.segment.fact_octets += len(entries)  # It is wanted.
+        if segment.counts:
+            return False
+        segment.counts = segment.count_places = None
+        return True
+
+
+class FoundCounts:
+    """The entries that a recovery has read."""
+
+    def __init__(self) -> None:
+        self.number = 0  # The highest one.
+        self.room = SWEEP_AT // ENTRY
+        #: By queue id and seq: number, count, when_ms, and the segment that says so.
+        self.entries: dict[tuple[int, int], tuple[int, int, int, Any]] = {}
+
+    def take(self, payload: bytes, segment: Any) -> bool:
+        """Take in a record; return whether to look which entries are of no use any more."""
+        entries = self.entries
+        for at in range(0, len(payload), ENTRY):
+            key = (get32(payload, at), get64(payload, at + 8))
+            number = get64(payload, at + 24)
+            before = entries.get(key)
+            if before is None or before[0] < number:
+                entries[key] = number, payload[at + 4], get64(payload, at + 16), segment
+            self.number = max(self.number, number)
+        return len(entries) > self.room
+
+    def swept(self, kept: dict[tuple[int, int], tuple[int, int, int, Any]]) -> None:
+        """Only these are of use."""
+        self.entries = kept
+        self.room = max(self.room, 2 * len(kept))
+
+    def settle_in(self, counts: Counts, places: dict[tuple[int, int], int]) -> None:
+        """Let a journal know what its segments say of messages, which are at ``places``."""
+        counts.number = self.number
+        for (queue_id, seq), (number, count, when_ms, segment) in self.entries.items():
+            entry = queue_id.to_bytes(4, "big") + (count << 24).to_bytes(4, "big")
+            entry += seq.to_bytes(8, "big") + when_ms.to_bytes(8, "big") + number.to_bytes(8, "big")
+            counts.keep(segment, entry, places[queue_id, seq].to_bytes(8, "big"))
+
+    def waits(self) -> dict[tuple[int, int], int]:
+        """Return until when messages wait, those that do."""
+        return {key: entry[2] for key, entry in self.entries.items() if entry[2]}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.model.message cimport (
+    C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, C_SCRATCH, Message,
+)
+from headrace.store.journal.delivery_counts cimport Counts
+from headrace.store.journal.page_in cimport PageIn
+from headrace.store.segment.record cimport (
+    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DEFINED, C_DROPPED, C_FACT, C_HEAD, C_MARKED, C_MESSAGE,
+    C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, seal,
+)
+from headrace.store.journal.scratch cimport Scratch
+from headrace.store.segment.segment cimport Segment
+from headrace.store.journal.log cimport SegmentLog
+from headrace.store.journal.settlements cimport Settled
+from headrace.wire.memory cimport copy, get64, put16, put32, put64
+
+ctypedef unsigned char u8
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+ctypedef long long i64
+
+cdef u64 INDEX_MASK
+
+cdef class Journal(SegmentLog):
+    cdef public bint clean
+    cdef public bint recovered
+    cdef public dict reserved
+    cdef public dict prepared
+    cdef public object fact_homes
+    cdef public object definitions
+    cdef public object recovery
+    cdef public u64 proven
+    cdef public Counts counts
+    cdef Settled settled
+    cdef public u64 next_transaction
+    cdef public u64 transaction
+    cdef public bint shared
+    cdef public list streams
+    cdef public bint emptied
+    cdef public object compactor
+    cdef public object retirement
+    cdef public object room
+    cdef public PageIn page_in
+    cdef public Scratch scratch
+
+    @cython.locals(
+        q=Py_ssize_t, n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, segment=Segment,
+        i=u32, position=u64,
+    )
+    cdef u64 publish(
+        self, const u8* d, Py_ssize_t lo, Py_ssize_t hi, u32 address_len, u32 flags, u32 priority,
+        i64 deadline_ms, i64 arrived_ms, u64 seq, u32 body_size, bytes queue_ids,
+    ) except? 0
+    @cython.locals(head=bytearray, data=bytes, position=u64, paged=bint, flags=u32)
+    cpdef u64 publish_message(self, Message message, i64 arrived_ms, bytes queue_ids) except? 0
+    @cython.locals(
+        n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, segment=Segment, i=u32,
+        position=u64,
+    )
+    cpdef u64 give_back(self, Message message, i64 arrived_ms, bytes queue_id) except? 0
+    @cython.locals(q=Py_ssize_t, i=u32, position=u64, count=u32, length=Py_ssize_t)
+    cpdef u64 append_copy(self, bytes record, Py_ssize_t own, bytes queue_ids) except? 0
+    cpdef settle(self, u32 queue_id, u64 seq, u64 position)
+    @cython.locals(message=Message)
+    cpdef settle_each(self, u32 queue_id, list messages)
+    @cython.locals(number=u32, i=u32, segment=Segment, outcome=cython.int)
+    cpdef int forget(self, u32 queue_id, u64 position) except -2
+    @cython.locals(outcome=cython.int)
+    cpdef int forget_moved(
+        self, Segment segment, bytearray forward, u32 queue_id, u32 i
+    ) except -2
+    cpdef flush_settled(self)
+    cpdef u64 counted(
+        self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms
+    ) except? 0
+    cpdef bint owes(self, u32 queue_id, u64 position) except -1
+    cpdef delivered(self, u32 queue_id, u64 seq)
+    cpdef drop(self, u32 queue_id, u64 upto_seq)
+    cpdef begin(self)
+    @cython.locals(number=u64)
+    cpdef commit(self)
+    cpdef vouch(self, number)
+    cpdef prepare(self, bytes xid, list publishes, list settles)
+    cpdef keep(self, prepared)
+    cpdef decide(self, bytes xid, int status, long long when_ms)
+    cpdef fact(self, bytes key, object value)
+    cpdef define(self, bytes key, object value)
+    cpdef carry(self, bytes key, bytes value)
+    cpdef seal_changes(self)
+    cpdef prove(self)
+    cpdef mark(self, bytes runs)
+    cpdef kick(self)
+    cpdef roll(self, u64 size)
+    cpdef bint take_finished(self) except -1
+    cpdef bint page_out(self, Message message) except -1
+    cpdef release(self, Message message)
+    cpdef load(self, Message message)
+    cpdef long long arrival(self, Message message) except? -1
+    cpdef read(self)
+    cpdef recover(self)
+    cpdef abandon(self)
+    cpdef rest(self, marks)
+    cpdef close(self)

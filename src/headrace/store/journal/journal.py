@@ -1,0 +1,597 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of a virtual host: one log for all that must survive.
+
+Appending. Messages go straight into the buffer of the log (:mod:`headrace.store.journal.log`), one
+record each, whatever the number of queues.
+
+Settling. The journal counts, for each message, the queues that still owe it. What was settled in a
+turn becomes one record of runs (:mod:`headrace.store.journal.settlements`).
+
+Forgetting. A segment all of whose messages are settled is recycled once it is the oldest
+(:mod:`headrace.store.journal.retirement`). When one old message holds many segments, compaction
+copies what is left of the oldest ones to the end (:mod:`headrace.store.journal.compaction`).
+
+Reading. What a queue paged out is read from the segments (:mod:`headrace.store.journal.page_in`),
+or from a scratch file where it need not survive (:mod:`headrace.store.journal.scratch`).
+"""
+
+import secrets
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+from headrace.store.disk import Disk
+from headrace.store.journal.compaction import Compactor
+from headrace.store.journal.definition_records import Defined
+from headrace.store.journal.keyvalue import FactHomes
+from headrace.store.journal.keyvalue import encode as encode_fact
+from headrace.store.journal.prepared import Prepared, decided, runs_of
+from headrace.store.journal.recovery import Recovery
+from headrace.store.journal.retirement import Retirement
+from headrace.store.segment.reserve import RESERVE_MIN, Reserve
+
+if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import LARGE as C_LARGE
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import PERSISTENT as C_PERSISTENT
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import SCRATCH as C_SCRATCH
+    from headrace.model.message import Message
+    from headrace.store.journal.delivery_counts import Counts
+    from headrace.store.journal.log import SegmentLog
+    from headrace.store.journal.page_in import PageIn
+    from headrace.store.journal.scratch import Scratch
+    from headrace.store.journal.settlements import Settled
+    from headrace.store.segment.record import BEGIN as C_BEGIN
+    from headrace.store.segment.record import CLEAN as C_CLEAN
+    from headrace.store.segment.record import COMMIT as C_COMMIT
+    from headrace.store.segment.record import DECIDED as C_DECIDED
+    from headrace.store.segment.record import DEFINED as C_DEFINED
+    from headrace.store.segment.record import DROPPED as C_DROPPED
+    from headrace.store.segment.record import FACT as C_FACT
+    from headrace.store.segment.record import HEAD as C_HEAD
+    from headrace.store.segment.record import MARKED as C_MARKED
+    from headrace.store.segment.record import MESSAGE as C_MESSAGE
+    from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
+    from headrace.store.segment.record import MOVED as C_MOVED
+    from headrace.store.segment.record import PREPARED as C_PREPARED
+    from headrace.store.segment.record import RESERVED as C_RESERVED
+    from headrace.store.segment.record import RETURNED as C_RETURNED
+    from headrace.store.segment.record import seal
+    from headrace.wire.memory import copy, get64, put16, put32, put64
+
+if TYPE_CHECKING:
+    from headrace.store.segment.segment import Segment
+
+SEGMENT_SIZE = 64 << 20  # Octets.
+INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
+RELIEF = 16 << 20  # Octets that may wait to be written while the log is being read.
+MARKS_MAX = 64 << 10  # Octets of MARKED runs in one record.
+FREE_MIN = 1 << 20
+
+
+class Journal(SegmentLog):
+    """The durable store of one virtual host. Call :meth:`recover` before anything else."""
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        disk: Disk | None = None,
+        segment_size: int = SEGMENT_SIZE,
+        free_min: int = FREE_MIN,
+        threaded: bool = True,
+        name: str = "",
+    ) -> None:
+        SegmentLog.__init__(
+            self,
+            directory,
+            disk if disk is not None else Disk(),
+            segment_size=segment_size,
+            free_min=free_min,
+            threaded=threaded,
+            name=name,
+        )
+        self.clean = True  # The log was closed in peace.
+        self.recovered = False
+        self.reserved: dict[int, int] = {}  # Queue id to seq; what RESERVED records say.
+        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
+        self.fact_homes = FactHomes(self.facts)
+        self.definitions = Defined()
+        self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
+        self.proven = 0  # Definitions up to here can be told from a torn end.
+        self.counts = Counts(self)
+        self.settled = Settled(self)
+        self.next_transaction = secrets.randbits(62)
+        self.transaction = 0  # The number of the one that is open.
+        self.shared = False  # It is in the log of a stream, too.
+        self.streams: list[Any] = []  # Logs of streams that are open.
+        self.emptied = False  # Some segment may be of no use any more.
+        self.room = self.writer.reserve = Reserve(self.disk, directory)
+        self.compactor = Compactor(self)
+        self.retirement = Retirement(self)
+        self.page_in = PageIn(self)
+        self.scratch = Scratch(self.disk, directory)
+
+    # --- Appending --------------------------------------------------------------------------
+
+    def publish(
+        self,
+        d: bytes | bytearray,
+        lo: int,
+        hi: int,
+        address_len: int,
+        flags: int,
+        priority: int,
+        deadline_ms: int,
+        arrived_ms: int,
+        seq: int,
+        body_size: int,
+        queue_ids: bytes,
+    ) -> int:
+        """See :class:`Store`."""
+        q = len(queue_ids)
+        n = hi - lo
+        length = C_MESSAGE_HEAD + q + n
+        size = (length + 7) & ~7
+        if self.offset + size + 32 > self.segment.size or self.at + size + 64 > self.capacity:
+            self.reserve(size)
+        b = self.buffer
+        at = self.at
+        put64(b, at + size - 8, 0)
+        put64(b, at + 16, seq)
+        put64(b, at + 24, arrived_ms)
+        put64(b, at + 32, deadline_ms)
+        put32(b, at + 40, body_size)
+        put32(b, at + 44, q >> 2)
+        put32(b, at + 48, n)
+        put16(b, at + 52, address_len)
+        b[at + 54] = flags & 0xFF
+        b[at + 55] = priority & 0xFF
+        copy(b, at + C_MESSAGE_HEAD, queue_ids, 0, q)
+        copy(b, at + C_MESSAGE_HEAD + q, d, lo, hi)
+        segment = self.segment
+        seal(b, at, segment.seed, length, C_MESSAGE)
+        i = segment.note(self.offset, q >> 2, queue_ids)
+        self.at = at + size
+        self.offset += size
+        segment.end = self.offset
+        self.appended += size
+        if seq > self.last_seq:
+            self.last_seq = seq
+        position = segment.number
+        return (position << 32) | i
+
+    def publish_message(self, message: Message, arrived_ms: int, queue_ids: bytes) -> int:
+        """See :class:`Store`."""
+        paged = message.flags & C_PAGED
+        if paged:
+            self.load(message)
+        data = message.data
+        flags = C_PERSISTENT | (message.flags & (C_LARGE | C_KIND_MASK))
+        if message.parts is None:
+            position = self.publish(
+                data,
+                0,
+                len(data),
+                message.address_len,
+                flags,
+                message.priority,
+                message.deadline_ms,
+                arrived_ms,
+                message.seq,
+                message.body_size,
+                queue_ids,
+            )
+        else:
+            head = bytearray(40)
+            put64(head, 0, message.seq)
+            put64(head, 8, arrived_ms)
+            put64(head, 16, message.deadline_ms)
+            put32(head, 24, message.body_size)
+            put32(head, 28, len(queue_ids) >> 2)
+            put32(head, 32, len(data))
+            put16(head, 36, message.address_len)
+            head[38] = flags & 0xFF
+            head[39] = message.priority
+            position = self.append_large(
+                C_MESSAGE,
+                bytes(head) + queue_ids + data,
+                list(message.parts),
+                queue_ids,
+            )
+            if message.seq > self.last_seq:
+                self.last_seq = message.seq
+        if paged:
+            message.flags |= C_PAGED
+            message.data = None
+            message.parts = None
+        return position
+
+    def give_back(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
+        """See :class:`Store`."""
+        n = len(message.data)
+        length = C_MESSAGE_HEAD + 4 + n
+        size = (length + 7) & ~7
+        self.flush_settled()  # What the queue settled before stands before it in the log.
+        self.reserve(size)
+        b = self.buffer
+        at = self.at
+        put64(b, at + size - 8, 0)
+        put64(b, at + 16, message.seq)
+        put64(b, at + 24, arrived_ms)
+        put64(b, at + 32, message.deadline_ms)
+        put32(b, at + 40, message.body_size)
+        put32(b, at + 44, 1)
+        put32(b, at + 48, n)
+        put16(b, at + 52, message.address_len)
+        b[at + 54] = C_PERSISTENT | (message.flags & (C_KIND_MASK | C_REDELIVERED))
+        b[at + 55] = message.priority
+        copy(b, at + C_MESSAGE_HEAD, queue_id, 0, 4)
+        copy(b, at + C_MESSAGE_HEAD + 4, message.data, 0, n)
+        segment = self.segment
+        seal(b, at, segment.seed, length, C_RETURNED)
+        i = segment.note(self.offset, 1, queue_id)
+        self.at = at + size
+        self.offset += size
+        segment.end = self.offset
+        self.appended += size
+        position = segment.number
+        return (position << 32) | i
+
+    def append_copy(self, record: bytes, own: int, queue_ids: bytes) -> int:
+        """Append a message that compaction read, for the queues that still owe it.
+
+        ``own`` is where its body starts if that is kept apart, else 0.
+        """
+        q = 4 * int.from_bytes(record[44:48], "big")
+        length = int.from_bytes(record[:4], "big")
+        count = len(queue_ids) >> 2
+        head = record[16:44] + count.to_bytes(4, "big") + record[48:56] + queue_ids
+        if own:
+            data = record[C_MESSAGE_HEAD + q : own]
+            return self.append_large(C_MOVED, head + data, [record[own:length]], queue_ids)
+        data = record[C_MESSAGE_HEAD + q : length]
+        size = (C_HEAD + len(head) + len(data) + 7) & ~7
+        self.reserve(size)
+        i = self.segment.note(self.offset, count, queue_ids)
+        self.append(C_RETURNED if record[4] == C_RETURNED else C_MOVED, head + data)
+        position = self.segment.number
+        return (position << 32) | i
+
+    # --- What is owed -----------------------------------------------------------------------
+
+    def settle(self, queue_id: int, seq: int, position: int) -> None:
+        """See :class:`Store`."""
+        if self.forget(queue_id, position) < 0:
+            return
+        self.settled.note(queue_id, seq)
+
+    def settle_each(self, queue_id: int, messages: list[Message]) -> None:
+        """See :class:`Store`."""
+        for message in messages:
+            if message.position and not message.flags & C_SCRATCH:
+                self.settle(queue_id, message.seq, message.position)
+
+    def forget(self, queue_id: int, position: int) -> int:
+        """Note in memory that a queue does not owe a message; -1 when it did not anyway."""
+        number = position >> 32
+        i = position & INDEX_MASK
+        segment: Segment | None = self.segment
+        if segment is None or segment.number != number:
+            segment = self.segments.get(number)
+            if segment is None:
+                return -1
+            forward = segment.forward
+            if forward is not None and i < segment.count and get64(forward, 8 * i):
+                return self.forget_moved(segment, forward, queue_id, i)
+        outcome = segment.settle(i, queue_id)
+        if segment.live == 0 and segment.sealed:
+            self.emptied = True
+        return outcome
+
+    def forget_moved(self, segment: "Segment", forward: bytearray, queue_id: int, i: int) -> int:
+        """Like :meth:`forget` for a message that compaction copied."""
+        outcome = self.forget(queue_id, get64(forward, 8 * i))
+        if outcome == 1:
+            put64(forward, 8 * i, 0)
+            put32(segment.heads, 8 * i + 4, 0)
+            segment.live -= 1
+            if segment.live == 0:
+                if segment.retired:
+                    del self.segments[segment.number]
+                else:
+                    self.emptied = True
+        return outcome
+
+    def flush_settled(self) -> None:
+        """Append all that was settled and is not in the log yet."""
+        self.settled.flush()
+        if self.counts.at:
+            self.counts.flush()
+
+    def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+        """See :class:`Store`."""
+        self.counts.note(queue_id, seq, position, count, when_ms)
+        return self.appended + 1
+
+    def owes(self, queue_id: int, position: int) -> bool:
+        """Tell whether a queue owes a message."""
+        segment, i = self.page_in.whereabouts(position)
+        return segment is not None and bool(segment.owes(i, queue_id))
+
+    # --- Facts beside messages --------------------------------------------------------------
+
+    def delivered(self, queue_id: int, seq: int) -> None:
+        """See :class:`Store`."""
+        if self.reserved.get(queue_id, 0) >= seq:
+            return
+        self.reserved[queue_id] = seq
+        self.append(C_RESERVED, queue_id.to_bytes(8, "big") + seq.to_bytes(8, "big"))
+        if self.segment.reserved is None:
+            self.segment.reserved = {}
+        self.segment.reserved[queue_id] = seq
+
+    def drop(self, queue_id: int, upto_seq: int) -> None:
+        """See :class:`Store`. Only the record: call :meth:`forget` for each message."""
+        self.flush_settled()
+        self.append(C_DROPPED, queue_id.to_bytes(8, "big") + upto_seq.to_bytes(8, "big"))
+        if self.reserved.get(queue_id, upto_seq + 1) <= upto_seq:
+            del self.reserved[queue_id]
+
+    def begin(self) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.append(C_BEGIN, b"")
+        self.next_transaction += 1
+        self.transaction = self.next_transaction
+
+    def commit(self) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        number = self.transaction
+        self.transaction = 0
+        if self.shared:
+            self.shared = False
+            self.vouch(number)
+        else:
+            self.append(C_COMMIT, b"")
+
+    def vouch(self, number: int) -> None:
+        """Append that a transaction was committed which is in the log of some stream, too."""
+        self.append(C_COMMIT, number.to_bytes(8, "big"))
+        if self.segment.shared is None:
+            self.segment.shared = []
+        self.segment.shared.append(number)
+
+    def prepare(
+        self, xid: bytes, publishes: list[int], settles: list[tuple[int, int, int]]
+    ) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.keep(Prepared(xid, 0, False, runs_of(publishes), settles))
+
+    def keep(self, prepared: Prepared) -> None:
+        """Append what is known of a branch."""
+        self.append(C_PREPARED, prepared.encode())
+        self.prepared[prepared.xid] = (prepared, self.segment)
+
+    def decide(self, xid: bytes, status: int, when_ms: int) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.append(C_DECIDED, decided(xid, status, when_ms))
+        prepared, segment = self.prepared[xid]
+        if status:
+            self.prepared[xid] = (Prepared(xid, status, prepared.damaged, [], []), segment)
+        else:
+            del self.prepared[xid]
+
+    def fact(self, key: bytes, value: bytes | None) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.append(C_FACT, encode_fact(key, value))
+        self.fact_homes.note(key, value, self.segment)
+
+    def define(self, key: bytes, value: bytes | None) -> None:
+        """Set a definition, or with None forget it; durable as a publish is."""
+        self.flush_settled()
+        self.append(C_DEFINED, encode_fact(key, value))
+        self.definitions.note(key, value, self.segment)
+        self.defined = self.appended
+
+    def carry(self, key: bytes, value: bytes) -> None:
+        """Say a definition again, which stands in a segment that is to leave."""
+        self.append(C_DEFINED, encode_fact(key, value))
+        self.definitions.note(key, value, self.segment)
+
+    def seal_changes(self) -> None:
+        """See :class:`Store`."""
+        self.flush_settled()
+        self.defined = self.appended
+
+    def prove(self) -> None:
+        """Have a group behind the last definitions, so that damage to them is known as such.
+
+        The end of a log that nothing follows could be a write that was torn.
+        """
+        if self.proven < self.defined <= self.synced:
+            self.proven = self.defined
+            if not self.is_dirty():
+                self.append(C_MARKED, b"")
+
+    def mark(self, runs: bytes) -> None:
+        """Append which messages were delivered."""
+        self.append(C_MARKED, runs)
+        if self.segment.marks is None:
+            self.segment.marks = []
+        self.segment.marks.append(runs)
+
+    # --- Groups and segments ----------------------------------------------------------------
+
+    def kick(self) -> None:
+        """See :class:`Store`."""
+        if self.settled.count or self.settled.at or self.counts.at:
+            if not self.room.low:
+                self.flush_settled()
+            elif self.counts.at:  # Deliveries wait for these, but nothing does for acks.
+                self.counts.flush()
+        if self.full and self.writer.short:
+            self.make_room()
+        if self.emptied:
+            self.emptied = False
+            self.retirement.look()
+            self.retirement.let_go()
+        if self.busy is None and self.is_dirty():
+            self.hand_over()
+
+    def make_room(self) -> None:
+        """Let the last segment go, too, when nothing in it is wanted; the disk is full."""
+        self.emptied = True
+        if self.segment.live == 0 and self.offset > RESERVE_MIN and self.segment.written:
+            self.roll(0)
+
+    def roll(self, size: int) -> None:
+        SegmentLog.roll(self, size)
+        self.emptied = True
+
+    def take_finished(self) -> bool:
+        moved = SegmentLog.take_finished(self)
+        if moved:
+            self.retirement.let_go()
+            self.files.close_some()
+            self.room.want(self.segment.allocated)
+            if not self.room.spent:  # It copies before it makes room.
+                self.compactor.step()
+            self.prove()
+        return moved
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def page_out(self, message: Message) -> bool:
+        """See :class:`Store`."""
+        if message.position == 0:
+            if not self.scratch.put(message):
+                return False
+            message.flags |= C_SCRATCH
+        message.flags |= C_PAGED
+        message.data = None
+        message.parts = None
+        return True
+
+    def release(self, message: Message) -> None:
+        """See :class:`Store`."""
+        self.scratch.release(message)
+        message.position = 0
+
+    def load(self, message: Message) -> None:
+        """See :class:`Store`."""
+        if message.flags & C_SCRATCH:
+            self.scratch.load(message)
+        else:
+            self.page_in.load(message)
+        message.flags &= ~C_PAGED & 0xFF
+
+    def arrival(self, message: Message) -> int:
+        """See :class:`Store`."""
+        if not message.position or message.flags & C_SCRATCH:
+            return 0
+        return self.page_in.arrival(message.position)
+
+    # --- Start and end ----------------------------------------------------------------------
+
+    def read(self) -> None:
+        """See :class:`Store`."""
+        recovery = Recovery(self)
+        recovery.read()
+        self.recovery = recovery
+        self.fact_homes = recovery.facts
+        self.facts = recovery.facts.values
+        self.definitions = recovery.definitions
+
+    def recover(self) -> Iterable[tuple[int, Message, int]]:
+        """See :class:`Store`. Every message comes paged out."""
+        if self.recovery is None:
+            self.read()
+        recovery = self.recovery
+        assert recovery is not None
+        self.recovery = None
+        for stream in self.streams:
+            stream.resolve(None if recovery.quarantined else recovery.shared, recovery.clean)
+        self.secret = recovery.secret
+        self.last_seq = recovery.rows.last_seq
+        self.clean = recovery.clean
+        self.files.spares = recovery.spares
+        self.files.reached = recovery.reached
+        number = 1
+        for segment in recovery.segments:
+            self.segments[segment.number] = segment
+            self.order.append(segment)
+            number = segment.number + 1
+        self.begin_segment(max(number, recovery.next_number), self.segment_size)
+        self.begin_group()
+        self.floor = self.at
+        if recovery.quarantined:  # Proof for the next start that the log went on behind the damage.
+            self.append(C_MARKED, b"")
+        self.reserved = dict(recovery.reserved)
+        for segment in recovery.segments:
+            if segment.reserved is not None:
+                for queue_id, seq in list(segment.reserved.items()):
+                    if self.reserved.get(queue_id) != seq:
+                        del segment.reserved[queue_id]
+        self.prepared = dict(recovery.prepared)
+        recovery.place_counts(self.counts)
+        self.waits = recovery.counts.waits()
+        self.kept = recovery.kept()
+        self.recovered = True
+        self.emptied = True
+        self.writer.look()
+        return recovery.messages()
+
+    def relieve(self) -> None:
+        """See :class:`Store`."""
+        if self.appended - self.synced > RELIEF:
+            self.kick()
+            self.wait()
+
+    def rest(self, marks: Iterable[tuple[int, int]]) -> None:
+        """Write down which messages were delivered before, (queue id, seq) each, and no others.
+
+        The last thing before :meth:`close`; without it the next start cannot know exactly.
+        """
+        if not self.recovered or self.closed:
+            return
+        runs = bytearray()
+        for queue_id, seq in marks:
+            runs += queue_id.to_bytes(4, "big") + seq.to_bytes(8, "big") + b"\x00\x00\x00\x01"
+            if len(runs) >= MARKS_MAX:
+                self.mark(bytes(runs))
+                runs.clear()
+        self.flush_settled()
+        if runs:
+            self.mark(bytes(runs))
+        for stream in self.streams:
+            stream.announce(0)
+        self.append(C_CLEAN, b"")
+
+    def abandon(self) -> None:
+        """Let go of the files; what was appended since the last group is not written."""
+        self.recovered = False
+        self.close()
+
+    def close(self) -> None:
+        """See :class:`Store`."""
+        if self.closed:
+            return
+        if self.recovered:
+            self.flush_settled()
+            self.finish()
+        self.writer.stop()
+        self.closed = True
+        self.scratch.close()
+        for stream in list(self.streams):
+            stream.close()
+        self.files.close_given_up()
+        for segment in self.segments.values():
+            self.files.close(segment)

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log of records in segments, appended to on the event loop and synced in groups.
+
+Records are written straight into a buffer, on the event loop's thread, without an object for any of
+them. At the end of a turn :meth:`SegmentLog.hand_over` gives the buffer to the writer's thread,
+which writes and syncs it as one group while the next one fills; so the disk sets the size of the
+groups. When a group is durable, ``synced`` moves up and ``notify`` is called. What streams have to
+write is written with the group, before it.
+
+Full disk. The writer tries the same group again until it succeeds; until then ``full`` is set and
+nothing is confirmed.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import cython
+
+from headrace.store.disk import Disk
+from headrace.store.segment.record import segment_seed
+from headrace.store.segment.segment import HEADER, SEAL_ROOM, header
+from headrace.store.segment.segment_files import SegmentFiles
+from headrace.store.segment.writer import Writer
+from headrace.store.snapshot import Snapshot
+
+if not cython.compiled:
+    from headrace.model.ports import Store
+    from headrace.store.segment.group import Group, Piece
+    from headrace.store.segment.record import GROUP as C_GROUP
+    from headrace.store.segment.record import HEAD as C_HEAD
+    from headrace.store.segment.record import SEALED as C_SEALED
+    from headrace.store.segment.record import seal, seal_around
+    from headrace.store.segment.segment import Segment
+    from headrace.wire.memory import copy, put64
+
+log = logging.getLogger(__name__)
+
+BUFFER_SIZE = 1 << 20  # Octets a group buffer has at first, and returns to when it grew far.
+BUFFER_KEPT = 8 << 20
+AHEAD = 1 << 16  # Offsets of streams that the log knows of before they are given away.
+
+
+class SegmentLog(Store):
+    """The log. Before anything is appended, a first segment and a first group must be begun."""
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        *,
+        segment_size: int,
+        free_min: int,
+        threaded: bool,
+        name: str,
+    ) -> None:
+        Store.__init__(self)
+        self.durable = True
+        self.directory = directory
+        self.name = name  # For log lines.
+        self.disk = disk
+        self.segment_size = segment_size
+        self.secret = 0
+        self.files = SegmentFiles(disk, directory, segment_size)
+        self.segments: dict[int, Segment] = {}  # All that positions may name.
+        self.segment = Segment(0, 0, 0)  # The last one.
+        self.order: deque[Segment] = deque()  # Those with a file, oldest first.
+        self.buffer = bytearray(BUFFER_SIZE)
+        self.capacity = BUFFER_SIZE
+        self.spare_buffer: bytearray | None = bytearray(BUFFER_SIZE)
+        self.at = 0
+        self.floor = 0  # Where ``at`` stood when the buffer was empty.
+        self.pieces: list[Piece] = []
+        self.piece_lo = 0
+        self.piece_offset = 0
+        self.offset = 0  # In the file of the last segment.
+        self.group_number = 0
+        self.busy: Group | None = None
+        self.dirty_streams: list[Any] = []  # Logs of streams with something to write.
+        self.closed = False
+        disk.make_directory(directory)
+        self.writer = Writer(disk, directory, free_min=free_min, threaded=threaded)
+        self.wake_fd = self.writer.wake_fd
+
+    # --- Appending --------------------------------------------------------------------------
+
+    def reserve(self, size: int) -> None:
+        """Make room for ``size`` octets in the buffer and in the segment."""
+        if self.offset + size + 2 * C_HEAD > self.segment.size:
+            self.roll(size)
+        if self.at + size + 64 > self.capacity:
+            more = self.capacity
+            while self.at + size + 64 > self.capacity + more:
+                more *= 2
+            self.buffer.extend(bytes(more))
+            self.capacity += more
+
+    def append(self, type: int, payload: bytes) -> None:
+        """Append a record that is no message."""
+        n = len(payload)
+        length = C_HEAD + n
+        size = (length + 7) & ~7
+        self.reserve(size)
+        b = self.buffer
+        at = self.at
+        put64(b, at + size - 8, 0)
+        copy(b, at + C_HEAD, payload, 0, n)
+        seal(b, at, self.segment.seed, length, type)
+        self.at += size
+        self.offset += size
+        self.segment.end = self.offset
+        self.appended += size
+
+    def append_large(self, type: int, own: bytes, parts: list[bytes], queue_ids: bytes) -> int:
+        """Append a message whose body is not copied; return its position."""
+        length = C_HEAD + len(own) + sum(map(len, parts))
+        size = (length + 7) & ~7
+        if size > length:
+            parts.append(bytes(size - length))
+        own_size = C_HEAD + len(own)
+        if self.offset + size + 2 * C_HEAD > self.segment.size:
+            self.roll(size)
+        self.reserve(own_size)
+        b = self.buffer
+        at = self.at
+        copy(b, at + C_HEAD, own, 0, len(own))
+        seal_around(b, at, self.segment.seed, length, type, own_size, parts)
+        i = self.segment.note(self.offset, len(queue_ids) >> 2, queue_ids)
+        self.at += own_size
+        self.offset += own_size
+        self.end_piece()
+        body = Piece(self.segment, self.offset, 0, 0, parts)
+        self.pieces.append(body)
+        self.offset += body.size
+        self.piece_offset = self.offset
+        self.segment.end = self.offset
+        self.appended += size
+        position = self.segment.number
+        return (position << 32) | i
+
+    def end_piece(self) -> None:
+        """Close the stretch of the buffer that belongs together in the file."""
+        if self.at > self.piece_lo:
+            self.pieces.append(Piece(self.segment, self.piece_offset, self.piece_lo, self.at, None))
+        self.piece_lo = self.at
+        self.piece_offset = self.offset
+
+    def roll(self, size: int) -> None:
+        """Seal the last segment and begin the next, with room for ``size``."""
+        old = self.segment
+        if self.at + 256 > self.capacity:
+            self.buffer.extend(bytes(self.capacity))
+            self.capacity *= 2
+        b = self.buffer
+        seal(b, self.at, old.seed, C_HEAD, C_SEALED)
+        self.at += C_HEAD
+        self.offset += C_HEAD
+        old.end = self.offset
+        self.appended += C_HEAD
+        self.end_piece()
+        old.sealed = True
+        self.begin_segment(
+            old.number + 1, max(self.segment_size, size + HEADER + 4 * SEAL_ROOM + 64)
+        )
+
+    def begin_segment(self, number: int, size: int) -> None:
+        """Begin a segment in the buffer; its file is made by the writer."""
+        segment = Segment(number, segment_seed(self.secret, number), size)
+        oldest = self.order[0].number if self.order else number
+        previous = self.order[len(self.order) - 1].number if self.order else 0
+        self.segment = segment
+        self.segments[number] = segment
+        self.order.append(segment)
+        first = header(number, self.secret, self.last_seq + 1, oldest, previous=previous)
+        copy(self.buffer, self.at, first, 0, HEADER)
+        self.piece_lo = self.at
+        self.piece_offset = 0
+        self.at += HEADER
+        self.offset = HEADER
+        segment.end = HEADER
+
+    # --- Groups -----------------------------------------------------------------------------
+
+    def is_dirty(self) -> bool:
+        """Tell whether there is anything to write."""
+        return self.at > self.floor or bool(self.pieces) or bool(self.dirty_streams)
+
+    def hand_over(self) -> None:
+        """Give the buffer to the writer and go on with the other one."""
+        for stream in self.dirty_streams:
+            stream.announce(AHEAD)
+        self.end_piece()
+        group = Group(self.files, self.buffer, self.pieces, self.appended)
+        if self.dirty_streams:
+            group.streams = [stream.take() for stream in self.dirty_streams]
+            self.dirty_streams = []
+        self.busy = group
+        self.pieces = []
+        self.buffer = self.spare_buffer if self.spare_buffer is not None else bytearray(BUFFER_SIZE)
+        self.spare_buffer = None
+        self.capacity = len(self.buffer)
+        self.at = 0
+        self.piece_lo = 0
+        self.begin_group()
+        self.writer.submit(group)
+
+    def begin_group(self) -> None:
+        """Put the GROUP record at the start of the buffer; alone, it is not worth a write."""
+        before = self.appended
+        self.group_number += 1
+        self.append(C_GROUP, self.group_number.to_bytes(8, "big"))
+        self.appended = before
+        self.floor = self.at
+
+    def woken(self) -> None:
+        """The writer has news; called on the event loop when ``wake_fd`` is readable."""
+        if self.closed:
+            return
+        self.writer.woken()
+        news = self.take_finished()
+        full = self.is_full()
+        if full != self.full:
+            self.full = full
+            self.report_full()
+            news = True
+        self.kick()
+        if news and self.notify is not None:
+            self.notify()
+
+    def take_finished(self) -> bool:
+        """Take note of what the writer finished; true if ``synced`` moved."""
+        moved = False
+        self.files.close_given_up()
+        while self.writer.finished:
+            job = self.writer.finished.popleft()
+            if not isinstance(job, Group):
+                if isinstance(job, Snapshot):
+                    job.taken(self)
+                continue
+            for piece in job.pieces:
+                segment = piece.segment
+                segment.written = piece.offset + piece.size
+                if segment.sealed and segment.written == segment.end:
+                    self.files.open.append(segment)
+            for stream in job.streams:
+                stream.finish()
+            self.synced = job.appended
+            moved = True
+            if len(job.buffer) <= BUFFER_KEPT:
+                self.spare_buffer = job.buffer
+            self.busy = None
+        return moved
+
+    def wait(self) -> bool:
+        """Wait until the writer finished a group; false if it cannot."""
+        if not self.writer.wait():
+            return False
+        self.take_finished()
+        return True
+
+    def finish(self) -> None:
+        """Have all that was appended written, as far as the disk lets us."""
+        while self.busy is not None or self.is_dirty():
+            if self.busy is None:
+                self.hand_over()
+            if not self.wait():
+                log.error("journal %s: closed without writing its end", self.name)
+                break
+
+    # --- A full disk ------------------------------------------------------------------------
+
+    def failing(self) -> bool:
+        """See :class:`Store`."""
+        return self.writer.trouble is not None
+
+    def is_full(self) -> bool:
+        """Tell whether publishers must wait: the disk is full, or does not take what we write."""
+        return bool(self.writer.trouble is not None or self.writer.short)
+
+    def report_full(self) -> None:
+        """Log why publishers wait, or that they need not any more."""
+        if not self.full:
+            log.warning("journal %s: writing again", self.name)
+        elif self.writer.trouble is not None:
+            log.error(
+                "journal %s: cannot write, trying again: %s; nothing is confirmed meanwhile",
+                self.name,
+                self.writer.trouble,
+            )
+        else:
+            log.error(
+                "journal %s: less than %d octets free in %s; publishers wait",
+                self.name,
+                self.writer.free_min,
+                self.directory,
+            )
+
+    # --- What is not written yet ------------------------------------------------------------
+
+    def pending_pieces(self) -> Iterator[Piece]:
+        """Give the pieces that are not known to be written."""
+        if self.busy is not None:
+            yield from self.busy.pieces
+        yield from self.pieces
+
+    def pending(self, segment: "Segment", offset: int) -> tuple[bytearray, int]:
+        """Return the buffer that holds a record not written yet, and where it is in there."""
+        if self.busy is not None:
+            for piece in self.busy.pieces:
+                if piece.segment is segment and piece.offset <= offset < piece.offset + piece.size:
+                    return self.busy.buffer, piece.lo + offset - piece.offset
+        for piece in self.pieces:
+            if piece.segment is segment and piece.offset <= offset < piece.offset + piece.size:
+                return self.buffer, piece.lo + offset - piece.offset
+        return self.buffer, self.piece_lo + offset - self.piece_offset

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading messages back that queues paged out.
+
+A message is read with what follows it where that is wanted next
+(:mod:`headrace.store.segment.read_ahead`). One that is not written yet is found in the log's
+buffers, one that compaction copied where it was copied to. A large body is checked with its record,
+and never read ahead.
+"""
+
+import errno
+from typing import Any
+
+import cython
+
+from headrace.store.segment.segment import file_name
+
+if not cython.compiled:
+    from headrace.model.message import LARGE as C_LARGE
+    from headrace.model.message import Message
+    from headrace.store.segment.read_ahead import ReadAhead
+    from headrace.store.segment.record import HEAD as C_HEAD
+    from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
+    from headrace.store.segment.record import first_word, intact, residue
+    from headrace.store.segment.segment import Segment
+    from headrace.wire.memory import cut, get32, get64
+
+READ_SLACK = 512  # Octets that a record may have beside its body and headers, as a rule.
+PART_SIZE = 131064  # Octets; a large body is read back in parts of this size.
+INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
+
+
+class PageIn:
+    """Reads the messages of one log."""
+
+    def __init__(self, log: Any) -> None:
+        self.log = log
+        self.disk = log.disk
+        self.files = log.files
+        self.segments: dict[int, Segment] = log.segments
+        self.ahead = ReadAhead()
+
+    def whereabouts(self, position: int) -> tuple["Segment | None", int]:
+        """Return the segment and the index of a message, wherever it was copied."""
+        i = position & INDEX_MASK
+        segment = self.segments.get(position >> 32)
+        while segment is not None and segment.forward is not None and i < segment.count:
+            position = get64(segment.forward, 8 * i)
+            if position == 0:
+                break
+            i = position & INDEX_MASK
+            segment = self.segments.get(position >> 32)
+        return segment, i
+
+    def find(self, position: int) -> tuple["Segment", int]:
+        """Return the segment and the offset of a message that is still owed."""
+        segment, i = self.whereabouts(position)
+        if segment is None or i >= segment.count:
+            raise OSError(errno.ENOENT, f"no message at position {position:#x} of the journal")
+        return segment, segment.offset(i)
+
+    def load(self, message: Message) -> None:
+        """Read a message's data from the buffers or from the disk."""
+        segment, offset = self.find(message.position)
+        slab: bytes | bytearray
+        if offset < segment.written:
+            size = READ_SLACK + (message.header_units << 8)
+            if not message.flags & C_LARGE:
+                size += message.body_size
+            slab, at = self.slab(segment, offset, size)
+        else:
+            slab, at = self.log.pending(segment, offset)
+        q = 4 * get32(slab, at + 44)
+        n = get32(slab, at + 48)
+        lo = at + C_MESSAGE_HEAD + q
+        if message.flags & C_LARGE:
+            message.parts = self.load_body(segment, offset, slab, at, C_MESSAGE_HEAD + q + n)
+        message.data = cut(slab, lo, lo + n)
+
+    def arrival(self, position: int) -> int:
+        """Return when a message arrived. Only that is read: the rest may be resident."""
+        segment, offset = self.find(position)
+        if offset >= segment.written:
+            slab, at = self.log.pending(segment, offset)
+            return get64(slab, at + 24)
+        stretch = self.ahead.find(segment.number, offset, 32)
+        if stretch is not None:
+            return get64(stretch.octets, offset - stretch.lo + 24)
+        handle = segment.handle if segment.handle >= 0 else self.files.handle(segment)
+        found = self.disk.read(handle, 8, offset + 24)
+        return get64(found, 0) if len(found) == 8 else 0
+
+    def slab(self, segment: "Segment", offset: int, size: int) -> tuple[bytes, int]:
+        """Return octets that hold a checked record, a large one's body aside, and where it is.
+
+        ``size`` is about what the record has, a large one without its body.
+        """
+        stretch = self.ahead.find(segment.number, offset, C_MESSAGE_HEAD)
+        if stretch is not None:
+            d = stretch.octets
+            at = offset - stretch.lo
+            length = intact(d, at, len(d), segment.seed)
+            if length:
+                stretch.used += length
+                return d, at
+        handle = self.files.handle(segment)
+        size = self.ahead.plan(segment.number, offset, size)
+        d = self.disk.read(handle, min(size, segment.written - offset), offset)
+        if len(d) >= C_MESSAGE_HEAD:
+            length = get32(d, 0)
+            if length > len(d) and not d[54] & C_LARGE and length <= segment.written - offset:
+                d = self.disk.read(handle, (length + 7) & ~7, offset)
+            elif d[54] & C_LARGE:
+                own = C_MESSAGE_HEAD + 4 * get32(d, 44) + get32(d, 48)
+                if len(d) < own <= segment.written - offset:
+                    d = self.disk.read(handle, own, offset)
+                if own <= len(d) < length:
+                    return d, 0  # Checked together with the body.
+            length = intact(d, 0, len(d), segment.seed)
+            if length:
+                stretch = self.ahead.keep(segment.number, offset, d)
+                stretch.used = length
+                return d, 0
+        raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")
+
+    def load_body(
+        self, segment: "Segment", offset: int, d: bytes | bytearray, at: int, own: int
+    ) -> tuple[bytes, ...]:
+        """Return the body of a large message."""
+        length = get32(d, at)
+        if offset >= segment.written:
+            filled = 1 if length & 7 else 0  # The last part is the filling.
+            for piece in self.log.pending_pieces():
+                if piece.segment is segment and piece.parts and piece.offset == offset + own:
+                    return tuple(piece.parts[: len(piece.parts) - filled])
+            raise OSError(errno.ENOENT, f"no body at {offset + own} in the journal's buffers")
+        if len(d) - at >= length:  # The whole record was read ahead.
+            return tuple(
+                cut(d, at + lo, at + min(lo + PART_SIZE, length))
+                for lo in range(own, length, PART_SIZE)
+            )
+        handle = self.files.handle(segment)
+        x = residue(first_word(segment.seed, length, d[at + 4]), d, at + C_HEAD, at + own)
+        parts = []
+        for lo in range(own, length, PART_SIZE):
+            part = self.disk.read(handle, min(PART_SIZE, length - lo), offset + lo)
+            x = residue(x, part, 0, len(part))
+            parts.append(part)
+        x = residue(x, bytes(-length & 7), 0, -length & 7)
+        if x != get64(d, at + 8):
+            raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")
+        return tuple(parts)

@@ -1,0 +1,516 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a journal back.
+
+All segments are read from the first to the last, every record checked. Messages become rows
+(:mod:`headrace.store.journal.rows`), from which is struck what was settled.
+
+The end. The last segment's records end at the first place that holds none: the file was reserved in
+full, or a write was torn. What stands behind that place is cut off, unless a GROUP record or
+another segment behind it proves that the place had been synced: then something that was whole is
+not any more (:mod:`headrace.store.segment.quarantine`).
+
+Transactions. What is between BEGIN and COMMIT counts only with the COMMIT; the log is cut back to a
+BEGIN without one. What a prepared branch holds back is left out of the messages and given apart;
+what an errand prepared and did not decide is forgotten, by every reading alike, until its segments
+are recycled.
+"""
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import cython
+
+from headrace.model.transaction.dtx import Kept
+from headrace.model.transaction.xid import ERRAND
+from headrace.store.errors import StoreError
+from headrace.store.journal.definition_records import Defined, queue_of
+from headrace.store.journal.delivery_counts import Counts, FoundCounts
+from headrace.store.journal.keyvalue import FactHomes
+from headrace.store.journal.keyvalue import decode as decode_fact
+from headrace.store.journal.prepared import Prepared, read_decided
+from headrace.store.replacement import NEW, prove, write_whole
+from headrace.store.segment.headers import Headers, read_headers
+from headrace.store.segment.quarantine import put_aside
+from headrace.store.segment.reached import read_reached, write_reached
+from headrace.store.segment.record import next_group, segment_seed
+from headrace.store.segment.segment import HEADER, file_name, numbered
+
+if not cython.compiled:
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message
+    from headrace.store.journal.rows import Rows
+    from headrace.store.segment.record import BEGIN as C_BEGIN
+    from headrace.store.segment.record import CLEAN as C_CLEAN
+    from headrace.store.segment.record import COMMIT as C_COMMIT
+    from headrace.store.segment.record import COUNTED as C_COUNTED
+    from headrace.store.segment.record import DECIDED as C_DECIDED
+    from headrace.store.segment.record import DEFINED as C_DEFINED
+    from headrace.store.segment.record import DROPPED as C_DROPPED
+    from headrace.store.segment.record import FACT as C_FACT
+    from headrace.store.segment.record import GROUP as C_GROUP
+    from headrace.store.segment.record import MARKED as C_MARKED
+    from headrace.store.segment.record import MESSAGE as C_MESSAGE
+    from headrace.store.segment.record import MOVED as C_MOVED
+    from headrace.store.segment.record import PREPARED as C_PREPARED
+    from headrace.store.segment.record import RESERVED as C_RESERVED
+    from headrace.store.segment.record import RETIRED as C_RETIRED
+    from headrace.store.segment.record import RETURNED as C_RETURNED
+    from headrace.store.segment.record import SEALED as C_SEALED
+    from headrace.store.segment.record import SETTLED as C_SETTLED
+    from headrace.store.segment.record import intact, next_intact
+    from headrace.store.segment.segment import Segment
+    from headrace.wire.memory import get32, get64
+
+log = logging.getLogger(__name__)
+
+TORN_LOOK = 1 << 20  # Octets behind a torn write in which records of it are looked for.
+CHAINED = 5  # Since this version a segment names the one before it.
+SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
+
+
+class Recovery:
+    """One reading of one journal."""
+
+    def __init__(self, journal: Any) -> None:
+        self.disk = journal.disk
+        self.directory = journal.directory
+        self.name = journal.name
+        self.secret = 0
+        self.clean = True
+        self.next_number = 1
+        self.segments: list[Segment] = []
+        self.spares: list[str] = []
+        self.rows = Rows()
+        self.reserved: dict[int, int] = {}
+        self.marks: set[tuple[int, int]] = set()
+        self.deferred: list[tuple[int, bytes]] | None = None  # In a transaction.
+        self.begun: tuple[Segment, int, int] | None = None
+        self.quarantined = 0
+        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
+        self.facts = FactHomes({})
+        self.definitions = Defined()
+        self.oldest = 0  # Segments before this one were let go of.
+        self.reached = 0  # The last one that was there.
+        self.counts = FoundCounts()
+        self.held: set[int] = set()  # Rows that prepared branches published.
+        self.shared: set[int] = set()  # Committed transactions that streams' logs have, too.
+        self.locked: set[tuple[int, int]] = set()  # (queue id, seq) that they settled.
+
+    # --- Files ------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read all segments.
+
+        Raises:
+            StoreError: they cannot be understood.
+        """
+        names = self.disk.names(self.directory)
+        self.spares = [name for name in names if name.endswith(".spare")]
+        for name in names:
+            if name.endswith(NEW):
+                self.disk.remove(os.path.join(self.directory, name))  # It was not completed.
+        numbers = numbered(names)
+        self.reached = read_reached(self.disk, self.directory)
+        if self.reached > max(numbers, default=0):
+            raise self.missing(self.reached, "the last segment of the log")
+        found, oldest = read_headers(self.disk, self.directory, numbers)
+        for number in [number for number in numbers if number < oldest]:
+            self.disk.remove(self.path(number))  # It was let go of.
+            numbers.remove(number)
+            del found[number]
+        self.read_secret(found)
+        buffer = bytearray(1 << 20)
+        last = max((number for number, (_, head) in found.items() if head), default=0)
+        for number in numbers:
+            self.next_number = number + 1
+            size, head = found[number]
+            if head is not None:
+                self.rows.last_seq = max(self.rows.last_seq, head.first_seq - 1)
+            segment = Segment(number, segment_seed(self.secret, number), size)
+            path = self.path(number)
+            handle = self.disk.open(path)
+            try:
+                if size > len(buffer):
+                    buffer.extend(bytes(size - len(buffer)))
+                size = self.disk.read_into(handle, buffer, size)
+                if head is None and number > last and not self.any_intact(buffer, size, segment):
+                    self.leave_out(number)
+                    continue
+                if head is None:
+                    log.error("journal %s: damaged header in %s", self.name, file_name(number))
+                self.segments.append(segment)
+                segment.end = self.scan(segment, buffer, size, number >= last)
+                if number == self.reached and segment.end <= HEADER:
+                    self.tell_lost(number)
+                if number >= last:
+                    self.prove(path, handle, buffer, segment.end, size)
+            finally:
+                self.disk.close(handle)
+            segment.size = segment.end
+            segment.written = segment.end
+            segment.sealed = True
+        self.check_chain(found)
+        self.roll_back()
+        self.end_errands()
+        self.rows.count_owed({segment.number: segment for segment in self.segments})
+
+    def check_chain(self, found: Headers) -> None:
+        """Refuse a log without a segment that it needs.
+
+        Raises:
+            StoreError: one is missing.
+        """
+        said = [head.oldest for _, head in found.values() if head is not None]
+        oldest = max(self.oldest, max(said, default=0))
+        for number, (_, head) in found.items():
+            if head is None or number < oldest:
+                continue
+            if head.version < CHAINED:
+                if number - 1 > oldest and number - 1 not in found:
+                    log.error(
+                        "journal %s: there is no %s: it was never written, or is lost",
+                        *(self.name, file_name(number - 1)),
+                    )
+                continue
+            previous = head.previous
+            if previous >= oldest and previous not in found:
+                raise self.missing(
+                    previous,
+                    f"and perhaps segments before it: the log goes on in {file_name(number)}",
+                )
+
+    def missing(self, number: int, more: str) -> StoreError:
+        """Return the error that says that a segment is needed."""
+        return StoreError(
+            f"journal {self.name}: {self.path(number)} is missing, {more}. Put it back, as from a "
+            "backup, or make an empty file of that name to go on without what it held"
+        )
+
+    def leave_out(self, number: int) -> None:
+        """Remove a segment without contents at the end of the log."""
+        if number <= self.reached:
+            self.tell_lost(number)
+            last = len(self.segments) - 1
+            self.go_back_to(self.segments[last].number if last >= 0 else 0)
+        self.disk.remove(self.path(number))  # Otherwise it was made, and never written.
+
+    def tell_lost(self, number: int) -> None:
+        """Say that the last segment holds nothing, though it did."""
+        name = file_name(number)
+        log.error("journal %s: %s holds nothing any more: what it held is lost", self.name, name)
+
+    def go_back_to(self, number: int) -> None:
+        """A segment is the last one from now on, since those behind it will be removed."""
+        if number < self.reached:
+            write_reached(self.disk, self.directory, number)
+            self.reached = number
+
+    def path(self, number: int) -> str:
+        """Return where a segment is."""
+        return os.path.join(self.directory, file_name(number))
+
+    def prove(self, path: str, handle: int, buffer: bytearray, end: int, size: int) -> None:
+        """Cut the last segment, and see that it is durable unless the log was closed in peace."""
+        if not self.clean and not prove(self.disk, path, handle, buffer, end):
+            return
+        if end < size:
+            self.disk.truncate(handle, end)
+
+    def read_secret(self, found: Headers) -> None:
+        """Find the journal's secret, or make one for a new journal."""
+        for _, head in found.values():
+            if head is not None:
+                self.secret = head.secret
+                return
+        path = os.path.join(self.directory, SECRET_FILE)
+        handle = self.disk.open(path, create=True)
+        try:
+            text = self.disk.read(handle, 8, 0)
+            if len(text) == 8:
+                self.secret = int.from_bytes(text, "big")
+                return
+            self.secret = secrets.randbits(63)
+            write_whole(self.disk, path, self.secret.to_bytes(8, "big"))
+        finally:
+            self.disk.close(handle)
+
+    def any_intact(self, d: bytearray, size: int, segment: "Segment") -> bool:
+        """Tell whether a segment without a header holds anything."""
+        end = size & ~7
+        return next_intact(d, HEADER, end, segment.seed) < end
+
+    # --- Records ----------------------------------------------------------------------------
+
+    def scan(self, segment: "Segment", d: bytearray, size: int, last: bool) -> int:
+        """Take in all records of a segment; return where they end."""
+        at = HEADER
+        end = size & ~7
+        while at < end:
+            length = intact(d, at, end, segment.seed)
+            if length == 0:
+                following = self.behind_damage(segment, d, at, end, last)
+                if following == 0:
+                    return at
+                at = following
+                continue
+            type = d[at + 4]
+            if type in (C_MESSAGE, C_MOVED, C_RETURNED):
+                self.rows.take(segment, d, at, type)
+                self.clean = False
+            elif type == C_SEALED:
+                return at + length
+            elif type == C_BEGIN:
+                self.commit()  # Nothing else can have followed a transaction.
+                self.begun = (segment, at, self.rows.count)
+                self.deferred = []
+            elif type == C_COMMIT:
+                self.commit()
+                if length > 16:
+                    self.note_shared(segment, get64(d, at + 16))
+            elif type == C_GROUP:
+                self.clean = False  # Streams may have been written with it.
+                if self.begun is not None:
+                    self.commit()  # Its COMMIT was damaged; groups hold whole transactions.
+            else:
+                payload = bytes(d[at + 16 : at + length])
+                if self.deferred is not None:
+                    self.deferred.append((type, payload))
+                    self.fact(segment, type, payload, True)
+                else:
+                    self.fact(segment, type, payload, False)
+            at += (length + 7) & ~7
+        return at
+
+    def note_shared(self, segment: "Segment", number: int) -> None:
+        """Take in that a transaction was committed which some stream's log has, too."""
+        self.shared.add(number)
+        if segment.shared is None:
+            segment.shared = []
+        segment.shared.append(number)
+
+    def fact(self, segment: "Segment", type: int, payload: bytes, deferred: bool) -> None:
+        """Take in a record that is no message; what a transaction settles must wait."""
+        if type == C_RESERVED:
+            queue_id, seq = get64(payload, 0), get64(payload, 8)
+            self.reserved[queue_id] = seq
+            if segment.reserved is None:
+                segment.reserved = {}
+            segment.reserved[queue_id] = seq
+            self.clean = False
+        elif type == C_MARKED:
+            self.mark(payload)
+            if segment.marks is None:
+                segment.marks = []
+            segment.marks.append(payload)
+        elif type == C_CLEAN:
+            self.reserved.clear()
+            self.clean = True
+        elif not deferred:
+            self.strike(segment, type, payload)
+            self.clean = False
+
+    def strike(self, segment: "Segment", type: int, payload: bytes) -> None:
+        """Take in what is not owed any more, or held back."""
+        if type == C_SETTLED:
+            for at in range(0, len(payload), 16):
+                queue_id, seq = get32(payload, at), get64(payload, at + 4)
+                self.rows.settle(queue_id, seq, get32(payload, at + 12))
+        elif type == C_DROPPED:
+            queue_id, seq = get64(payload, 0), get64(payload, 8)
+            self.rows.drop(queue_id, seq)
+            if self.reserved.get(queue_id, seq + 1) <= seq:
+                del self.reserved[queue_id]
+        elif type == C_PREPARED:
+            prepared = Prepared.decode(payload)
+            self.prepared[prepared.xid] = (prepared, segment)
+        elif type == C_DECIDED:
+            self.decide(payload)
+        elif type == C_FACT:
+            self.facts.note(*decode_fact(payload), segment)
+        elif type == C_DEFINED:
+            self.define(*decode_fact(payload), segment)
+        elif type == C_RETIRED:
+            self.oldest = max(self.oldest, get64(payload, 0))
+        elif type == C_COUNTED and self.counts.take(payload, segment):
+            self.sweep_counts()
+
+    def define(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
+        """Take in what was defined; a queue that was deleted owes nothing any more."""
+        self.definitions.note(key, value, segment)
+        queue_id = queue_of(key) if value is None else 0
+        if queue_id:
+            self.rows.drop(queue_id, self.rows.last_seq)
+            self.reserved.pop(queue_id, None)
+
+    def sweep_counts(self) -> dict[tuple[int, int], int]:
+        """Forget the counts of messages that nobody owes; return where the others are."""
+        kept, places = {}, {}
+        for key, entry in self.counts.entries.items():
+            row = self.rows.find_of(key[0], key[1])
+            if row >= 0 and key[0] in self.rows.owing(row):
+                kept[key] = entry
+                places[key] = self.rows.position(row)
+        self.counts.swept(kept)
+        return places
+
+    def decide(self, payload: bytes) -> None:
+        """Take in the outcome of a branch."""
+        xid, status, when_ms = read_decided(payload)
+        if xid not in self.prepared:
+            return
+        prepared, segment = self.prepared[xid]
+        for seq in prepared.seqs():
+            row = self.rows.find(seq)
+            if row >= 0:
+                self.rows.arrived(row, when_ms)
+        if status:
+            self.prepared[xid] = (Prepared(xid, status, prepared.damaged, [], []), segment)
+        else:
+            del self.prepared[xid]
+
+    def mark(self, payload: bytes) -> None:
+        """Take in which messages were delivered."""
+        for at in range(0, len(payload), 16):
+            queue_id, seq = get32(payload, at), get64(payload, at + 4)
+            for k in range(get32(payload, at + 12)):
+                self.marks.add((queue_id, seq + k))
+
+    # --- Transactions -----------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make a transaction count."""
+        if self.begun is not None:
+            for type, payload in self.deferred or ():
+                if type not in (C_RESERVED, C_MARKED, C_CLEAN):
+                    self.strike(self.begun[0], type, payload)
+            self.clean = False
+        self.deferred = None
+        self.begun = None
+
+    def roll_back(self) -> None:
+        """Cut the log back to a transaction that was not finished."""
+        if self.begun is None:
+            return
+        segment, at, count = self.begun
+        self.rows.cut_back(count)
+        self.go_back_to(segment.number)
+        while self.segments[len(self.segments) - 1] is not segment:
+            later = self.segments.pop()
+            self.disk.remove(self.path(later.number))
+            self.disk.sync_directory(self.directory)
+        handle = self.disk.open(self.path(segment.number))
+        try:
+            self.disk.truncate(handle, at)
+        finally:
+            self.disk.close(handle)
+        while segment.count and segment.offset(segment.count - 1) >= at:
+            segment.count -= 1
+        segment.end = segment.written = segment.size = at
+        self.begun = None
+        self.deferred = None
+        self.clean = False
+
+    def end_errands(self) -> None:
+        """Forget what errands had prepared that were not decided: they end with their process."""
+        mark = ERRAND.to_bytes(4, "big")
+        for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
+            for seq in self.prepared.pop(xid)[0].seqs():
+                row = self.rows.find(seq)
+                if row >= 0:
+                    self.rows.forget(row)
+
+    # --- Damage -----------------------------------------------------------------------------
+
+    def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
+        """Return where to go on behind a place without a record; 0 when the log ends there."""
+        if last and next_group(d, at, end, segment.seed) < 0:  # No later group was written.
+            self.tell_torn(segment, d, at, end)
+            return 0
+        following = next_intact(d, at + 8, end, segment.seed)
+        stop = following
+        if following == end:
+            stop = at + len(bytes(d[at:end]).rstrip(b"\x00"))
+            if stop == at:
+                return end
+        self.quarantined += 1
+        put_aside(self.disk, self.directory, self.name, segment, d, at, stop)
+        return following
+
+    def tell_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
+        """Say so when a log is cut before octets of a last write that was not finished."""
+        end = min(end, at + TORN_LOOK)
+        if d.count(0, at, at + 4096) == len(d[at : at + 4096]):
+            return  # Room that was reserved.
+        if next_intact(d, at + 8, end, segment.seed) < end:
+            log.warning(
+                "journal %s: cut at octet %d of %s, where a write was torn; what of it stands "
+                "behind that place is not used",
+                *(self.name, at, file_name(segment.number)),
+            )
+
+    # --- What is left -----------------------------------------------------------------------
+
+    def place_counts(self, counts: Counts) -> None:
+        """Let the journal know what its segments say of how often messages came back."""
+        if self.counts.entries:
+            places = self.sweep_counts()
+            self.counts.settle_in(counts, places)
+
+    def kept(self) -> list[Kept]:
+        """Return the branches that are known still, with what they hold back."""
+        found = []
+        for prepared, _ in self.prepared.values():
+            damaged = prepared.damaged
+            publishes = []
+            for seq in prepared.seqs():
+                row = self.rows.find(seq)
+                if row < 0:
+                    damaged = damaged or self.quarantined > 0
+                    continue
+                self.held.add(row)
+                ids = self.rows.owing(row)
+                if ids:
+                    message = self.make(row, 0)
+                    message.flags &= ~C_REDELIVERED & 0xFF
+                    publishes.append((message, ids))
+            settles = []
+            for queue_id, seq, outcome in prepared.settles:
+                row = self.rows.find_of(queue_id, seq)
+                if row < 0:
+                    damaged = damaged or self.quarantined > 0
+                elif queue_id in self.rows.owing(row):
+                    self.locked.add((queue_id, seq))
+                    settles.append((queue_id, self.make(row, queue_id), outcome))
+            found.append(Kept(prepared.xid, prepared.status, damaged, publishes, settles))
+        return found
+
+    def messages(self) -> Iterator[tuple[int, Message, int]]:
+        """Give all that is owed and not held back, in order of seq."""
+        rows = self.rows
+        for row in rows.in_order():
+            queue_id = rows.sole(row)
+            if queue_id == 0 or (self.held and row in self.held):
+                continue
+            if queue_id > 0 and not self.locked:
+                yield queue_id, self.make(row, queue_id), rows.arrived_ms(row)
+                continue
+            for each in rows.owing(row):
+                if (each, rows.seq(row)) not in self.locked:
+                    yield each, self.make(row, each), rows.arrived_ms(row)
+        self.rows = Rows()
+
+    def make(self, row: int, queue_id: int) -> Message:
+        """Make the message of a row for one queue."""
+        message = self.rows.make(row)
+        delivered = bool(self.reserved) and message.seq <= self.reserved.get(queue_id, 0)
+        if delivered or (self.marks and (queue_id, message.seq) in self.marks):
+            message.flags |= C_REDELIVERED
+        if self.counts.entries:
+            entry = self.counts.entries.get((queue_id, message.seq))
+            if entry is not None and entry[1]:
+                message.deliveries = entry[1]
+                message.flags |= C_REDELIVERED
+        return message

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.model.message cimport (
+    C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, Message, new_message,
+)
+from headrace.store.segment.record cimport C_MESSAGE, C_MESSAGE_HEAD, C_RETURNED
+from headrace.store.segment.segment cimport Segment
+from headrace.wire.memory cimport copy, get16, get32, get64, put32, put64
+
+ctypedef unsigned char u8
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+cdef enum:
+    C_ROW = 56
+    C_AT_POSITION = 40
+    C_AT_QUEUE = 48
+    C_AT_OWED = 52
+
+@cython.final
+cdef class Rows:
+    cdef public u64 last_seq
+    cdef bytearray rows
+    cdef readonly Py_ssize_t count
+    cdef Py_ssize_t room
+    cdef bytearray ladder
+    cdef readonly Py_ssize_t ladder_count
+    cdef Py_ssize_t ladder_room
+    cdef u64 ladder_top
+    cdef Py_ssize_t hint
+    cdef dict strays
+    cdef dict returned
+    cdef dict queues
+    cdef dict settled
+    cdef dict drops
+
+    @cython.locals(
+        seq=u64, count=u32, i=u32, row=Py_ssize_t, base=Py_ssize_t, position=u64,
+        earlier=Py_ssize_t,
+    )
+    cdef take(self, Segment segment, bytearray d, Py_ssize_t at, u32 type)
+    cdef int take_back(self, u32 queue_id, u64 seq, Py_ssize_t row) except -1
+    @cython.locals(row=Py_ssize_t, base=Py_ssize_t, owed=u32)
+    cpdef settle(self, u32 queue_id, u64 seq, u32 count)
+    cdef settle_one_of_several(self, Py_ssize_t row, u32 owed, u32 queue_id)
+    cpdef forget(self, Py_ssize_t row)
+    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, middle=Py_ssize_t)
+    cpdef Py_ssize_t find(self, u64 seq) except -2
+    @cython.locals(row=Py_ssize_t)
+    cpdef Py_ssize_t find_of(self, u32 queue_id, u64 seq) except -2
+    cpdef u64 position(self, Py_ssize_t row) except? 0
+    cpdef Py_ssize_t sole(self, Py_ssize_t row) except -2
+    cpdef list owing(self, Py_ssize_t row)
+    @cython.locals(
+        number=u32, segment=Segment, row=Py_ssize_t, base=Py_ssize_t, owed=u32, position=u64, i=u32
+    )
+    cpdef count_owed(self, dict segments)
+    cpdef u64 arrived_ms(self, Py_ssize_t row) except? 0
+    @cython.locals(rows="u8*", base=Py_ssize_t, message=Message, flags=u32)
+    cdef Message make(self, Py_ssize_t row)

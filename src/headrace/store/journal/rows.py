@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages that a recovery has read, as rows of 56 octets, no objects.
+
+What was settled is struck from them; only what is left becomes messages, with their data left on
+disk. Most messages stand in the log in the order of their seqs: those are found by a search on a
+ladder of seqs and rows, the few others through dicts.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import LARGE as C_LARGE
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import PERSISTENT as C_PERSISTENT
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import Message, new_message
+    from headrace.store.segment.record import MESSAGE as C_MESSAGE
+    from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
+    from headrace.store.segment.record import RETURNED as C_RETURNED
+    from headrace.wire.memory import copy, get16, get32, get64, put32, put64
+
+if TYPE_CHECKING:
+    from headrace.store.segment.segment import Segment
+
+ROW = 56  # Octets: 40 as in the record from seq on, position, first queue id, queues that owe it.
+AT_POSITION = 40
+AT_QUEUE = 48
+AT_OWED = 52
+
+if not cython.compiled:
+    C_ROW = ROW
+    C_AT_POSITION = AT_POSITION
+    C_AT_QUEUE = AT_QUEUE
+    C_AT_OWED = AT_OWED
+
+
+class Rows:
+    """All messages of one log, until they are given to their queues."""
+
+    def __init__(self) -> None:
+        self.last_seq = 0  # The highest that was heard of.
+        self.rows = bytearray()
+        self.count = 0
+        self.room = 0
+        self.ladder = bytearray()  # seq (8), row (8), ascending, for all that came in order.
+        self.ladder_count = 0
+        self.ladder_room = 0
+        self.ladder_top = 0  # The last seq on it.
+        self.hint = 0  # Where on the ladder the last look found something.
+        self.strays: dict[int, int] = {}  # seq to row, for the rest.
+        self.returned: dict[tuple[int, int], int] = {}  # (queue id, seq) to row, for RETURNED.
+        self.queues: dict[int, bytes] = {}  # By row, the queue ids where there are several.
+        self.settled: dict[int, set[int]] = {}  # By row, which of several settled.
+        self.drops: dict[int, tuple[int, int]] = {}  # Queue id: rows before the drop, last seq.
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def take(self, segment: "Segment", d: bytearray, at: int, type: int) -> None:
+        """Make a row of a message."""
+        seq = get64(d, at + 16)
+        count = get32(d, at + 44)
+        i = segment.note(at, 0, b"")
+        row = self.count
+        if row == self.room:
+            self.room = 4096 if row == 0 else row * 2
+            self.rows.extend(bytes(C_ROW * (self.room - row)))
+        self.count = row + 1
+        base = row * C_ROW
+        copy(self.rows, base, d, at + 16, at + C_MESSAGE_HEAD)
+        position = segment.number
+        put64(self.rows, base + C_AT_POSITION, (position << 32) | i)
+        put32(self.rows, base + C_AT_QUEUE, get32(d, at + C_MESSAGE_HEAD) if count else 0)
+        put32(self.rows, base + C_AT_OWED, count)
+        if count > 1:
+            self.queues[row] = bytes(d[at + C_MESSAGE_HEAD : at + C_MESSAGE_HEAD + 4 * count])
+        if type == C_RETURNED:
+            self.take_back(get32(d, at + C_MESSAGE_HEAD), seq, row)
+            return
+        if type == C_MESSAGE and seq > self.ladder_top:
+            if self.ladder_count == self.ladder_room:
+                self.ladder_room = 4096 if self.ladder_room == 0 else self.ladder_room * 2
+                self.ladder.extend(bytes(16 * (self.ladder_room - self.ladder_count)))
+            put64(self.ladder, 16 * self.ladder_count, seq)
+            put64(self.ladder, 16 * self.ladder_count + 8, row)
+            self.ladder_count += 1
+            self.ladder_top = seq
+            if seq > self.last_seq:
+                self.last_seq = seq
+            return
+        earlier = self.find(seq)
+        if earlier >= 0:
+            self.forget(earlier)
+        self.strays[seq] = row
+
+    def take_back(self, queue_id: int, seq: int, row: int) -> None:
+        """Take in a message that a lease gave back; what other queues owe of it stands."""
+        self.settle(queue_id, seq, 1)  # Already done, unless a damaged place held that.
+        self.returned[queue_id, seq] = row
+
+    def settle(self, queue_id: int, seq: int, count: int) -> None:
+        """Strike messages that follow each other."""
+        if seq + count - 1 > self.last_seq:
+            self.last_seq = seq + count - 1
+        while count:
+            row = self.find_of(queue_id, seq)
+            if row >= 0:
+                base = row * C_ROW
+                owed = get32(self.rows, base + C_AT_OWED)
+                if get32(self.rows, base + 28) > 1:
+                    if owed:
+                        self.settle_one_of_several(row, owed, queue_id)
+                elif owed and get32(self.rows, base + C_AT_QUEUE) == queue_id:
+                    put32(self.rows, base + C_AT_OWED, 0)
+            seq += 1
+            count -= 1
+
+    def settle_one_of_several(self, row: int, owed: int, queue_id: int) -> None:
+        """Strike one queue from a message that several owe."""
+        settled = self.settled.get(row)
+        if settled is None:
+            settled = self.settled[row] = set()
+        if queue_id in settled or queue_id not in self.ids(row):
+            return
+        settled.add(queue_id)
+        put32(self.rows, row * C_ROW + C_AT_OWED, owed - 1)
+
+    def drop(self, queue_id: int, seq: int) -> None:
+        """A queue dropped what was read up to now, as far as ``seq``."""
+        self.drops[queue_id] = (self.count, seq)
+
+    def forget(self, row: int) -> None:
+        """Nobody owes a message any more."""
+        put32(self.rows, row * C_ROW + C_AT_OWED, 0)
+
+    def arrived(self, row: int, when_ms: int) -> None:
+        """A message arrived in its queues at another time than its record says."""
+        put64(self.rows, row * C_ROW + 8, when_ms)
+
+    def cut_back(self, count: int) -> None:
+        """Forget the messages behind the first ones, which are not in the log any more."""
+        for row in range(count, self.count):
+            self.forget(row)
+            put64(self.rows, row * C_ROW + C_AT_POSITION, 0)
+
+    # --- Looking up -------------------------------------------------------------------------
+
+    def find(self, seq: int) -> int:
+        """Return the row of a message; -1 when there is none."""
+        if self.strays:
+            row = self.strays.get(seq)
+            if row is not None:
+                return row
+        lo = self.hint + 1
+        if lo < self.ladder_count and get64(self.ladder, 16 * lo) == seq:
+            self.hint = lo
+            return get64(self.ladder, 16 * lo + 8)
+        lo = 0
+        hi = self.ladder_count
+        while lo < hi:
+            middle = (lo + hi) >> 1
+            if get64(self.ladder, 16 * middle) < seq:
+                lo = middle + 1
+            else:
+                hi = middle
+        if lo < self.ladder_count and get64(self.ladder, 16 * lo) == seq:
+            self.hint = lo
+            return get64(self.ladder, 16 * lo + 8)
+        return -1
+
+    def find_of(self, queue_id: int, seq: int) -> int:
+        """Return the row of a message as one queue has it; -1 when there is none."""
+        if self.returned:
+            row = self.returned.get((queue_id, seq), -1)
+            if row >= 0:
+                return row
+        return self.find(seq)
+
+    def position(self, row: int) -> int:
+        """Return the position of a message."""
+        return get64(self.rows, row * C_ROW + C_AT_POSITION)
+
+    def ids(self, row: int) -> list[int]:
+        """Return the queues of a message, as its record names them."""
+        ids = self.queues.get(row)
+        if ids is None:
+            return [get32(self.rows, row * C_ROW + C_AT_QUEUE)]
+        return [get32(ids, at) for at in range(0, len(ids), 4)]
+
+    def owing(self, row: int) -> list[int]:
+        """Return the queues that owe a message still."""
+        if get32(self.rows, row * C_ROW + C_AT_OWED) == 0:
+            return []
+        settled = self.settled.get(row, ())
+        return [queue_id for queue_id in self.ids(row) if queue_id not in settled]
+
+    def sole(self, row: int) -> int:
+        """Return the only queue of a message; 0 when none owes it, -1 when it was for several."""
+        if get32(self.rows, row * C_ROW + C_AT_OWED) == 0:
+            return 0
+        if get32(self.rows, row * C_ROW + 28) > 1:
+            return -1
+        return get32(self.rows, row * C_ROW + C_AT_QUEUE)
+
+    # --- What is left -----------------------------------------------------------------------
+
+    def count_owed(self, segments: dict[int, "Segment"]) -> None:
+        """Tell the segments how many queues owe each of their messages."""
+        number = 0
+        segment = None
+        for row in range(self.count):
+            base = row * C_ROW
+            owed = get32(self.rows, base + C_AT_OWED)
+            if owed and self.drops:
+                owed = self.apply_drops(row, owed)
+            if owed == 0:
+                continue
+            position = get64(self.rows, base + C_AT_POSITION)
+            if segment is None or number != position >> 32:
+                number = position >> 32
+                segment = segments[number]
+            i = position & 0xFFFFFFFF
+            if get32(self.rows, base + 28) > 1:
+                count = get32(self.rows, base + 28)
+                segment.several(i, count, self.queues[row])
+                for queue_id in self.settled.get(row, ()):
+                    segment.settle(i, queue_id)
+            else:
+                put32(segment.heads, 8 * i + 4, owed)
+            segment.live += 1
+
+    def apply_drops(self, row: int, owed: int) -> int:
+        """Strike the queues that dropped a message; return how many are left."""
+        seq = self.seq(row)
+        for queue_id in self.ids(row):
+            drop = self.drops.get(queue_id)
+            if drop is None or row >= drop[0] or seq > drop[1]:
+                continue
+            settled = self.settled.setdefault(row, set())
+            if queue_id not in settled:
+                settled.add(queue_id)
+                owed -= 1
+        put32(self.rows, row * C_ROW + C_AT_OWED, owed)
+        return owed
+
+    def in_order(self) -> Iterable[int]:
+        """Return all rows in the order of their seqs."""
+        order: Iterable[int] = range(self.count)
+        if self.strays or self.returned:
+            order = sorted(order, key=self.seq)
+        return order
+
+    def seq(self, row: int) -> int:
+        """Return the seq of a row."""
+        return get64(self.rows, row * C_ROW)
+
+    def arrived_ms(self, row: int) -> int:
+        """Return when the message of a row arrived."""
+        return get64(self.rows, row * C_ROW + 8)
+
+    def make(self, row: int) -> Message:
+        """Make the message of a row, paged out."""
+        rows = self.rows
+        base = row * C_ROW
+        message = new_message(None, get16(rows, base + 36), get32(rows, base + 24))
+        message.seq = get64(rows, base)
+        message.deadline_ms = get64(rows, base + 16)
+        message.position = get64(rows, base + C_AT_POSITION)
+        message.priority = rows[base + 39]
+        flags = C_PERSISTENT | C_PAGED | (rows[base + 38] & (C_LARGE | C_KIND_MASK))
+        message.flags = flags | (rows[base + 38] & C_REDELIVERED)
+        return message

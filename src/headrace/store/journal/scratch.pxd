@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.model.message cimport C_LARGE, Message
+from headrace.store.segment.read_ahead cimport ReadAhead, Stretch
+from headrace.wire.memory cimport copy, cut, get32, put32
+
+ctypedef long long i64
+
+cdef i64 BUFFER
+cdef i64 PART_SIZE
+cdef i64 KEEP_MAX
+cdef i64 READ_SLACK
+cdef i64 HEAD
+
+@cython.final
+cdef class Scratch:
+    cdef public object disk
+    cdef public str directory
+    cdef public i64 chunk
+    cdef public int handle
+    cdef public i64 end
+    cdef public i64 at
+    cdef public i64 limit
+    cdef public bytearray buffer
+    cdef public i64 gathered
+    cdef public i64 buffer_at
+    cdef public dict live
+    cdef public object unused
+    cdef public dict spans
+    cdef public ReadAhead ahead
+
+    @cython.locals(data=bytes, n=i64, body=i64, size=i64, chunk=i64, last=i64)
+    cpdef bint put(self, Message message) except -1
+    @cython.locals(at=i64)
+    cdef int gather(self, bytes data, i64 n) except -1
+    cpdef begin_stretch(self, i64 size)
+    cpdef flush(self)
+    @cython.locals(stretch=Stretch, ahead=i64, octets=bytes)
+    cdef bytes read(self, i64 at, i64 size, i64 expected)
+    cpdef bytes read_file(self, i64 size, i64 at)
+    @cython.locals(
+        at=i64, expected=i64, head=bytes, n=i64, body=i64, data=bytes, lo=i64, k=i64
+    )
+    cpdef load(self, Message message)
+    @cython.locals(chunk=i64, last=i64, left=i64)
+    cpdef release(self, Message message)
+    cpdef close(self)

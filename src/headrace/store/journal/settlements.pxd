@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.segment.record cimport C_SETTLED
+from headrace.wire.memory cimport cut, put32, put64
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+cdef Py_ssize_t RUNS_MAX
+
+@cython.final
+cdef class Settled:
+    cdef object journal
+    cdef u32 queue_id
+    cdef u64 seq
+    cdef readonly u32 count
+    cdef bytearray runs
+    cdef readonly Py_ssize_t at
+
+    cdef int note(self, u32 queue_id, u64 seq) except -1
+    cdef int end_run(self) except -1
+    @cython.locals(n=Py_ssize_t, lo=Py_ssize_t, hi=Py_ssize_t)
+    cdef int flush_runs(self) except -1
+    cdef int flush(self) except -1

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was settled and is not in the log yet: runs, as consumers mostly settle in order.
+
+They become records at the end of a turn; on a full disk whose reserve is low, when there is room.
+"""
+
+from typing import Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.store.segment.record import SETTLED as C_SETTLED
+    from headrace.wire.memory import cut, put32, put64
+
+RUNS_MAX = 64 << 10  # Octets of runs in one record.
+
+
+class Settled:
+    """The runs of one turn, which become one record, or of a time without room."""
+
+    def __init__(self, journal: Any) -> None:
+        self.journal = journal
+        self.queue_id = 0
+        self.seq = 0
+        self.count = 0  # Of the run that goes on.
+        self.runs = bytearray(RUNS_MAX)
+        self.at = 0
+
+    def note(self, queue_id: int, seq: int) -> None:
+        """A queue does not owe a message any more."""
+        if queue_id == self.queue_id and seq == self.seq + self.count:
+            self.count += 1
+        else:
+            if self.count:
+                self.end_run()
+            self.queue_id = queue_id
+            self.seq = seq
+            self.count = 1
+
+    def end_run(self) -> None:
+        """Add the run that goes on to those of this turn."""
+        if self.at + 16 > len(self.runs):
+            if self.journal.room.low:  # They are written when there is room.
+                self.runs.extend(bytes(len(self.runs)))
+            else:
+                self.flush_runs()
+        put32(self.runs, self.at, self.queue_id)
+        put64(self.runs, self.at + 4, self.seq)
+        put32(self.runs, self.at + 12, self.count)
+        self.at += 16
+        self.count = 0
+
+    def flush_runs(self) -> None:
+        """Append the runs gathered so far, in records."""
+        n = self.at
+        self.at = lo = 0
+        while lo < n:
+            hi = min(n, lo + RUNS_MAX)
+            self.journal.append(C_SETTLED, cut(self.runs, lo, hi))
+            lo = hi
+        if len(self.runs) > RUNS_MAX:
+            self.runs = bytearray(RUNS_MAX)
+
+    def flush(self) -> None:
+        """Append all that was settled and is not in the log yet."""
+        if self.count:
+            self.end_run()
+        self.flush_runs()

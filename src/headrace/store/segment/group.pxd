@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.segment.segment cimport Segment
+
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class Piece:
+    cdef public Segment segment
+    cdef public u64 offset
+    cdef public Py_ssize_t lo
+    cdef public Py_ssize_t hi
+    cdef public list parts
+    cdef public u64 size
+
+@cython.final
+cdef class Group:
+    cdef public object files
+    cdef public bytearray buffer
+    cdef public list pieces
+    cdef public u64 appended
+    cdef public list streams
+    cdef public Py_ssize_t streams_done
+    cdef public Py_ssize_t done
+
+    @cython.locals(segment=Segment, stop=Py_ssize_t)
+    cpdef run(self, disk)
+    @cython.locals(piece=Piece, k=Py_ssize_t)
+    cpdef write(self, disk, Segment segment, Py_ssize_t first, Py_ssize_t stop)
+    @cython.locals(piece=Piece, k=Py_ssize_t)
+    cpdef write_anew(self, Segment segment, Py_ssize_t first, Py_ssize_t stop)

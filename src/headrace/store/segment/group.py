@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written and synced at once."""
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.store.disk import Disk
+from headrace.store.replacement import failed
+
+if TYPE_CHECKING:
+    from headrace.store.segment.segment import Segment
+
+
+class Piece:
+    """A stretch of a group: octets of its buffer, or parts of a body, and where they go."""
+
+    def __init__(
+        self, segment: "Segment", offset: int, lo: int, hi: int, parts: list[bytes] | None
+    ) -> None:
+        self.segment = segment
+        self.offset = offset
+        self.lo = lo
+        self.hi = hi
+        self.parts = parts
+        self.size = hi - lo if parts is None else sum(map(len, parts))
+
+
+class Group:
+    """A buffer with its pieces, and what streams have to write with it; a job of the writer.
+
+    What is durable when it fails is not written again; a file that failed is not, either.
+    """
+
+    def __init__(self, files: Any, buffer: bytearray, pieces: list[Piece], appended: int) -> None:
+        self.files = files
+        self.buffer = buffer
+        self.pieces = pieces
+        self.appended = appended  # Up to here the log is durable with it.
+        self.streams: list[Any] = []
+        self.streams_done = 0  # How many of them are durable,
+        self.done = 0  # and how many pieces.
+
+    def run(self, disk: Disk) -> None:
+        """Write and sync; creates the files of new segments."""
+        while self.streams_done < len(self.streams):
+            self.streams[self.streams_done].run(disk)
+            self.streams_done += 1
+        while self.done < len(self.pieces):
+            segment = self.pieces[self.done].segment
+            stop = self.done + 1
+            while stop < len(self.pieces) and self.pieces[stop].segment is segment:
+                stop += 1
+            if segment.handle < 0:
+                self.files.create(segment)
+            if segment.suspect:
+                self.write_anew(segment, self.done, stop)
+            else:
+                self.write(disk, segment, self.done, stop)
+            self.done = stop  # Only now anything of the next segment may be there.
+        if self.pieces:
+            self.files.reach(self.pieces[len(self.pieces) - 1].segment.number)
+
+    def write(self, disk: Disk, segment: "Segment", first: int, stop: int) -> None:
+        """Write pieces of one segment, and sync it."""
+        try:
+            with memoryview(self.buffer) as view:
+                for k in range(first, stop):
+                    piece = self.pieces[k]
+                    if piece.offset + piece.size > segment.allocated:
+                        self.files.grow(segment, piece.offset + piece.size)
+                    if piece.parts is not None:
+                        disk.write(segment.handle, piece.parts, piece.offset)
+                    else:
+                        with view[piece.lo : piece.hi] as octets:
+                            disk.write(segment.handle, [octets], piece.offset)
+        except OSError as error:
+            segment.suspect = segment.suspect or failed(error)
+            raise
+        try:
+            disk.sync(segment.handle)
+        except OSError:
+            segment.suspect = True
+            raise
+
+    def write_anew(self, segment: "Segment", first: int, stop: int) -> None:
+        """Write pieces of a segment to a new file, behind all that its old one held."""
+        octets: list[Any] = []
+        for k in range(first, stop):
+            piece = self.pieces[k]
+            octets += piece.parts or [bytes(self.buffer[piece.lo : piece.hi])]
+        self.files.begin_anew(segment, self.pieces[first].offset, octets)

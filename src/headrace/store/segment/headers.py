@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The headers of all segments of a log, which are read before anything else."""
+
+import os
+
+from headrace.store.disk import Disk
+from headrace.store.errors import StoreError
+from headrace.store.segment.segment import HEADER, VERSION, Header, file_name, read_header
+
+Headers = dict[int, tuple[int, Header | None]]  # By number: the file's size and the header.
+
+
+def read_headers(disk: Disk, directory: str, numbers: list[int]) -> tuple[Headers, int]:
+    """Return what stands at the start of each segment, and the number of the oldest one of use.
+
+    A header is None where it is damaged, or of an earlier use of the file.
+
+    Raises:
+        StoreError: a segment is of a version that is not known.
+    """
+    found: Headers = {}
+    oldest = 0
+    for number in numbers:
+        path = os.path.join(directory, file_name(number))
+        handle = disk.open(path)
+        try:
+            head = read_header(disk.read(handle, HEADER, 0))
+            size = disk.size(handle)
+        finally:
+            disk.close(handle)
+        if head is not None and head.number != number:
+            head = None  # A recycled file that was not begun anew.
+        if head is not None:
+            if head.version > VERSION:
+                raise StoreError(
+                    f"{path} was written by a newer version of Headrace "
+                    f"(format {head.version}; this one reads up to {VERSION})"
+                )
+            oldest = max(oldest, head.oldest)
+        found[number] = size, head
+    return found, oldest

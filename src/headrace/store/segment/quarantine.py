@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places of a journal that were whole and are not any more.
+
+The octets up to the next intact record are kept in ``quarantine/``, one line is logged, and all the
+rest is used.
+"""
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from headrace.store.disk import Disk
+from headrace.store.segment.record import MESSAGE, MESSAGE_HEAD, MOVED, RETURNED
+from headrace.store.segment.segment import file_name
+
+if TYPE_CHECKING:
+    from headrace.store.segment.segment import Segment
+
+log = logging.getLogger(__name__)
+
+QUEUES_MAX = 1000  # Beyond that, what stands where queues are named is not believed.
+
+
+def put_aside(
+    disk: Disk, directory: str, name: str, segment: "Segment", d: bytearray, lo: int, hi: int
+) -> None:
+    """Keep damaged octets of a segment aside and say so; ``name`` is the journal's."""
+    place = os.path.join(directory, "quarantine")
+    path = os.path.join(place, f"{segment.number:010d}-{lo}")
+    disk.make_directory(place)
+    handle = disk.open(path, create=True)
+    try:
+        disk.write(handle, [bytes(d[lo:hi])], 0)
+    finally:
+        disk.close(handle)
+    log.error(
+        "journal %s: damaged at octet %d of %s: %d octets%s put aside in %s; the rest is used",
+        name,
+        lo,
+        file_name(segment.number),
+        hi - lo,
+        concerned(d, lo, hi),
+        path,
+    )
+
+
+def concerned(d: bytearray, lo: int, hi: int) -> str:
+    """Return in words which queues a damaged message was for, as far as that can be read."""
+    if hi - lo <= MESSAGE_HEAD or d[lo + 4] not in (MESSAGE, MOVED, RETURNED):
+        return ""
+    count = int.from_bytes(d[lo + 44 : lo + 48], "big")
+    at = lo + MESSAGE_HEAD
+    if not 0 < count < QUEUES_MAX or hi - at < 4 * count:
+        return ""
+    ids = [int.from_bytes(d[at + 4 * k : at + 4 * k + 4], "big") for k in range(count)]
+    return f", perhaps of the queues with the ids {ids}"

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the segments of a journal went: what the last one says of itself is gone with it.
+
+Each segment names the one before it, so one that is missing between others is noticed. Of the last
+one a file of 24 octets knows: once something durable is in a segment, its number is written there,
+which is one sync for each segment. Where that fails the number before it stands, and less would be
+noticed; nothing is held up.
+"""
+
+import os
+
+from headrace.store.disk import Disk
+from headrace.store.segment.record import residue
+
+NAME = "reached"
+MAGIC = b"REACHED\n"
+SIZE = 24
+
+
+def read_reached(disk: Disk, directory: str) -> int:
+    """Return the number of the last segment that was there; 0 when that is not known."""
+    if NAME not in disk.names(directory):
+        return 0
+    handle = disk.open(os.path.join(directory, NAME))
+    try:
+        octets = disk.read(handle, SIZE, 0)
+    finally:
+        disk.close(handle)
+    if len(octets) < SIZE or octets[:8] != MAGIC or _check(octets[:16]) != octets[16:]:
+        return 0
+    return int.from_bytes(octets[8:16], "big")
+
+
+def write_reached(disk: Disk, directory: str, number: int) -> None:
+    """Write it durably.
+
+    Raises:
+        OSError: it could not be done.
+    """
+    octets = MAGIC + number.to_bytes(8, "big")
+    new = NAME not in disk.names(directory)
+    handle = disk.open(os.path.join(directory, NAME), create=True)
+    try:
+        disk.write(handle, [octets + _check(octets)], 0)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+    if new:
+        disk.sync_directory(directory)
+
+
+def _check(octets: bytes) -> bytes:
+    return residue(0, octets, 0, len(octets)).to_bytes(8, "big")

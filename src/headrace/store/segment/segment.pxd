@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.segment.record cimport residue
+from headrace.wire.memory cimport get32, get64, put32, put64
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+cdef enum:
+    C_SEVERAL = 0x80000000
+
+cdef int MASK_BITS
+
+@cython.final
+cdef class Segment:
+    cdef public u32 number
+    cdef public u64 seed
+    cdef public u64 size
+    cdef public u64 end
+    cdef public u64 written
+    cdef public bytearray heads
+    cdef public u32 room
+    cdef public u32 count
+    cdef public u32 live
+    cdef public bytearray masks
+    cdef public dict routes
+    cdef public list bits
+    cdef public dict partial
+    cdef public bytearray forward
+    cdef public int handle
+    cdef public u64 allocated
+    cdef public bint suspect
+    cdef public bint sealed
+    cdef public bint moved
+    cdef public bint retired
+    cdef public dict reserved
+    cdef public list marks
+    cdef public list shared
+    cdef public set facts
+    cdef public u64 fact_octets
+    cdef public dict defined
+    cdef public object counts
+    cdef public object count_places
+    cdef public Py_ssize_t counts_room
+
+    @cython.locals(i=u32)
+    cpdef u32 note(self, u64 offset, u32 owed, bytes ids) except? 0xFFFFFFFF
+    cpdef several(self, u32 i, u32 owed, bytes ids)
+    cpdef u32 offset(self, u32 i) except? 0xFFFFFFFF
+    cpdef u32 owed(self, u32 i) except? 0xFFFFFFFF
+    @cython.locals(owed=u32)
+    cpdef int settle(self, u32 i, u32 queue_id) except -2
+    @cython.locals(bits=dict, bit=cython.int, mask=u64, flag=u64)
+    cdef int settle_one(self, u32 i, u32 queue_id) except -2
+    @cython.locals(owed=u32, bit=cython.int)
+    cpdef bint owes(self, u32 i, u32 queue_id) except -1
+    @cython.locals(mask=u64)
+    cpdef bytes owing(self, u32 i, bytes ids)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a log's segments: made, grown, opened when they are read, and recycled.
+
+A file begins small, so that a journal with little in it takes little, and is doubled as it fills.
+
+The file of a segment that nobody wants any more is kept as a ``.spare`` for one of the next, whose
+room is then on the disk already. What it held says nothing there: each segment has a seed of its
+own (:mod:`headrace.store.segment.record`).
+"""
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Sequence
+
+from headrace.store.disk import Disk
+from headrace.store.replacement import NO_ROOM, Octets, write_anew
+from headrace.store.segment.reached import write_reached
+from headrace.store.segment.segment import Segment, file_name
+
+SPARES_MAX = 2  # Recycled files kept for the next segments.
+GROW_FROM = 64 << 10  # Octets that are reserved in a new file.
+GROW_STEP = 4096  # Where there is no room to double it.
+HANDLES_MAX = 64  # Files of old segments kept open.
+
+
+class SegmentFiles:
+    """The files of one log, in one directory."""
+
+    def __init__(self, disk: Disk, directory: str, segment_size: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.segment_size = segment_size
+        self.spares: list[str] = []
+        self.open: deque[Segment] = deque()  # Old segments whose files may be open.
+        self.given_up: deque[int] = deque()  # Open files in whose place a new one is.
+        self.reached = 0  # The last segment that was written, as a file says beside them.
+
+    def path(self, segment: Segment) -> str:
+        """Return where a segment's file is."""
+        return os.path.join(self.directory, file_name(segment.number))
+
+    def create(self, segment: Segment) -> None:
+        """Make the file of a new segment; on the writer's thread."""
+        if segment.handle >= 0:
+            return
+        path = self.path(segment)
+        spare = None
+        if self.spares and segment.size == self.segment_size:
+            spare = self.spares[-1]
+            self.disk.rename(os.path.join(self.directory, spare), path)
+            self.spares.pop()
+        handle = self.disk.open(path, create=True)
+        try:
+            if spare is None:
+                segment.allocated = self.begin(handle, min(GROW_FROM, segment.size))
+            else:
+                segment.allocated = self.disk.size(handle)
+            self.disk.sync_directory(self.directory)
+        except OSError:
+            self.disk.close(handle)
+            raise
+        segment.handle = handle
+
+    def begin(self, handle: int, size: int) -> int:
+        """Reserve room in a new file, as little as will do where there is no more; return it."""
+        try:
+            self.disk.allocate(handle, size)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            size = GROW_STEP
+            self.disk.allocate(handle, size)
+        return size
+
+    def grow(self, segment: Segment, end: int) -> None:
+        """Reserve room up to ``end``, and more while that is to be had; on the writer's thread."""
+        size = segment.allocated
+        while size < end:
+            size *= 2
+        try:
+            self.disk.allocate(segment.handle, max(end, min(size, segment.size)))
+            segment.allocated = max(end, min(size, segment.size))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            size = (end + GROW_STEP - 1) // GROW_STEP * GROW_STEP
+            self.disk.allocate(segment.handle, size)
+            segment.allocated = size
+
+    def reach(self, number: int) -> None:
+        """What is in a segment is durable: have it known, once; on the writer's thread."""
+        if number > self.reached:
+            self.reached = number
+            with contextlib.suppress(OSError):
+                write_reached(self.disk, self.directory, number)
+
+    def begin_anew(self, segment: Segment, kept: int, octets: Sequence[Octets]) -> None:
+        """Go on in a new file with what was durable and with ``octets``; on the writer's thread."""
+        path = self.path(segment)
+        handle = write_anew(self.disk, path, segment.handle, kept, octets, segment.allocated)
+        self.given_up.append(segment.handle)  # It may be in use by who reads.
+        segment.handle = handle
+        segment.allocated = self.disk.size(handle)
+        segment.suspect = False
+
+    def close_given_up(self) -> None:
+        """Close the files that failed; on the thread that reads."""
+        while self.given_up:
+            self.disk.close(self.given_up.popleft())
+
+    def handle(self, segment: Segment) -> int:
+        """Return the open file of a segment that is written."""
+        if segment.handle < 0:
+            segment.handle = self.disk.open(self.path(segment))
+            self.open.append(segment)
+            self.close_some()
+        return segment.handle
+
+    def close(self, segment: Segment) -> None:
+        """Close the file of a segment."""
+        if segment.handle >= 0:
+            self.disk.close(segment.handle)
+            segment.handle = -1
+
+    def close_some(self) -> None:
+        """Keep few files of old segments open."""
+        while len(self.open) > HANDLES_MAX:
+            self.close(self.open.popleft())
+
+    def forget(self, segment: Segment) -> None:
+        """Close the file of a segment that nobody will read again."""
+        self.close(segment)
+        if segment in self.open:  # Its index goes with it.
+            self.open.remove(segment)
+
+
+class Recycling:
+    """Takes the file of a segment out of the log, for use by a later one; a job of the writer."""
+
+    def __init__(self, files: SegmentFiles, segment: Segment) -> None:
+        self.files = files
+        self.segment = segment
+        self.renamed = False
+
+    def run(self, disk: Disk) -> None:
+        """Rename or remove the file."""
+        files, path = self.files, self.files.path(self.segment)
+        if not self.renamed:
+            if (
+                self.segment.size == files.segment_size
+                and len(files.spares) < SPARES_MAX
+                and not disk.is_shared(path)  # A backup is being made of it.
+                and disk.free(files.directory) >= self.segment.allocated  # Others need the room.
+            ):
+                name = f"{self.segment.number:010d}.spare"
+                disk.rename(path, os.path.join(files.directory, name))
+                files.spares.append(name)
+            else:
+                disk.remove(path)
+            self.renamed = True
+        disk.sync_directory(files.directory)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that writes and syncs, so that the event loop never waits for the disk.
+
+Jobs are run one after another, each until it succeeds: a job that meets an error is run again after
+a pause, whole, because after a failed sync nobody knows what reached the disk. What is finished is
+told by a file descriptor that becomes readable.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.store.disk import Disk
+from headrace.store.replacement import NO_ROOM
+
+if TYPE_CHECKING:
+    from headrace.store.segment.reserve import Reserve
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.25
+FREE_CHECK_S = 1.0
+WAIT_S = 2.0  # How long a failing disk may hold up the end.
+
+
+class Job(Protocol):
+    """Something to do on the disk; running it twice does no harm."""
+
+    def run(self, disk: Disk) -> None:
+        """Do it.
+
+        Raises:
+            OSError: it was not done, or not all of it.
+        """
+
+
+class Writer:
+    """Runs jobs in order; on a thread of its own, or step by step in simulations."""
+
+    def __init__(self, disk: Disk, directory: str, *, free_min: int, threaded: bool) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.free_min = free_min
+        self.trouble: OSError | None = None  # Why the first job does not succeed.
+        self.short = False  # Free space is below the limit, or the reserve was spent.
+        self.reserve: Reserve | None = None  # What a journal has.
+        self.jobs: deque[Job] = deque()
+        self.finished: deque[Job] = deque()
+        self.stopping = False
+        self._checked = 0.0
+        # Readable when something is finished; a simulation, which steps, needs none.
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if threaded else -1
+        self._work: SimpleQueue[None] = SimpleQueue()  # One entry for each job.
+        self._retry = threading.Event()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="headrace-writer", daemon=True)
+            self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Let a job be done after those before it."""
+        self.jobs.append(job)
+        self._work.put(None)
+
+    def look(self) -> None:
+        """Compare free space with the limit now, and go on doing so while it is short."""
+        if self._thread is None:
+            self.check_free()
+        else:
+            self._work.put(None)
+
+    def woken(self) -> None:
+        """Clear the wake-up; called on the event loop."""
+        if self.wake_fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.wake_fd)
+
+    def step(self) -> bool:
+        """Run the first job once; true if it succeeded."""
+        job = self.jobs[0]
+        try:
+            self.check_free()
+            self._run_job(job)
+        except OSError as error:
+            self.trouble = error
+            self._wake()
+            return False
+        except Exception as error:  # A bug of ours; the thread must not die unheard.
+            log.exception("the writer of %s failed", self.directory)
+            self.trouble = OSError(errno.EIO, f"internal error: {error!r}")
+            self._wake()
+            return False
+        self.trouble = None
+        self.jobs.popleft()
+        self.finished.append(job)
+        self._wake()
+        return True
+
+    def _run_job(self, job: Job) -> None:
+        """Run a job, out of the reserve where there is no room."""
+        while True:
+            try:
+                job.run(self.disk)
+            except OSError as error:
+                if error.errno not in NO_ROOM or self.reserve is None or not self.reserve.spend():
+                    raise
+                self.short = True
+            else:
+                return
+
+    def check_free(self) -> None:
+        """Compare free space with the limit, now and then."""
+        now = time.monotonic()
+        lacks = self.reserve is not None and self.reserve.size < self.reserve.wanted
+        if now - self._checked < FREE_CHECK_S and not self.short and not lacks:
+            return
+        self._checked = now
+        free = self.disk.free(self.directory)
+        short = free < self.free_min
+        if self.reserve is not None:
+            self.reserve.keep(free - self.free_min)
+            short = short or self.reserve.spent
+        if short != self.short:
+            self.short = short
+            self._wake()
+
+    def wait(self) -> bool:
+        """Wait until some job is finished; false when the disk does not let it."""
+        until = time.monotonic() + WAIT_S
+        poll = select.poll()  # select() takes no descriptor above 1023.
+        if self.wake_fd >= 0:
+            poll.register(self.wake_fd, select.POLLIN)
+        while not self.finished:
+            if self._thread is None:
+                if not self.step():
+                    return False
+            else:
+                poll.poll(RETRY_S * 1000)
+                self.woken()
+                if self.trouble is not None and time.monotonic() > until:
+                    return False
+        return True
+
+    def stop(self) -> bool:
+        """Finish all jobs, then end the thread; false if some could not be done."""
+        self.stopping = True
+        self._retry.set()
+        self._work.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            while self.jobs and self.step():
+                pass
+        if self.wake_fd >= 0:
+            os.close(self.wake_fd)
+        return not self.jobs
+
+    def _wake(self) -> None:
+        if self.wake_fd >= 0:
+            os.eventfd_write(self.wake_fd, 1)
+
+    def _run(self) -> None:
+        while True:
+            with contextlib.suppress(Empty):
+                self._work.get(timeout=FREE_CHECK_S if self.short else None)
+            if not self.jobs:
+                if self.stopping:
+                    return
+                with contextlib.suppress(OSError):
+                    self.check_free()
+                continue
+            while not self.step():
+                if self.stopping and self._retry.is_set():
+                    return  # The disk fails and we are asked to go.
+                self._retry.wait(RETRY_S)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a stream: one for each segment, written with the groups of the journal."""
+
+import logging
+import os
+from collections import deque
+from typing import Any
+
+from headrace.store.disk import Disk
+from headrace.store.replacement import failed, prove, read_old, write_anew
+from headrace.store.segment.segment import file_name
+
+log = logging.getLogger(__name__)
+
+ALLOCATE_MIN = 64 << 10  # Octets that are reserved beyond what is written, at first,
+ALLOCATE_MAX = 1 << 20  # and for a segment that holds as much.
+HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
+
+
+class StreamSegment:
+    """One file of a stream."""
+
+    def __init__(self, path: str, number: int, seed: int, first_offset: int, begun_ms: int) -> None:
+        self.path = path
+        self.number = number
+        self.seed = seed
+        self.first_offset = first_offset
+        self.begun_ms = begun_ms
+        self.end = 0  # Where the last record that was appended ends.
+        self.written = 0  # Up to here the file holds what was appended, durably.
+        self.allocated = 0
+        self.index: list[tuple[int, int, int]] | None = None  # (offset, place, arrived_ms)
+        self.handle = -1
+        self.suspect = False  # A write to it failed: see headrace.store.replacement.
+        self.told = False  # The log knows that not all of it can be read.
+        self.sealed = False
+
+
+class StreamFiles:
+    """The files of one stream, in a directory of their own."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.open: deque[StreamSegment] = deque()  # Old segments whose files may be open.
+        self.given_up: deque[int] = deque()  # Open files in whose place a new one is.
+        self.deleted = False  # The stream is no more; its files will be removed.
+
+    def path(self, number: int) -> str:
+        """Return where a segment is."""
+        return os.path.join(self.directory, file_name(number))
+
+    def create(self, segment: StreamSegment) -> None:
+        """Open the file of a segment that is being written; on the writer's thread."""
+        if self.deleted:
+            self.disk.make_directory(self.directory)  # The removal comes after this.
+        handle = self.disk.open(segment.path, create=True)
+        try:
+            self.disk.sync_directory(self.directory)
+        except OSError:
+            self.disk.close(handle)
+            raise
+        segment.handle = handle
+
+    def handle(self, segment: StreamSegment) -> int:
+        """Return the open file of a segment that is on the disk."""
+        if segment.handle < 0:
+            segment.handle = self.disk.open(segment.path)
+            self.open.append(segment)
+            self.close_some()
+        return segment.handle
+
+    def read(self, segment: StreamSegment) -> tuple[bytearray, int]:
+        """Return a buffer with all that is written of a segment, and how much there is of it."""
+        buffer = bytearray(segment.written)
+        try:
+            size = self.disk.read_into(self.handle(segment), buffer, segment.written)
+            self.note_end(segment, size)
+        except OSError:
+            found = self.read_at(segment, segment.written, 0)
+            size = len(found)
+            buffer[:size] = found
+        return buffer, size
+
+    def read_at(self, segment: StreamSegment, size: int, place: int) -> bytes:
+        """Return octets of a segment: zeros where it cannot be read, fewer where it ends."""
+        found = b""
+        try:
+            handle = self.handle(segment)
+            try:
+                found = self.disk.read(handle, size, place)
+            except OSError as error:
+                self.tell(segment, "damaged: %s cannot be read whole: %s", segment.path, error)
+                found = read_old(self.disk, handle, size, place)[0]
+        except OSError as error:
+            self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
+        if len(found) < size:
+            self.note_end(segment, place + len(found))
+        return found
+
+    def note_end(self, segment: StreamSegment, end: int) -> None:
+        """See whether a segment ends where it did."""
+        left = segment.written - end
+        if left > 0:
+            text = "damaged: %s ends at octet %d: %d octets behind it are left out"
+            self.tell(segment, text, segment.path, end, left)
+
+    def tell(self, segment: StreamSegment, text: str, *values: object) -> None:
+        """Log what is wrong with a segment, once."""
+        if not segment.told:
+            segment.told = True
+            log.error(text, *values)
+
+    def prove(self, segment: StreamSegment) -> None:
+        """See that a segment of an earlier process is durable."""
+        buffer, size = self.read(segment)
+        if not prove(self.disk, segment.path, self.handle(segment), buffer, size):
+            self.close(segment)  # Its name is another file's now.
+            segment.handle = self.disk.open(segment.path)
+
+    def close(self, segment: StreamSegment) -> None:
+        """Close the file of a segment."""
+        if segment.handle >= 0:
+            self.disk.close(segment.handle)
+            segment.handle = -1
+
+    def close_given_up(self) -> None:
+        """Close the files that failed; on the thread that reads."""
+        while self.given_up:
+            self.disk.close(self.given_up.popleft())
+
+    def close_some(self) -> None:
+        """Keep few files of old segments open."""
+        while len(self.open) > HANDLES_MAX:
+            segment = self.open.popleft()
+            if segment.written == segment.end:
+                self.close(segment)
+            else:
+                self.open.append(segment)
+                return
+
+
+class StreamGroup:
+    """What a stream has to write with one group of the journal."""
+
+    def __init__(
+        self,
+        log: Any,
+        buffer: bytearray,
+        pieces: list[tuple[StreamSegment, int, int, int]],
+        next_offset: int,
+        number: int,
+    ) -> None:
+        self.log = log
+        self.number = number
+        self.buffer = buffer
+        self.pieces = pieces
+        self.done = 0  # How many of them are durable.
+        self.next_offset = next_offset
+
+    def run(self, disk: Disk) -> None:
+        """Write and sync; on the writer's thread. What is durable is not written again."""
+        with memoryview(self.buffer) as view:
+            while self.done < len(self.pieces):
+                segment, place, lo, hi = self.pieces[self.done]
+                if segment.handle < 0:
+                    self.log.files.create(segment)
+                end = place + hi - lo
+                with view[lo:hi] as octets:
+                    if segment.suspect:
+                        self.begin_anew(disk, segment, place, octets)
+                    else:
+                        self.write(disk, segment, place, octets)
+                if segment.sealed and end == segment.end:
+                    self.cut(disk, segment)
+                self.done += 1
+
+    def write(self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview) -> None:
+        """Write what goes to one segment, and sync it."""
+        end = place + len(octets)
+        try:
+            if end > segment.allocated:
+                size = end + min(max(end, ALLOCATE_MIN), ALLOCATE_MAX)
+                disk.allocate(segment.handle, size)
+                segment.allocated = size
+            disk.write(segment.handle, [octets], place)
+        except OSError as error:
+            segment.suspect = segment.suspect or failed(error)
+            raise
+        try:
+            disk.sync(segment.handle)
+        except OSError:
+            segment.suspect = True
+            raise
+
+    def cut(self, disk: Disk, segment: StreamSegment) -> None:
+        """Give back the room that a whole segment has left."""
+        try:
+            disk.truncate(segment.handle, segment.end)
+        except OSError:
+            segment.suspect = True
+            raise
+
+    def begin_anew(
+        self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview
+    ) -> None:
+        """Write it to a new file, behind all that the old one held."""
+        handle = write_anew(disk, segment.path, segment.handle, place, [octets], 0)
+        self.log.files.given_up.append(segment.handle)  # It may be in use by who reads.
+        segment.handle = handle
+        segment.allocated = disk.size(handle)
+        segment.suspect = False
+
+    def finish(self) -> None:
+        """It is durable; on the loop's thread."""
+        for segment, place, lo, hi in self.pieces:
+            segment.written = place + hi - lo
+        self.log.finished(self)
+
+
+class Removal:
+    """Removes files; a job of the writer."""
+
+    def __init__(self, paths: list[str], directory: str | None) -> None:
+        self.paths = paths
+        self.directory = directory  # Removed too, when given.
+
+    def run(self, disk: Disk) -> None:
+        """Remove them, the oldest first."""
+        for path in self.paths:
+            disk.remove(path)
+        if self.directory is not None:
+            disk.remove_directory(self.directory)

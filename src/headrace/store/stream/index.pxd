@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.segment.record cimport C_MESSAGE, C_MESSAGE_HEAD, next_intact, plausible
+from headrace.store.stream.files cimport StreamSegment
+from headrace.store.stream.scan cimport StreamScan
+from headrace.wire.memory cimport get64
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class StreamIndex:
+    cdef object files
+    cdef list segments
+
+    cpdef list of(self, StreamSegment segment)
+    cpdef StreamSegment following(self, StreamSegment segment)
+    @cython.locals(following=StreamSegment)
+    cpdef StreamSegment follow(self, StreamSegment segment, u64 offset)
+    cpdef tuple find(self, u64 offset)
+    @cython.locals(left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, length=u32, size=Py_ssize_t,
+                   seq=u64)
+    cpdef tuple walk(self, StreamSegment segment, u64 place, u64 offset, u64 limit)

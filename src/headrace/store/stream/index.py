@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where something stands in a stream: by offset, by time, and by octets.
+
+Memory keeps one entry (offset, place, time) for about 64 KiB of a segment; from there on the
+records themselves are walked. An old segment is indexed when somebody first needs that. Octets are
+those of the segments, records' heads included and files' headers left out.
+"""
+
+import bisect
+
+import cython
+
+from headrace.store.segment.segment import HEADER
+from headrace.store.stream.files import StreamFiles
+
+if not cython.compiled:
+    from headrace.store.segment.record import MESSAGE as C_MESSAGE
+    from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
+    from headrace.store.segment.record import next_intact, plausible
+    from headrace.store.stream.files import StreamSegment
+    from headrace.store.stream.scan import StreamScan
+    from headrace.wire.memory import get64
+
+WALK_OCTETS = 128 << 10  # What is read at a time to find a record.
+
+
+class StreamIndex:
+    """The index of one stream."""
+
+    def __init__(self, files: StreamFiles, segments: list[StreamSegment]) -> None:
+        """``segments`` is the stream's own list, the oldest first."""
+        self.files = files
+        self.segments = segments
+
+    def of(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
+        """Return the index of a segment, made now if nobody needed it before."""
+        if segment.index is None:
+            scan = StreamScan(segment)
+            buffer, size = self.files.read(segment)
+            scan.take(buffer, size)
+            segment.index = scan.index
+        return segment.index
+
+    def following(self, segment: StreamSegment) -> StreamSegment | None:
+        """Return the segment behind another."""
+        for k, other in enumerate(self.segments):
+            if other is segment and k + 1 < len(self.segments):
+                return self.segments[k + 1]
+        return None
+
+    def follow(self, segment: StreamSegment, offset: int) -> StreamSegment | None:
+        """Return the segment behind one in which an offset was not found."""
+        following = self.following(segment)
+        if following is not None and offset < following.first_offset:
+            self.files.tell(
+                segment,
+                "damaged: %s holds nothing from offset %d on, and the next one begins with %d: "
+                "what was between them is left out",
+                segment.path,
+                offset,
+                following.first_offset,
+            )
+        return following
+
+    def find(self, offset: int) -> tuple[StreamSegment, int]:
+        """Return a place in a segment at or before an offset."""
+        k = bisect.bisect_right(self.segments, offset, key=first_of) - 1
+        segment = self.segments[max(k, 0)]
+        index = self.of(segment)
+        k = bisect.bisect_right(index, offset, key=first_in) - 1
+        return segment, index[k][1] if k >= 0 else HEADER
+
+    def before(self, timestamp_ms: int) -> int:
+        """Return an offset at or before the first record of a time; there are segments."""
+        k = bisect.bisect_left(self.segments, timestamp_ms, key=begun) - 1
+        segment = self.segments[max(k, 0)]
+        index = self.of(segment)
+        k = bisect.bisect_left(index, timestamp_ms, key=arrived) - 1
+        return index[k][0] if k >= 0 else segment.first_offset
+
+    # --- Octets -----------------------------------------------------------------------------
+
+    def written(self) -> int:
+        """Return how many octets there are in the files."""
+        return sum([max(0, segment.written - HEADER) for segment in self.segments])
+
+    def position(self, offset: int) -> int:
+        """Return how many octets stand before a record that is written."""
+        k = max(bisect.bisect_right(self.segments, offset, key=first_of) - 1, 0)
+        segment = self.segments[k]
+        index = self.of(segment)
+        i = bisect.bisect_right(index, offset, key=first_in) - 1
+        place, _ = self.walk(segment, index[i][1] if i >= 0 else HEADER, offset, segment.written)
+        return sum([each.written - HEADER for each in self.segments[:k]]) + place - HEADER
+
+    def across(self, stop: int) -> int:
+        """Return the offset of the record that ends behind so many octets; -1 if none does."""
+        for segment in self.segments:
+            size = segment.written - HEADER
+            if size > stop:
+                index = self.of(segment)
+                i = bisect.bisect_right(index, HEADER + stop, key=stands_at) - 1
+                place = index[i][1] if i >= 0 else HEADER
+                return self.walk(segment, place, 1 << 62, HEADER + stop)[1]
+            stop -= size
+        return -1
+
+    def walk(self, segment: StreamSegment, place: int, offset: int, limit: int) -> tuple[int, int]:
+        """Return place and offset of a record: the first from ``offset`` on, or beyond ``limit``.
+
+        ``place`` is where a record begins. Beyond the limit is a record that ends behind it. At the
+        segment's end the offset is -1.
+        """
+        while place < segment.written:
+            left = segment.written - place
+            d = self.files.read_at(segment, min(WALK_OCTETS, left), place)
+            end = len(d)
+            at = 0
+            while at + C_MESSAGE_HEAD <= end:
+                length = plausible(d, at, left, segment.seed)
+                if length == 0:
+                    at = next_intact(d, at + 8, end & ~7, segment.seed)
+                    continue
+                size = (length + 7) & ~7
+                if d[at + 4] == C_MESSAGE:
+                    seq = get64(d, at + 16)
+                    if seq >= offset or place + at + size > limit:
+                        return place + at, seq
+                at += size
+            if at == 0:
+                break
+            place += at
+        return segment.written, -1
+
+    def roughly_from(self, offset: int, place: int, next_offset: int) -> int:
+        """Return about how many octets there are from an offset on, without reading anything.
+
+        ``place`` is where the last segment ends now, ``next_offset`` what its next record gets.
+        """
+        octets = 0
+        for k in range(len(self.segments) - 1, -1, -1):
+            segment = self.segments[k]
+            active = k + 1 == len(self.segments)
+            end = place if active else segment.end
+            if segment.first_offset >= offset:
+                octets += end
+                continue
+            last = next_offset if active else self.segments[k + 1].first_offset
+            if offset < last:
+                octets += self.rest_of(segment, offset, end, last)
+            break
+        return octets
+
+    def rest_of(self, segment: StreamSegment, offset: int, end: int, last: int) -> int:
+        """Return roughly what a segment holds from an offset on, without reading it."""
+        first, place = segment.first_offset, HEADER
+        after, stop = last, end
+        if segment.index:
+            k = bisect.bisect_right(segment.index, offset, key=first_in)
+            if k:
+                first, place = segment.index[k - 1][:2]
+            if k < len(segment.index):
+                after, stop = segment.index[k][:2]
+        part = (stop - place) * (after - offset) // (after - first) if after > first else 0
+        return end - stop + part
+
+
+def first_of(segment: StreamSegment) -> int:
+    """Key of a segment by offset."""
+    return segment.first_offset
+
+
+def begun(segment: StreamSegment) -> int:
+    """Key of a segment by time."""
+    return segment.begun_ms
+
+
+def first_in(entry: tuple[int, int, int]) -> int:
+    """Key of an index entry by offset."""
+    return entry[0]
+
+
+def arrived(entry: tuple[int, int, int]) -> int:
+    """Key of an index entry by time."""
+    return entry[2]
+
+
+def stands_at(entry: tuple[int, int, int]) -> int:
+    """Key of an index entry by place."""
+    return entry[1]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of a lease on a disk: that of a stream, which loses what was settled.
+
+What was settled or released is nobody's to read any more, and its segments go. A file is removed
+only when the fact that says how far the lease is settled is durable: a crash before that brings the
+lease back as it was, with all its messages.
+"""
+
+from collections import deque
+from typing import Any
+
+import cython
+
+from headrace.model.lease.log import as_it_is
+
+if not cython.compiled:
+    from headrace.model.lease.log import TAIL as C_TAIL
+    from headrace.model.lease.log import shown
+    from headrace.store.journal.journal import Journal
+    from headrace.store.stream.log import DiskStreamLog
+
+SEGMENT_SIZE = 8 << 20  # Octets: what was settled is gone but for one segment.
+
+
+class DiskLeaseLog(DiskStreamLog):
+    """The durable log of one lease."""
+
+    def __init__(self, directory: str, journal: Journal, *, segment_size: int) -> None:
+        """Open the log, recovering what is there.
+
+        Raises:
+            StoreError, OSError: it cannot be read.
+        """
+        self.render: Any = as_it_is
+        self.floor = 0  # It is durable that nothing below is wanted;
+        self.waiting: deque[tuple[int, int]] = deque()  # and when this is so of (position, offset).
+        DiskStreamLog.__init__(
+            self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)
+        )
+        self.tail = C_TAIL
+
+    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+        return shown(DiskStreamLog.read(self, offset, octets_max), self.render)
+
+    def read_raw(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+        """See :class:`LeaseLog`."""
+        return DiskStreamLog.read(self, offset, octets_max)
+
+    def forget_below(self, offset: int, position: int) -> None:
+        """See :class:`LeaseLog`."""
+        if offset > self.first_offset:
+            self.first_offset = offset
+            self.waiting.append((position, offset))
+        self.trim(0)
+
+    def trim(self, now_ms: int) -> None:
+        """Remove the segments that nobody needs."""
+        waiting = self.waiting
+        while waiting and waiting[0][0] <= self.journal.synced:
+            self.floor = waiting.popleft()[1]
+        segments = self.segments
+        gone = 0
+        while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
+            if segments[gone + 1].first_offset > self.floor:
+                break
+            gone += 1
+        if gone:
+            self.drop(gone)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.stream.log cimport StreamLog
+from headrace.store.journal.journal cimport Journal
+from headrace.store.segment.record cimport C_BEGIN, C_GROUP, C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, seal
+from headrace.store.stream.files cimport StreamGroup, StreamSegment
+from headrace.store.stream.index cimport StreamIndex
+from headrace.store.stream.reader cimport StreamReader
+from headrace.store.stream.scan cimport C_INDEX_STEP
+from headrace.wire.memory cimport copy, put16, put32, put64
+
+ctypedef unsigned char u8
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+cdef class DiskStreamLog(StreamLog):
+    cdef public Journal journal
+    cdef public object files
+    cdef public StreamIndex where
+    cdef public StreamReader reader
+    cdef public u64 segment_size
+    cdef public u64 segment_size_max
+    cdef u64 segment_size_usual
+    cdef public u64 secret
+    cdef public Py_ssize_t tail
+    cdef public u64 seed
+    cdef public list segments
+    cdef public bytearray buffer
+    cdef public Py_ssize_t capacity
+    cdef public object spare
+    cdef public Py_ssize_t at
+    cdef public list pieces
+    cdef public Py_ssize_t piece_lo
+    cdef public u64 piece_place
+    cdef public u64 place
+    cdef public u64 indexed
+    cdef public list index
+    cdef public u64 groups
+    cdef public u64 bracket
+    cdef public object doubtful
+    cdef public list begun
+    cdef public long long roll_ms
+    cdef public long long newest_ms
+    cdef public bint dirty
+    cdef public bytes key
+    cdef public tuple said
+    cdef public u64 lost
+
+    @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, offset=u64, full=bint)
+    cpdef unsigned long long append(
+        self, bytes data, Py_ssize_t address_len, Py_ssize_t body_size, long long arrived_ms
+    ) except? 0
+    @cython.locals(b="u8*")
+    cpdef mark_group(self, bint goes_on)
+    cpdef begin_transaction(self, u64 number)
+    cpdef trim(self, long long now_ms)
+    cpdef drop(self, Py_ssize_t count)
+    cpdef long long octets_from(self, unsigned long long offset) except -1
+    cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    @cython.locals(after=u64)
+    cpdef unsigned long long pour(
+        self, unsigned long long offset, unsigned long long end, Consumer consumer
+    ) except? 0
+    @cython.locals(data=bytes)
+    cdef u64 pour_one_by_one(self, u64 offset, u64 end, Consumer consumer) except? 0
+    cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
+    cpdef long long measure(self, long long first, long long last) except -1
+    cpdef long long position(self, u64 offset) except -1
+    cpdef long long within(self, long long first, long long last, long long octets_max) except -1
+    cpdef close(self)
+    cpdef delete(self)

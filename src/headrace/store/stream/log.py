@@ -1,0 +1,519 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of a stream: segments of numbered messages, read by many from anywhere.
+
+Segments and records are those of the journal (:mod:`headrace.store.segment.segment`, where
+``first_seq`` is the first offset, and :mod:`headrace.store.segment.record`, where ``seq`` is the
+offset). What is appended goes into a buffer that is written and synced with the next group of the
+virtual host's journal, so one watermark releases the confirms of both.
+
+Memory keeps an index of the segments (:mod:`headrace.store.stream.index`); readers go on where they
+left off (:mod:`headrace.store.stream.reader`).
+
+Transactions. A stream is written before the journal, whose COMMIT decides. So what a transaction
+appends here begins with a BEGIN record that carries its number. When the log is opened, the last
+group is cut back to the first BEGIN whose COMMIT the journal does not have: nothing from there on
+was durable. Groups before the last one are beyond doubt, for the journal was written before the
+next began; a GROUP record that only continues a group in a new segment says so.
+
+Retention drops whole segments, the oldest first, never the last one; so offsets are never reused,
+even when everything is gone. Should the last segment be lost, the journal knows better: a
+definition of it says of each stream which offsets are durable, and which may be. It is appended to
+the group that begins a segment or goes beyond what was said, so it costs no sync. A log that ends
+before the former goes on behind the latter, in a new segment.
+"""
+
+import logging
+from collections import deque
+
+import cython
+
+from headrace.store.journal.definition_records import read_stream, stream_key, stream_value
+from headrace.store.segment.record import segment_seed
+from headrace.store.segment.segment import HEADER, header
+from headrace.store.stream.files import Removal, StreamFiles
+from headrace.store.stream.recovery import StreamRecovery
+from headrace.store.stream.scan import GOES_ON
+
+if not cython.compiled:
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.stream.log import StreamLog
+    from headrace.store.journal.journal import Journal
+    from headrace.store.segment.record import BEGIN as C_BEGIN
+    from headrace.store.segment.record import GROUP as C_GROUP
+    from headrace.store.segment.record import HEAD as C_HEAD
+    from headrace.store.segment.record import MESSAGE as C_MESSAGE
+    from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
+    from headrace.store.segment.record import seal
+    from headrace.store.stream.files import StreamGroup, StreamSegment
+    from headrace.store.stream.index import StreamIndex
+    from headrace.store.stream.reader import StreamReader
+    from headrace.store.stream.scan import INDEX_STEP as C_INDEX_STEP
+    from headrace.wire.memory import copy, put16, put32, put64
+
+log = logging.getLogger(__name__)
+
+BUFFER_SIZE = 64 << 10
+BUFFER_KEPT = 4 << 20
+SEGMENT_MIN = 64 << 10
+
+
+class DiskStreamLog(StreamLog):
+    """The durable log of one stream."""
+
+    def __init__(
+        self,
+        directory: str,
+        journal: Journal,
+        *,
+        segment_size: int,
+        max_length_bytes: int = -1,
+        max_age_ms: int = -1,
+    ) -> None:
+        """Open the log, recovering what is there.
+
+        Raises:
+            StoreError, OSError: it cannot be read.
+        """
+        StreamLog.__init__(self, max_length_bytes, max_age_ms)
+        self.journal = journal
+        self.files = StreamFiles(journal.disk, directory)
+        self.segments: list[StreamSegment] = []
+        self.where = StreamIndex(self.files, self.segments)
+        self.reader = StreamReader(self.files, self.where)
+        self.segment_size_usual = segment_size
+        self.segment_size_max = segment_size
+        self.size_segments()
+        self.secret = 0
+        self.tail = 0  # Octets at the end of a record's data that readers are not shown.
+        self.buffer = bytearray(BUFFER_SIZE)
+        self.capacity = BUFFER_SIZE
+        self.spare: bytearray | None = None
+        self.at = 0
+        self.pieces: list[tuple[StreamSegment, int, int, int]] = []
+        self.piece_lo = 0
+        self.piece_place = 0
+        self.place = 0  # Where the next record goes.
+        self.indexed = 0  # Where the last index entry points.
+        self.index: list[tuple[int, int, int]] = []  # Of the segment that is appended to.
+        self.groups = 0  # The number of the latest group.
+        self.bracket = 0  # The transaction whose BEGIN stands last.
+        self.doubtful: deque[tuple[int, int]] = deque()  # Group and number of transactions.
+        self.begun: list[tuple[int, StreamSegment, int]] = []  # Found at the start.
+        self.seed = 0
+        self.roll_ms = 0  # A segment ends with the first message after this.
+        self.newest_ms = 0
+        self.dirty = False
+        self.key = stream_key(directory)
+        self.said = (0, 0, 0)  # What the journal has: see :func:`stream_value`.
+        self.lost = 0  # The last segment that was there, if it is lost: the next is behind it.
+        journal.disk.make_directory(directory)
+        self.start()
+        if journal.recovered:
+            self.begun = []
+        journal.streams.append(self)
+
+    # --- Appending --------------------------------------------------------------------------
+
+    def append(self, data: bytes, address_len: int, body_size: int, arrived_ms: int) -> int:
+        """See :class:`StreamLog`."""
+        n = len(data)
+        length = C_MESSAGE_HEAD + n
+        size = (length + 7) & ~7
+        if not self.dirty:
+            self.begin_group(arrived_ms)
+        if self.journal.transaction != 0 and self.journal.transaction != self.bracket:
+            self.begin_transaction(self.journal.transaction)
+        full = self.place + size + 32 > self.segment_size or arrived_ms > self.roll_ms
+        if full and self.place > HEADER + 64:
+            self.roll(arrived_ms)
+        if self.at + size + 128 > self.capacity:
+            self.grow(size)
+        b = self.buffer
+        at = self.at
+        offset = self.next_offset
+        put64(b, at + size - 8, 0)
+        put64(b, at + 16, offset)
+        put64(b, at + 24, arrived_ms)
+        put64(b, at + 32, 0)
+        put32(b, at + 40, body_size)
+        put32(b, at + 44, 0)
+        put32(b, at + 48, n)
+        put16(b, at + 52, address_len)
+        b[at + 54] = 1
+        b[at + 55] = 0
+        copy(b, at + C_MESSAGE_HEAD, data, 0, n)
+        seal(b, at, self.seed, length, C_MESSAGE)
+        if self.place >= self.indexed + C_INDEX_STEP or self.indexed == 0:
+            self.indexed = self.place
+            self.index.append((offset, self.place, arrived_ms))
+        self.at = at + size
+        self.place += size
+        self.octets += size
+        self.journal.appended += size
+        self.newest_ms = arrived_ms
+        self.next_offset = offset + 1
+        return offset
+
+    def active(self) -> StreamSegment:
+        """Return the segment that is appended to."""
+        return self.segments[len(self.segments) - 1]
+
+    def grow(self, size: int) -> None:
+        """Make room in the buffer."""
+        more = self.capacity
+        while self.at + size + 128 > self.capacity + more:
+            more *= 2
+        self.buffer.extend(bytes(more))
+        self.capacity += more
+
+    def begin_group(self, arrived_ms: int) -> None:
+        """Begin what the next group of the journal will write."""
+        self.dirty = True
+        self.journal.dirty_streams.append(self)
+        if self.lost and self.segments:
+            old = self.active()
+            old.sealed = True
+            self.files.open.append(old)
+        if self.lost or not self.segments:
+            self.begin_segment(self.lost + 1, arrived_ms, False)
+            self.lost = 0
+            return
+        self.piece_lo = self.at
+        self.piece_place = self.place
+        self.mark_group(False)
+
+    def begin_transaction(self, number: int) -> None:
+        """Note that what follows counts only with a COMMIT of the journal."""
+        self.bracket = number
+        self.journal.shared = True
+        self.doubtful.append((self.groups, number))
+        if self.at + 128 > self.capacity:
+            self.grow(128)
+        put64(self.buffer, self.at + C_HEAD, number)
+        seal(self.buffer, self.at, self.seed, C_HEAD + 8, C_BEGIN)
+        self.at += C_HEAD + 8
+        self.place += C_HEAD + 8
+        self.octets += C_HEAD + 8
+
+    def doubts(self, number: int) -> bool:
+        """Tell whether a transaction is in the last group, so that its COMMIT is still needed."""
+        return any(known == number for _, known in self.doubtful)
+
+    def mark_group(self, goes_on: bool) -> None:
+        """Append the GROUP record that proves the group before it, unless that goes on."""
+        if not goes_on:
+            self.groups += 1
+        b = self.buffer
+        put64(b, self.at + C_HEAD, self.groups | (GOES_ON if goes_on else 0))
+        seal(b, self.at, self.seed, C_HEAD + 8, C_GROUP)
+        self.at += C_HEAD + 8
+        self.place += C_HEAD + 8
+        self.octets += C_HEAD + 8
+
+    def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
+        """Begin a segment in the buffer; its file is made by the writer."""
+        self.seed = segment_seed(self.secret, number)
+        segment = StreamSegment(
+            self.files.path(number), number, self.seed, self.next_offset, arrived_ms
+        )
+        self.index = segment.index = []
+        self.segments.append(segment)
+        self.limit_age(arrived_ms)
+        first = header(number, self.secret, self.next_offset, self.segments[0].number, arrived_ms)
+        copy(self.buffer, self.at, first, 0, HEADER)
+        self.piece_lo = self.at
+        self.piece_place = 0
+        self.at += HEADER
+        self.place = HEADER
+        self.octets += HEADER
+        self.indexed = 0
+        self.mark_group(goes_on)
+
+    def limit_segments(self, octets: int) -> None:
+        """See :class:`StreamLog`."""
+        self.segment_size_max = octets or self.segment_size_usual
+        self.size_segments()
+
+    def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
+        StreamLog.limit(self, max_length_bytes, max_age_ms)
+        self.size_segments()
+        if self.segments:
+            self.limit_age(self.active().begun_ms)
+
+    def size_segments(self) -> None:
+        """Have segments that are small enough for retention to drop some."""
+        size = self.segment_size_max
+        if self.max_length_bytes >= 0:
+            size = min(size, self.max_length_bytes // 8)
+        self.segment_size = max(size, SEGMENT_MIN)
+
+    def limit_age(self, begun_ms: int) -> None:
+        """End a segment in time for retention by age to have something to drop."""
+        self.roll_ms = begun_ms + self.max_age_ms // 4 if self.max_age_ms >= 0 else 1 << 62
+
+    def roll(self, arrived_ms: int) -> None:
+        """Go on in a new segment."""
+        old = self.active()
+        self.end_piece()
+        old.sealed = True
+        self.files.open.append(old)
+        if self.at + 256 > self.capacity:
+            self.grow(256)
+        self.begin_segment(old.number + 1, arrived_ms, True)
+
+    def end_piece(self) -> None:
+        """Close the stretch of the buffer that belongs together in a file."""
+        segment = self.active()
+        segment.end = self.place
+        if self.at > self.piece_lo:
+            self.pieces.append((segment, self.piece_place, self.piece_lo, self.at))
+        self.piece_lo = self.at
+        self.piece_place = self.place
+
+    def take(self) -> StreamGroup:
+        """Give what was appended to the journal's next group."""
+        self.end_piece()
+        group = StreamGroup(self, self.buffer, self.pieces, self.next_offset, self.groups)
+        self.pieces = []
+        self.buffer = self.spare if self.spare is not None else bytearray(BUFFER_SIZE)
+        self.spare = None
+        self.capacity = len(self.buffer)
+        self.at = 0
+        self.dirty = False
+        return group
+
+    def announce(self, ahead: int) -> None:
+        """Have the journal know how far the offsets go, and that ``ahead`` more may be given."""
+        if not self.segments or self.lost:
+            return
+        number, _, end = self.said
+        said = (self.active().number, self.next_offset, self.next_offset + ahead)
+        if said == self.said or (ahead and number == said[0] and self.next_offset <= end):
+            return
+        self.said = said
+        self.journal.carry(self.key, stream_value(*said))
+
+    def finished(self, group: StreamGroup) -> None:
+        """A group is durable."""
+        self.files.close_given_up()
+        self.committed_offset = group.next_offset
+        while self.doubtful and self.doubtful[0][0] < group.number:
+            self.doubtful.popleft()
+        if len(group.buffer) <= BUFFER_KEPT:
+            self.spare = group.buffer
+        if len(self.segments) > 1:
+            self.trim(self.newest_ms)
+        if self.files.deleted:
+            self.close()
+        self.files.close_some()
+
+    # --- Retention --------------------------------------------------------------------------
+
+    def trim(self, now_ms: int) -> None:
+        """Drop the oldest segments beyond the limits."""
+        gone = 0
+        segments = self.segments
+        octets = self.octets
+        while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
+            following = segments[gone + 1]
+            if following.first_offset > self.committed_offset:
+                break
+            too_long = 0 <= self.max_length_bytes < octets
+            too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
+            if not too_long and not too_old:
+                break
+            if self.holds_back(following.first_offset, octets):
+                break
+            octets -= segments[gone].end
+            gone += 1
+        if not gone:
+            return
+        self.drop(gone)
+        self.first_offset = segments[0].first_offset
+
+    def drop(self, count: int) -> None:
+        """Remove the oldest segments."""
+        dropped = self.segments[:count]
+        del self.segments[:count]
+        for segment in dropped:
+            self.octets -= segment.end
+            self.files.close(segment)
+        self.reader.forget()
+        self.journal.writer.submit(Removal([segment.path for segment in dropped], None))
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+        """See :class:`StreamLog`."""
+        if offset < self.first_offset:
+            offset = self.first_offset
+        if offset >= self.committed_offset:
+            return []
+        return self.reader.read(offset, self.committed_offset, octets_max)
+
+    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
+        """See :class:`StreamLog`."""
+        if offset < self.first_offset:
+            offset = self.first_offset
+        if offset >= end or not consumer.can():
+            return offset
+        after = self.reader.pour(offset, end, self.tail, consumer)
+        if after == offset:
+            return self.pour_one_by_one(offset, end, consumer)
+        return after
+
+    def pour_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
+        """As :meth:`pour`, for large records, damaged places, and what is shown otherwise."""
+        for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
+            if seq >= end or not consumer.can():
+                break
+            consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
+            offset = seq + 1
+        return offset
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """See :class:`StreamLog`."""
+        if not self.segments:
+            return self.next_offset
+        offset = self.where.before(timestamp_ms)
+        while offset < self.committed_offset:
+            batch = self.read(offset, 1 << 18)
+            if not batch:
+                break
+            for found in batch:
+                if found[4] >= timestamp_ms:
+                    return found[0]
+            offset = batch[len(batch) - 1][0] + 1
+        return self.committed_offset
+
+    # --- Measuring --------------------------------------------------------------------------
+
+    def octets_from(self, offset: int) -> int:
+        """See :class:`StreamLog`; within about an index entry where there is an index."""
+        return self.where.roughly_from(offset, self.place, self.next_offset)
+
+    def measure(self, first: int, last: int) -> int:
+        """See :class:`StreamLog`; octets are those of the segments, records' heads included."""
+        last = min(last, self.committed_offset)
+        if first >= last:
+            return 0
+        return self.position(last) - self.position(first)
+
+    def position(self, offset: int) -> int:
+        """Return how many octets of the segments that are kept stand before a record."""
+        if offset >= self.committed_offset:
+            return self.where.written()
+        return self.where.position(offset)
+
+    def within(self, first: int, last: int, octets_max: int) -> int:
+        """See :class:`StreamLog`."""
+        last = min(last, self.committed_offset)
+        if first + 1 >= last:
+            return last
+        stop = self.position(first) + octets_max
+        if self.position(last) <= stop:
+            return last
+        across = self.where.across(stop)
+        return last if across < 0 else max(first + 1, min(across, last))
+
+    # --- The start --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take up what is there."""
+        found = StreamRecovery(self.files)
+        self.secret = found.secret
+        self.segments[:] = found.segments
+        self.octets = found.octets
+        self.groups = max(self.groups, found.groups)
+        self.begun = found.begun
+        self.doubtful = deque((self.groups, number) for number, _, _ in found.begun)
+        said = self.journal.definitions.get(self.key)
+        if said is not None:
+            self.said = read_stream(said)
+        if found.last is None:
+            self.see_end()
+            self.first_offset = self.next_offset
+            return
+        last = found.last.segment
+        self.first_offset = self.segments[0].first_offset
+        self.next_offset = self.committed_offset = found.last.next_offset
+        self.index = found.last.index
+        self.seed = last.seed
+        self.limit_age(last.begun_ms)
+        self.place = last.end
+        self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
+        self.see_end()
+
+    def see_end(self) -> None:
+        """Go on behind all offsets that were given away, where the last ones are lost."""
+        number, durable, end = self.said
+        if self.next_offset >= durable:
+            return
+        log.error(
+            "damaged: the stream in %s ends before offset %d, though those before %d were durable: "
+            "the end of its segment %d is lost, or all of it; it goes on with offset %d",
+            *(self.files.directory, self.next_offset, durable, number, end),
+        )
+        self.next_offset = self.committed_offset = end
+        self.lost = max(number, self.active().number if self.segments else 0)
+        self.begun = []  # What followed the last transaction that is there proved it.
+        self.doubtful.clear()
+
+    def resolve(self, committed: set[int] | None, clean: bool) -> None:
+        """Cut off what belongs to a transaction that was not committed, and what follows it.
+
+        Without knowing (the journal is damaged), nothing is cut. Unless the journal was closed in
+        peace (``clean``), see that the last segment is durable.
+        """
+        begun, self.begun = self.begun, []
+        if self.segments and not clean:
+            self.files.prove(self.active())
+        if committed is None:
+            return
+        for number, segment, place in begun:
+            if number not in committed:
+                self.cut_back(segment, place)
+                return
+
+    def cut_back(self, segment: StreamSegment, place: int) -> None:
+        """Cut the log at a place, and read it anew."""
+        disk = self.files.disk
+        while self.active() is not segment:
+            later = self.segments.pop()
+            self.files.close(later)
+            disk.remove(later.path)
+            disk.sync_directory(self.files.directory)
+        disk.truncate(self.files.handle(segment), place)
+        for each in self.segments:
+            self.files.close(each)
+        self.files.open.clear()
+        self.reader.forget()
+        self.start()
+        self.begun = []
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """See :class:`StreamLog`."""
+        if self in self.journal.streams:
+            self.journal.streams.remove(self)
+        self.files.close_given_up()
+        for segment in self.segments:
+            self.files.close(segment)
+
+    def delete(self) -> None:
+        """See :class:`StreamLog`."""
+        self.files.deleted = True
+        if self.journal.recovered and self.journal.definitions.get(self.key) is not None:
+            self.journal.define(self.key, None)
+        if self in self.journal.dirty_streams:
+            self.journal.dirty_streams.remove(self)
+        busy = self.journal.busy
+        paths = [segment.path for segment in self.segments]
+        self.journal.writer.submit(Removal(paths, self.files.directory))
+        in_use = False
+        if busy is not None:
+            for group in busy.streams:
+                in_use = in_use or group.log is self
+        if not in_use:
+            self.close()  # Otherwise when the writer is done with it.

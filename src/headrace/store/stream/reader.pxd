@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED
+from headrace.model.queue.dispatch cimport Consumer
+from headrace.store.segment.record cimport (
+    C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, intact, next_intact, plausible,
+)
+from headrace.store.stream.files cimport StreamSegment
+from headrace.store.stream.index cimport StreamIndex
+from headrace.wire.memory cimport cut, get16, get32, get64
+
+cdef Py_ssize_t READ_OCTETS
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class StreamReader:
+    cdef object files
+    cdef object disk
+    cdef StreamIndex index
+    cdef object places
+    cdef object recent
+
+    cpdef forget(self)
+    @cython.locals(found=list, segment=StreamSegment, following=StreamSegment, place=u64, after=u64)
+    cdef list read(self, u64 offset, u64 committed, Py_ssize_t octets_max)
+    @cython.locals(
+        segment=StreamSegment, following=StreamSegment,
+        begun=u64, place=u64, left=u64, d=bytes, stop=Py_ssize_t, at=Py_ssize_t, seed=u64,
+        length=u32, seq=u64, lo=Py_ssize_t, hi=Py_ssize_t,
+    )
+    cdef u64 pour(self, u64 offset, u64 end, Py_ssize_t tail, Consumer consumer) except? 0
+    cdef leave_off(self, u64 offset, StreamSegment segment, u64 place)
+    cdef tuple find(self, u64 offset)
+    @cython.locals(
+        left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, octets=Py_ssize_t, seed=u64, length=u32,
+        seq=u64, lo=Py_ssize_t, n=Py_ssize_t,
+    )
+    cdef u64 read_some(
+        self, StreamSegment segment, u64 place, u64 offset, u64 committed, Py_ssize_t octets_max,
+        list found,
+    ) except? 0

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a stream from anywhere, by many.
+
+A reader that goes on where the last read ended needs no search, and readers that follow each other
+closely share what was read.
+"""
+
+import logging
+from collections import OrderedDict, deque
+from typing import Any
+
+import cython
+
+from headrace.store.segment.segment import HEADER
+from headrace.store.stream.files import StreamFiles
+
+if not cython.compiled:
+    from headrace.model.message import KIND_MASK as C_KIND_MASK
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.store.segment.record import HEAD as C_HEAD
+    from headrace.store.segment.record import MESSAGE as C_MESSAGE
+    from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
+    from headrace.store.segment.record import intact, next_intact, plausible
+    from headrace.store.stream.files import StreamSegment
+    from headrace.store.stream.index import StreamIndex
+    from headrace.wire.memory import cut, get16, get32, get64
+
+log = logging.getLogger(__name__)
+
+PLACES_MAX = 4096  # Where readers left off.
+READ_OCTETS = 256 << 10  # What is read at a time for one reader.
+RECENT = 8  # Reads kept for others.
+
+
+class StreamReader:
+    """Reads what is durable of one stream."""
+
+    def __init__(self, files: StreamFiles, index: StreamIndex) -> None:
+        self.files = files
+        self.disk = files.disk
+        self.index = index
+        self.places: OrderedDict[int, tuple[StreamSegment, int]] = OrderedDict()
+        self.recent: deque[tuple[int, int, list[Any]]] = deque(maxlen=RECENT)
+
+    def forget(self) -> None:
+        """Some segments are gone."""
+        self.recent.clear()
+        self.places.clear()
+
+    def read(
+        self, offset: int, committed: int, octets_max: int
+    ) -> list[tuple[int, bytes, int, int, int]]:
+        """See :class:`StreamLog`; ``offset`` is there, and before ``committed``."""
+        for first, wanted, earlier in self.recent:
+            if first == offset and wanted == octets_max:
+                return list(earlier)
+        segment, place = self.find(offset)
+        found: list[tuple[int, bytes, int, int, int]] = []
+        while not found:
+            if place >= segment.written:
+                following = self.index.follow(segment, offset)
+                if following is None:
+                    return []
+                segment, place = following, HEADER
+                continue
+            after = self.read_some(segment, place, offset, committed, octets_max, found)
+            if after == place and not found:
+                return []
+            place = after
+        last = found[len(found) - 1][0]
+        self.leave_off(last + 1, segment, place)
+        self.recent.append((offset, octets_max, found))
+        return list(found)
+
+    def pour(self, offset: int, end: int, tail: int, consumer: Consumer) -> int:
+        """See :class:`StreamLog`. Records go from where they were read to the consumer's output.
+
+        The last ``tail`` octets of each are not shown. When it returns ``offset``, what comes next
+        is large, damaged, or to be shown in another way.
+        """
+        begun = offset
+        segment, place = self.find(offset)
+        while offset == begun:
+            if place >= segment.written:
+                following = self.index.follow(segment, offset)
+                if following is None:
+                    return offset
+                segment, place = following, HEADER
+                continue
+            left = segment.written - place
+            d = self.files.read_at(segment, min(READ_OCTETS + 4096, left), place)
+            stop = len(d) & ~7
+            seed = segment.seed
+            at = 0
+            while at < stop and offset < end:
+                length = intact(d, at, stop, seed)
+                if length == 0:
+                    break  # Cut off by our reading, or damaged.
+                if d[at + 4] == C_MESSAGE:
+                    seq = get64(d, at + 16)
+                    if seq >= end:
+                        break
+                    if seq >= offset:
+                        if not consumer.can():
+                            break
+                        lo = at + C_MESSAGE_HEAD
+                        hi = lo + get32(d, at + 48) - tail
+                        if tail and d[hi + 16] & (C_KIND_MASK | C_REDELIVERED):
+                            break  # It has to be shown in another way.
+                        consumer.put_record(d, lo, get16(d, at + 52), hi, seq, get64(d, at + 24))
+                        offset = seq + 1
+                at += (length + 7) & ~7
+            if at == 0:
+                return offset
+            place += at
+        self.leave_off(offset, segment, place)
+        return offset
+
+    def leave_off(self, offset: int, segment: StreamSegment, place: int) -> None:
+        """Remember where somebody will go on."""
+        self.places[offset] = (segment, place)
+        while len(self.places) > PLACES_MAX:
+            self.places.popitem(last=False)
+
+    def find(self, offset: int) -> tuple[StreamSegment, int]:
+        """Return a place in a segment at or before an offset."""
+        known = self.places.pop(offset, None)
+        return known if known is not None else self.index.find(offset)
+
+    def read_some(
+        self,
+        segment: StreamSegment,
+        place: int,
+        offset: int,
+        committed: int,
+        octets_max: int,
+        found: list[tuple[int, bytes, int, int, int]],
+    ) -> int:
+        """Read records from a place on, those before ``offset`` aside; return where to go on."""
+        left = segment.written - place
+        d = self.files.read_at(segment, min(octets_max + 4096, left), place)
+        end = len(d) & ~7
+        if end == 0:
+            return segment.written  # It is shorter than it was.
+        at = 0
+        octets = 0
+        seed = segment.seed
+        while at < end and octets < octets_max:
+            length = intact(d, at, end, seed)
+            if length == 0:
+                if at and end < left:
+                    break  # Cut off by our reading, or damaged: seen next time.
+                length = plausible(d, at, left, seed) if end - at >= C_HEAD else 0
+                if length > end and end < left:
+                    d = self.files.read_at(segment, (length + 7) & ~7, place)
+                    end = len(d) & ~7
+                    if intact(d, 0, end, seed):
+                        continue
+                log.error("damaged record in %s near octet %d is left out", segment.path, place)
+                at = next_intact(d, at + 8, end, seed)
+                continue
+            if d[at + 4] == C_MESSAGE:
+                seq = get64(d, at + 16)
+                if seq >= committed:
+                    break
+                if seq >= offset:
+                    lo = at + C_MESSAGE_HEAD
+                    n = get32(d, at + 48)
+                    found.append(
+                        (
+                            seq,
+                            cut(d, lo, lo + n),
+                            get16(d, at + 52),
+                            get32(d, at + 40),
+                            get64(d, at + 24),
+                        )
+                    )
+                    octets += n
+            at += (length + 7) & ~7
+        return place + at

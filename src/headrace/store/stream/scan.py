@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a segment of a stream from its start to its end."""
+
+import logging
+
+import cython
+
+from headrace.store.segment.record import next_group
+from headrace.store.segment.segment import HEADER
+
+if not cython.compiled:
+    from headrace.store.segment.record import BEGIN as C_BEGIN
+    from headrace.store.segment.record import GROUP as C_GROUP
+    from headrace.store.segment.record import HEAD as C_HEAD
+    from headrace.store.segment.record import MESSAGE as C_MESSAGE
+    from headrace.store.segment.record import intact, next_intact
+    from headrace.store.stream.files import StreamSegment
+    from headrace.wire.memory import get64
+
+log = logging.getLogger(__name__)
+
+INDEX_STEP = 64 << 10  # Octets of a segment for one entry of its index.
+if not cython.compiled:
+    C_INDEX_STEP = INDEX_STEP
+
+GOES_ON = 1 << 63  # In the number of a GROUP record: the group began in the segment before.
+
+
+class StreamScan:
+    """What stands in a segment."""
+
+    def __init__(self, segment: StreamSegment, *, last: bool = False) -> None:
+        """``last``: a crash may have torn its end."""
+        self.segment = segment
+        self.last = last
+        self.index: list[tuple[int, int, int]] = []  # (offset, place, arrived_ms)
+        self.next_offset = segment.first_offset
+        self.groups = 0  # The number of the latest group.
+        self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
+        self.whole = False  # The start of that group was found.
+
+    def take(self, d: bytearray, size: int) -> int:
+        """Take in all records; return where they end."""
+        at = HEADER
+        end = size & ~7
+        marked = 0
+        following = 0
+        seed = self.segment.seed
+        while at < end:
+            length = intact(d, at, end, seed)
+            if length == 0:
+                if self.last and next_group(d, at, end, seed) < 0:
+                    return at
+                following = next_intact(d, at + 8, end, seed)
+                if following == end and not self.last:
+                    return at
+                log.error(
+                    "damaged at octet %d of %s: %d octets are left out",
+                    at,
+                    self.segment.path,
+                    following - at,
+                )
+                at = following
+                continue
+            if d[at + 4] == C_MESSAGE:
+                seq = get64(d, at + 16)
+                if at >= marked + C_INDEX_STEP or marked == 0:
+                    marked = at
+                    self.index.append((seq, at, get64(d, at + 24)))
+                if seq >= self.next_offset:
+                    self.next_offset = seq + 1
+            else:
+                self.note(d[at + 4], get64(d, at + C_HEAD), at)
+            at += (length + 7) & ~7
+        return at
+
+    def note(self, type: int, number: int, place: int) -> None:
+        """Take in a GROUP or a BEGIN record."""
+        if type == C_BEGIN:
+            self.begun.append((number, self.segment, place))
+        elif type == C_GROUP:
+            self.groups = max(self.groups, number & ~GOES_ON)
+            if not number & GOES_ON:
+                self.begun.clear()
+                self.whole = True

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errands by name: done once, remembered, and no more of them than there may be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.gateway.conversion.contents import Contents
+from headrace.model.counters import Tally
+from headrace.model.errors import AccessRefused, IllegalState, ResourceError
+from headrace.model.message import REDELIVERED, new_message
+from headrace.model.operations import jobs, move
+from headrace.model.operations.move import Errand
+from headrace.model.ports import Store
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.vhost.virtual_host import VirtualHost
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.v0_x.frames import framed
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from headrace.model.contents import Content
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+
+ADDRESS = b"\x00\x01a"
+
+
+@pytest.fixture
+def vhost() -> VirtualHost:
+    vhost = VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000), contents=Contents())
+    for name in ("a", "b"):
+        vhost.declare_queue(name)
+    fill(vhost, 10)
+    return vhost
+
+
+def fill(vhost: VirtualHost, count: int, queue: str = "a") -> None:
+    for n in range(count):
+        header = encode_content_header(V0_9_1, 60, 1, BasicProperties(headers={"n": n}))
+        data = ADDRESS + b"\x00\x00" + framed(2, 0, header) + framed(3, 0, b"x")
+        vhost.deliver(new_message(data, len(ADDRESS), 1), [vhost.queues[queue]], False)
+
+
+def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.Running:
+    what = {"do": "move", "from": "a", "to": "b", "count": options.get("count")}
+    errand = Errand(vhost, vhost.queues["a"], target=vhost.queues["b"], **options)
+    return vhost.errands.begin(name, what, errand, 1)
+
+
+def finish(vhost: VirtualHost, running: jobs.Running) -> None:
+    while not running.over:
+        step(vhost)
+
+
+def test_the_latest_are_remembered(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "KEPT_MAX", 3)
+    for n in range(5):
+        finish(vhost, begin(vhost, f"e{n}", count=1))
+    assert [vhost.errands.describe(f"e{n}") is None for n in range(5)] == [True, True, *[False] * 3]
+    known = vhost.errands.find("e4", {"do": "move", "from": "a", "to": "b", "count": 1})
+    assert isinstance(known, dict)
+    assert known["done"] == 1
+    again = jobs.Errands(vhost)  # As after a restart.
+    assert again.describe("e4") == vhost.errands.describe("e4")
+    with pytest.raises(IllegalState):
+        again.find("e4", {"do": "copy", "from": "a", "to": "b", "count": 1})
+
+
+def test_no_more_at_once_than_there_may_be(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "RUNNING_MAX", 2)
+    running = [begin(vhost, name, count=3) for name in ("", "named")]
+    with pytest.raises(ResourceError, match="2 errands are under way"):
+        begin(vhost, "third")
+    assert len(vhost.errands) == 2
+    for each in running:
+        finish(vhost, each)
+    assert [len(vhost.errands), vhost.queues["b"].ready_count] == [0, 6]
+
+
+def test_what_is_too_large_to_remember_is_remembered_in_short(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "FACT_VALUE_MAX", 150)
+    finish(vhost, begin(vhost, "long"))
+    found = vhost.errands.describe("long")
+    assert found is not None
+    assert (found[1]["done"], found[1]["to"]) == (10, {})
+
+
+def test_reasons_are_told_apart_up_to_a_bound(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move, "REASONS_MAX", 4)
+
+    def nowhere(content: Content) -> Queue | str:
+        return f"reason {content.headers['n']}"
+
+    running = vhost.errands.begin("", {}, Errand(vhost, vhost.queues["a"], target=nowhere), 1)
+    finish(vhost, running)
+    assert running.done is not None
+    assert running.done.skipped == {**{f"reason {n}": 1 for n in range(4)}, "for other reasons": 6}
+
+
+def test_the_broker_stops_and_nothing_happened(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move, "LOOKS_MAX", 2)
+    monkeypatch.setattr(move, "BATCH_MAX", 3)
+    begin(vhost, "stopped")
+    for _ in range(3):
+        step(vhost)
+    source, target = vhost.queues["a"], vhost.queues["b"]
+    assert (source.ready_count, source.unacked_count, target.held_count) == (4, 6, 6)
+    vhost.errands.close()
+    assert (source.ready_count, source.unacked_count, target.held_count) == (10, 0, 0)
+    back = source.get(Consumer(source, "", True))
+    assert back is not None
+    assert not back.flags & REDELIVERED
+
+
+def test_a_moved_message_does_not_tell_how_often_it_came_back(vhost: VirtualHost) -> None:
+    source, target = vhost.queues["a"], vhost.queues["b"]
+    source.delivery_limit = 5
+    message = source.get(Consumer(source, "", False))
+    assert message is not None
+    source.requeue(message)
+    assert vhost.contents is not None
+    assert vhost.contents.read(message).headers["x-delivery-count"] == 1
+    finish(vhost, begin(vhost, ""))
+    moved = target.get(Consumer(target, "", True))
+    assert moved is not None
+    assert vhost.contents.read(moved).headers == {"n": 0}
+    assert (moved.deliveries, moved.flags & REDELIVERED) == (0, 0)
+
+
+def test_the_brokers_own_queues_are_left_alone(vhost: VirtualHost) -> None:
+    hidden = vhost.queues["b"]
+    hidden.is_hidden = True
+    with pytest.raises(AccessRefused, match="is the broker's own"):
+        Errand(vhost, vhost.queues["a"], target=hidden)
+    with pytest.raises(AccessRefused, match="is the broker's own"):
+        Errand(vhost, hidden, target=None)
+
+
+def test_a_group_waits_for_what_is_withdrawn_from_it(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move, "LOOKS_MAX", 1)
+    shared = {"qpid.group_header_key": "n", "qpid.shared_msg_group": 1}
+    queue = vhost.declare_queue("grouped", arguments=shared)
+    for _ in range(3):
+        fill(vhost, 2, "grouped")  # 0 1 0 1 0 1
+    errand = Errand(vhost, queue, target=vhost.queues["b"], count=3)
+    running = vhost.errands.begin("", {}, errand, 1)
+    step(vhost)  # Withdraws the first 0.
+    holder = Consumer(queue, "", False)
+    first = queue.get(holder)
+    assert first is not None
+    assert number_in(vhost, first) == 1
+    assert queue.get(Consumer(queue, "", False)) is None  # Both groups wait.
+    errand.cancel("enough")
+    finish(vhost, running)
+    back = queue.get(Consumer(queue, "", False))
+    assert back is not None
+    assert (number_in(vhost, back), back.seq < first.seq) == (0, True)
+    queue.settle(first)
+    queue.settle(back)
+    assert taken(vhost, queue) == [0, 1, 0, 1]
+
+
+def test_a_value_that_was_replaced_meanwhile_is_gone(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move, "LOOKS_MAX", 1)
+    queue = vhost.declare_queue("last", arguments={"qpid.last_value_queue_key": "n"})
+    fill(vhost, 3, "last")
+    errand = Errand(vhost, queue, target=vhost.queues["b"])
+    running = vhost.errands.begin("", {}, errand, 1)
+    step(vhost)
+    fill(vhost, 1, "last")  # A newer 0.
+    errand.cancel("enough")
+    finish(vhost, running)
+    assert taken(vhost, queue) == [1, 2, 0]
+    assert queue.ready_count == 0
+
+
+def step(vhost: VirtualHost) -> None:
+    vhost.tally.now_ms += 1
+    vhost.agenda.run(vhost.tally.now_ms)
+
+
+def taken(vhost: VirtualHost, queue: Queue) -> list[int]:
+    """What is there, one after the other."""
+    found = []
+    while (message := queue.get(Consumer(queue, "", False))) is not None:
+        found.append(number_in(vhost, message))
+        queue.settle(message)
+    return found
+
+
+def number_in(vhost: VirtualHost, message: Message) -> Any:
+    assert vhost.contents is not None
+    return vhost.contents.read(message).headers["n"]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staged batches on the model alone: what time does to them, and names that are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.model.counters import Tally
+from headrace.model.errors import IllegalState, InvalidArgument, NotFound
+from headrace.model.message import new_message
+from headrace.model.ports import Store
+from headrace.model.transaction.dtx import State
+from headrace.model.transaction.staged_batch import OWNER_S, Stage, global_id, read_xid, xid_of
+from headrace.model.transaction.xid import STAGED
+from headrace.model.vhost.virtual_host import VirtualHost
+
+if TYPE_CHECKING:
+    from headrace.model.transaction.transaction import Work
+
+
+class Session:
+    work: Work | None = None
+
+
+@pytest.fixture
+def vhost() -> VirtualHost:
+    vhost = VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000))
+    vhost.declare_queue("q", durable=True)
+    return vhost
+
+
+def done(steps: Any) -> Any:
+    """Do a request to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def stage(vhost: VirtualHost, name: str, batch: int, count: int = 1) -> Stage:
+    session = Session()
+    vhost.branches.start(session, xid_of("s", batch, f"{name}/0"), ends_with_outcome=True)
+    assert session.work is not None
+    for _ in range(count):
+        session.work.publish(new_message(b"\x00\x01q\x00\x00x", 3, 1), [vhost.queues["q"]], True)
+        session.work.seen += 1
+    assert vhost.sinks.prepare("s", 0, batch, f"{name}/0", count)
+    return Stage(name, 1)
+
+
+def pass_time(vhost: VirtualHost, seconds: float) -> None:
+    vhost.tally.now_ms += int(seconds * 1000)
+    vhost.agenda.run(vhost.tally.now_ms)
+
+
+def test_what_nobody_decides_expires(vhost: VirtualHost) -> None:
+    done(vhost.sinks.begin("s", "me", "run"))
+    vhost.sinks.keep_ms = 60_000
+    stage(vhost, "0.1.a", 0, 3)
+    pass_time(vhost, 59)
+    late = stage(vhost, "0.2.b", 0)
+    pass_time(vhost, 2)
+    assert [read_xid(b.xid) for b in vhost.sinks.undecided("s")] == [("s", 0, "0.2.b/0")]
+    assert done(vhost.sinks.commit("s", 0, 0, [late]))["messages"] == 1
+    pass_time(vhost, 600)
+    assert vhost.queues["q"].ready_count == 1
+    assert vhost.queues["q"].held_count == 0
+    assert not vhost.branches.of(STAGED, global_id("s", 0))
+
+
+def test_a_silent_owner_loses_its_sink_in_time(vhost: VirtualHost) -> None:
+    done(vhost.sinks.begin("s", "me", ""))
+    pass_time(vhost, OWNER_S - 1)
+    vhost.sinks.check_epoch("s", 1)  # It is heard of.
+    pass_time(vhost, OWNER_S - 1)
+    with pytest.raises(IllegalState, match="belongs to 'me'"):
+        done(vhost.sinks.begin("s", "you", ""))
+    pass_time(vhost, 2)
+    assert done(vhost.sinks.begin("s", "you", ""))["epoch"] == 2
+    with pytest.raises(IllegalState, match="epoch"):
+        vhost.sinks.check_epoch("s", 1)
+
+
+def test_a_sink_that_is_given_up_takes_its_work_along(vhost: VirtualHost) -> None:
+    done(vhost.sinks.begin("s", "me", ""))
+    stage(vhost, "0.1.a", 4)
+    assert done(vhost.sinks.discard("s"))["branches"] == 1
+    assert list(vhost.sinks) == []
+    with pytest.raises(NotFound):
+        done(vhost.sinks.commit("s", 0, 4, []))
+
+
+def test_staged_work_that_an_operator_rolled_back_cannot_be_committed(vhost: VirtualHost) -> None:
+    done(vhost.sinks.begin("s", "me", ""))
+    whole, lost = stage(vhost, "0.1.a", 0), stage(vhost, "1.1.b", 0)
+    vhost.branches.rollback(xid_of("s", 0, "1.1.b/0"))
+    with pytest.raises(NotFound):
+        done(vhost.sinks.commit("s", 0, 0, [whole, lost]))
+    assert [b.state for b in vhost.sinks.undecided("s")] == [State.PREPARED]
+    assert vhost.queues["q"].ready_count == 0
+
+
+@pytest.mark.parametrize("sink", ["", "s" * 65, "a\x00b", "\n"])
+def test_names_are_bounded(sink: str) -> None:
+    with pytest.raises(InvalidArgument):
+        xid_of(sink, 0, "0")
+
+
+@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:-1", "a:x", "a:10000"])
+def test_names_of_work_are_read_with_care(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        Stage.parse(text)
