@@ -70,6 +70,7 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 	@echo "== import-linter"
 	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo --config import-layers.toml
 	@echo "== generated files"
 	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
 	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
