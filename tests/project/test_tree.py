@@ -98,3 +98,13 @@ def test_every_command_has_help() -> None:
         done = runner.invoke(main, [name, "--help"])
         assert done.exit_code == 0, done.output
         assert "Usage:" in done.output
+
+
+def test_a_room_has_no_more_modules_than_a_reader_takes_in() -> None:
+    rooms = {path.parent for path in SOURCE.rglob("*.py")}
+    full = {
+        str(room.relative_to(SOURCE)): count
+        for room in rooms
+        if (count := sum(1 for path in room.glob("*.py") if path.stem != "__init__")) > 15
+    }
+    assert full == {}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipelines without code: a TOML file says what Spark reads, makes of it and writes where.
 
-`load` reads and checks the file, `graph` makes DataFrames of it, `run` keeps its queries going,
-`state` is what is left on disk between runs. docs/pipelines.md tells how it all is used.
+`config` reads and checks the file; `run` makes DataFrames of it, keeps its queries going, and has
+what is left on disk between runs; `sinks` is where rows go; `ready` has pipelines that come with
+Headrace. docs/pipelines.md tells how it all is used.
 """
