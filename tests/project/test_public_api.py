@@ -53,7 +53,7 @@ def names_of(module: str) -> Iterator[str]:
     for name in public(list(said or vars(there))):
         value = getattr(there, name)
         home = getattr(value, "__module__", None) or ""
-        if name not in said and not home.startswith(ROOMS):
+        if name not in said and home != module:
             continue  # What it imports of others.
         yield f"{module}.{name}"
         if inspect.isclass(value) and home.startswith(ROOMS):
