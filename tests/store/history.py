@@ -49,6 +49,10 @@ class Fact:
     dropped: bool = False
     earlier: "Fact | None" = None  # What it was before it was given back.
 
+    def was_held_by(self, xid: bytes) -> bool:
+        """Whether a branch held it, now or before it was given back."""
+        return self.holder == xid or (self.earlier is not None and self.earlier.was_held_by(xid))
+
     def said_by(self, synced: int) -> int:
         """How far the log is there at least, when the message is and ``synced`` was durable.
 
@@ -519,7 +523,7 @@ class History:
             parts = {(queue, m.seq): m for m, ids in branch.publishes for queue in ids}
             parts |= {(queue, m.seq): m for queue, m, _ in branch.settles}
             whole = {key for key, fact in self.facts.items() if fact.holder == xid}
-            assert parts.keys() <= whole
+            assert all(self.facts[key].was_held_by(xid) for key in parts)
             if branch.status:
                 assert branch.status == known.status
                 assert not parts
