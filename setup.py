@@ -9,7 +9,7 @@ from setuptools import setup
 sys.path.insert(0, str(Path(__file__).parent))  # Isolated builds do not have it.
 from build_ext import SOURCE, BuildExt, is_pure, modules
 
-# Why each one is here: docs/dependencies.md.
+# Why each one is here: docs/explanation/dependencies.md.
 DEPENDENCIES = [
     "argon2-cffi>=23.1",
     "click>=8.1",

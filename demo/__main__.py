@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the demo: `python -m demo`, or `make demo`. See docs/demo.md."""
+"""Run the demo: `python -m demo`, or `make demo`. See docs/guides/demo.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check docs/compatibility.md: a row that says yes names a test, and the tests that it names exist.
+"""Check docs/reference/compatibility.md: a row that says yes names a test, and the tests that it
+names exist.
 
 Its last table says how features are seen from every version: it has all that are there, and the
 modules of the tests in its second column name every version.
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 CELLS = 7  # Feature, names, Headrace, RabbitMQ, LavinMQ, Broker-J, qpidd.
 VERDICTS = ("yes", "no", "different")
 VERSIONS_OF = "From every version"  # How the heading of the last table begins.
@@ -94,12 +95,12 @@ def main() -> int:
                 there[name] = number
         if what is not None:
             wrong += 1
-            print(f"docs/compatibility.md:{number}: this row {what}")
+            print(f"docs/reference/compatibility.md:{number}: this row {what}")
     for name, number in there.items():
         wrong += 1
-        print(f"docs/compatibility.md:{number}: {name!r} is not in the table about versions")
+        print(f"{PAGE.relative_to(ROOT)}:{number}: {name!r} is not in the table about versions")
     if not rows:
-        print("docs/compatibility.md has no rows")
+        print("docs/reference/compatibility.md has no rows")
     return 1 if wrong or not rows else 0
 
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/conformance.md and docs/conformance.json: every rule of the standards and its verdict.
+"""Write docs/reference/conformance.md and docs/reference/conformance.json: every rule of the
+standards and its verdict.
 
     python tools/conformance.py            # `make conformance`
     python tools/conformance.py --check    # fail when they are stale, or when something is wrong
 
-A rule is proven by the tests that carry its `rule` marker, or docs/conformance-reasons.json says
-why there is none; a reason that begins with NOT_KEPT says that the broker does not keep the rule.
-Wrong are: a marker that names no rule, a reason for a rule that is proven or
-unknown, and, once COMPLETE, a rule without verdict. That no test with a marker is skipped is seen
-to where tests run (tests/conftest.py).
+A rule is proven by the tests that carry its `rule` marker, or
+docs/reference/conformance-reasons.json says why there is none; a reason that begins with NOT_KEPT
+says that the broker does not keep the rule. Wrong are: a marker that names no rule, a reason for a
+rule that is proven or unknown, and, once COMPLETE, a rule without verdict. That no test with a
+marker is skipped is seen to where tests run (tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import pytest
 from headrace.conformance.rules import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "reference"
 NOT_KEPT = "Not kept"
 COMPLETE = True  # True: every rule must have a verdict, and the pages must be as generated.
 TITLES = {"0-9-1": "AMQP 0-9-1", "0-9": "AMQP 0-9", "0-10": "AMQP 0-10"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the pages of docs that are made from tables: of settings, of the options in Spark.
+"""Write the pages of docs that are made from tables: settings, Spark's options, the list of ADRs.
 
 python tools/gen_pages.py            # write them
 python tools/gen_pages.py --check    # exit 1 when one is not what would be written
@@ -12,7 +12,29 @@ from headrace.server.config import settings_page as settings
 from headrace.spark.options import page as spark_options
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = {"settings.md": settings.manual, "spark-options.md": spark_options.manual}
+DECISIONS = """# Decisions
+
+<!-- Generated from the pages of this folder by `make docs`; do not edit. -->
+
+Each page states a question, the options, the choice, and its price.
+
+"""
+
+
+def decisions() -> str:
+    """Return the list of the architecture decision records, in their order."""
+    lines = []
+    for page in sorted((DOCS / "adr").glob("[0-9]*.md")):
+        number, _, title = page.read_text().partition("\n")[0].removeprefix("# ").partition(". ")
+        lines.append(f"{number}. [{title}]({page.name})\n")
+    return DECISIONS + "".join(lines)
+
+
+PAGES = {
+    "reference/settings.md": settings.manual,
+    "reference/spark-options.md": spark_options.manual,
+    "adr/index.md": decisions,
+}
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the broker's loop is busy with what it does in one go, for docs/operations.md.
+"""How long the broker's loop is busy with what it does in one go, for docs/guides/operations.md.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/stalls.py [--only WORD]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Creates or refreshes the virtual environment $1: all extras, and the command `headrace` running
-# the compiled copy in build/compiled (see docs/architecture.md, "Builds").
+# the compiled copy in build/compiled (see docs/explanation/architecture.md, "Builds").
 set -euo pipefail
 venv=$1
 python=${PYTHON:-python3}

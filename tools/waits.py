@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long others wait while something large ends in a broker, for docs/operations.md.
+"""How long others wait while something large ends in a broker, for docs/guides/operations.md.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/waits.py [--only WORD]
 

@@ -365,7 +365,7 @@ def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:
 
 def documented() -> dict[str, list[str]]:
     """The columns of each kind, as the documentation has them."""
-    text = (Path(__file__).parents[2] / "docs" / "lists.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "lists.md").read_text()
     rows = re.findall(r"^\| (\w+) \| ((?:`[\w-]+`(?:, )?)+) \|$", text, re.MULTILINE)
     return {kind: re.findall(r"`([\w-]+)`", columns) for kind, columns in rows}
 

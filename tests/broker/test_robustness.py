@@ -56,7 +56,7 @@ from serving import Served, undisturbed, until
 MIB = 1 << 20
 RESPONSIVE_S = 2.0  # A round trip takes no longer, whatever others do; usually far less.
 SLACK = 48 * MIB  # What an allocator may keep beyond what is in use.
-CONNECTION_OCTETS = 8 * 1024  # What docs/performance.md promises for one that is idle,
+CONNECTION_OCTETS = 8 * 1024  # What docs/explanation/performance.md promises for one that is idle,
 QUEUE_OCTETS = 2 * 1024  # and for a queue that is empty; tests leave room for noise.
 COMPILED = not headrace.model.queue.queue.__file__.endswith(".py")
 

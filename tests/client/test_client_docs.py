@@ -59,20 +59,20 @@ def pytest_pyfunc_call(pyfuncitem):
 """
 
 EXPECTED = {
-    ("docs/client.md", 0): "one coffee\n",
-    ("docs/client.md", 1): "one coffee\n",
-    ("docs/client.md", 2): (
+    ("docs/guides/client.md", 0): "one coffee\n",
+    ("docs/guides/client.md", 1): "one coffee\n",
+    ("docs/guides/client.md", 2): (
         "1000 confirmed\nnobody wants ice\n{'dish': 'soup', 'table': 7} Ada soup.hot\n"
     ),
-    ("docs/client.md", 3): "RAW\n",
-    ("docs/client.md", 4): "0 log one\n1 log two\n2 log three\n",
-    ("docs/client.md", 5): "from 0-8\nfrom 0-9\nfrom 0-9-1\nfrom 0-10\n",
-    ("docs/client.md", 6): "['first', 'second', 'third']\n2 left\n",
-    ("docs/client.md", 7): "<Connection to URL, open> None\n",
+    ("docs/guides/client.md", 3): "RAW\n",
+    ("docs/guides/client.md", 4): "0 log one\n1 log two\n2 log three\n",
+    ("docs/guides/client.md", 5): "from 0-8\nfrom 0-9\nfrom 0-9-1\nfrom 0-10\n",
+    ("docs/guides/client.md", 6): "['first', 'second', 'third']\n2 left\n",
+    ("docs/guides/client.md", 7): "<Connection to URL, open> None\n",
     ("README.md", 0): "one coffee\n",
-    ("docs/groups.md", 0): "0 and on: 3 messages\n3 and on: 0 messages\n",
-    ("docs/staged-batches.md", 0): "2 messages; the last batch is 0\n",
-    ("docs/super-streams.md", 0): "events-0 has customer-17\n",
+    ("docs/guides/groups.md", 0): "0 and on: 3 messages\n3 and on: 0 messages\n",
+    ("docs/guides/staged-batches.md", 0): "2 messages; the last batch is 0\n",
+    ("docs/guides/super-streams.md", 0): "events-0 has customer-17\n",
 }
 
 
@@ -84,15 +84,15 @@ def test_example(page: str, number: int, headrace_broker: LocalBroker) -> None:
 
 
 def test_every_example_of_the_client_is_run() -> None:
-    assert len(examples("docs/client.md")) == 8
+    assert len(examples("docs/guides/client.md")) == 8
     assert len(examples("README.md")) == 1
-    assert len(examples("docs/testing.md")) == 7
+    assert len(examples("docs/guides/testing.md")) == 7
 
 
 def test_the_examples_for_pytest(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, headrace_broker: LocalBroker
 ) -> None:
-    fixtures, shared, other, settings, coroutine, opened, local = examples("docs/testing.md")
+    fixtures, shared, other, settings, coroutine, opened, local = examples("docs/guides/testing.md")
     monkeypatch.setenv("PYTHONPATH", str(Path(headrace.__file__).parent.parent))
     pytester.makeconftest(RUN_COROUTINES)
     pytester.makepyfile(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the names that clients know from other brokers do, seen by our client in every version.
 
-Here are those whose effect no other test sees from every version; docs/compatibility.md says which
-test sees which.
+Here are those whose effect no other test sees from every version; docs/reference/compatibility.md
+says which test sees which.
 """
 
 from __future__ import annotations

@@ -783,7 +783,7 @@ def taken(told: dict[Any, Any]) -> list[bytes]:
 
 
 def known(difference: Difference) -> bool:
-    """A difference of docs/interop.md, after which the two cannot be compared any more."""
+    """A difference of docs/reference/interop.md, after which the two cannot be compared."""
     closed = closes(difference.other)
     if closed and any(word in closed[0][1] for word in (" invalid arg ", " invalid type ")):
         return " inequivalent arg " in closes(difference.one)[0][1]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from conftest import Complain, Make
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-MANUAL = DOCS / "pipelines.md"
-DEAD_LETTERS = DOCS / "dead-letters.md"
+MANUAL = DOCS / "guides" / "pipelines.md"
+DEAD_LETTERS = DOCS / "guides" / "dead-letters.md"
 
 RIGHT = """[pipeline]
 name = "orders"

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 DEFAULT = re.compile(r"amqp://guest:guest@(127\.0\.0\.1|localhost)/")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/client.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/client.md"])
 def test_the_first_program_prints_what_it_published(
     page: str, headrace_broker: LocalBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

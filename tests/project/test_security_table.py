@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of abuses in docs/security.md: each names a test that is there, or says why there is
-none.
+"""The table of abuses in docs/guides/security.md: each names a test that is there, or says why
+there is none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "security.md").read_text()
+TEXT = (ROOT / "docs" / "guides" / "security.md").read_text()
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in TEXT[TEXT.index("| Abuse | Test |") :].splitlines()[2:]
@@ -53,7 +53,10 @@ def test_the_limits_of_what_clients_hold_are_there() -> None:
     rows = [line.split("|") for line in TEXT[begin : TEXT.index("\n\n", begin)].splitlines()[2:]]
     assert len(rows) > 35
     source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    pages = "".join((ROOT / "docs" / page).read_text() for page in ("settings.md", "policies.md"))
+    pages = "".join(
+        (ROOT / "docs" / page).read_text()
+        for page in ("reference/settings.md", "guides/policies.md")
+    )
     for _, held, bounds, beyond, _ in rows:
         assert held.strip(), rows
         assert beyond.strip(), held

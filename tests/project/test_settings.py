@@ -149,18 +149,18 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_the_manual_is_in_step_with_the_table() -> None:
-    assert (ROOT / "docs" / "settings.md").read_text() == manual()
+    assert (ROOT / "docs" / "reference" / "settings.md").read_text() == manual()
 
 
 def test_every_argument_and_every_key_of_a_policy_is_documented() -> None:
     queues = "".join(
         (ROOT / "docs" / name).read_text()
-        for name in ("queues.md", "streams.md", "deduplication.md")
+        for name in ("reference/queues.md", "reference/streams.md", "guides/deduplication.md")
     )
     for name in (*QUEUE_ARGUMENTS, *QUEUE_ALIASES):
         shown = re.sub(r"^((x-)?qpid[.-]fairshare)-[0-9]$", r"\1-N", name)
         assert f"`{shown}`" in queues, name
-    policies = (ROOT / "docs" / "policies.md").read_text()
+    policies = (ROOT / "docs" / "guides" / "policies.md").read_text()
     for name in (*KEYS, *HARMLESS):
         shown = "ha-*" if name.startswith("ha-") else name
         assert f"`{shown}`" in policies, name

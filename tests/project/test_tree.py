@@ -4,6 +4,7 @@
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -71,15 +72,35 @@ def test_every_room_is_in_the_import_contracts() -> None:
     assert rooms == named
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    text = (ROOT / "README.md").read_text() + (ROOT / "docs" / "architecture.md").read_text()
-    text += (ROOT / "docs" / "durability.md").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name in text, page.name
+def pages_of_the_site(nav: object) -> Iterator[str]:
+    """Yield the page of every entry of the site's navigation."""
+    match nav:
+        case str():
+            yield nav
+        case list():
+            for entry in nav:
+                yield from pages_of_the_site(entry)
+        case dict():
+            yield from pages_of_the_site(list(nav.values()))
+
+
+def test_every_page_is_in_the_site_and_in_the_list_of_its_part() -> None:
+    docs = ROOT / "docs"
+    site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
+    decisions = {str(page.relative_to(docs)) for page in docs.glob("adr/[0-9]*.md")}
+    assert sorted(pages_of_the_site(site["nav"])) == sorted(pages - decisions)
+    readme = (ROOT / "README.md").read_text()
+    for part in ("tutorials", "guides", "reference", "explanation"):
+        assert f"docs/{part}/index.md" in readme
+        text = (docs / part / "index.md").read_text()
+        for page in (docs / part).rglob("*.md"):
+            if page.name != "index.md":
+                assert f"({page.relative_to(docs / part)})" in text, page
 
 
 def test_every_dependency_is_explained() -> None:
-    text = (ROOT / "docs" / "dependencies.md").read_text().lower()
+    text = (ROOT / "docs" / "explanation" / "dependencies.md").read_text().lower()
     project = PROJECT["project"]
     assert project["dynamic"] == ["dependencies"]
     wanted = re.findall(r'^    "([\w-]+[<>=].*)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)

@@ -80,9 +80,9 @@ def test_requests_that_are_audited_are_served() -> None:
 
 
 def test_the_documents_name_them() -> None:
-    security = (ROOT / "docs" / "security.md").read_text()
+    security = (ROOT / "docs" / "guides" / "security.md").read_text()
     for kind in (*audited_events.EVENTS, *audited_events.OWN):
         assert f"`{kind}`" in security, kind
-    events = (ROOT / "docs" / "events.md").read_text()
+    events = (ROOT / "docs" / "guides" / "events.md").read_text()
     for kind in (*audited_events.EVENTS, *audited_events.LEFT_OUT):
         assert f"`{kind}`" in events, kind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/conversion.md says what is so: each row of its tables is tried."""
+"""docs/reference/conversion.md says what is so: each row of its tables is tried."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9, V0_9_1
 
-PAGE = (Path(__file__).parents[2] / "docs" / "conversion.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "conversion.md").read_text()
 
 
 def rows(heading: str) -> list[list[str]]:

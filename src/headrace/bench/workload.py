@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads W1 to W8. What each is for, and how to read it: docs/performance.md."""
+"""The workloads W1 to W8. What each is for, and how to read it: docs/explanation/performance.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of readers: where they stand in streams, kept by Headrace (docs/groups.md)."""
+"""Groups of readers: where they stand in streams, kept by Headrace (docs/guides/groups.md)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 """Leases: a group takes messages of an ordinary queue as numbers that can be read again.
 
 What is taken leaves the queue and stands in a hidden stream, until it is settled or given back;
-docs/leases.md tells the life of a lease. Everything here may be asked twice with the effect of
-once, so a lost answer is asked for again.
+docs/guides/leases.md tells the life of a lease. Everything here may be asked twice with the effect
+of once, so a lost answer is asked for again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to a broker that are messages, over all versions of AMQP.
 
-Headrace answers requests on the queues `amq.headrace.pipeline` (docs/pipeline-service.md) and
-`amq.headrace.transactions`: JSON objects, sent with a reply-to and a correlation id.
+Headrace answers requests on the queues `amq.headrace.pipeline` (docs/reference/pipeline-service.md)
+and `amq.headrace.transactions`: JSON objects, sent with a reply-to and a correlation id.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TAG = "answers"
 
 
 class RequestRefused(ClientError):
-    """The broker refused a request. `code` is one of the words of docs/pipeline-service.md."""
+    """The broker refused a request. `code`: see docs/reference/pipeline-service.md."""
 
     def __init__(self, code: str, text: str, request: str = "") -> None:
         super().__init__(code, text, request)

@@ -3,8 +3,8 @@
 
 A `Stage` is the work of one attempt of one task: it publishes into transaction branches of the
 broker, fast and many at a time, and prepares them. A `Sink` is the driver's side: it owns the
-batches of one name, and commits each by naming the work that counts. docs/staged-batches.md tells
-what happens when any of them fails.
+batches of one name, and commits each by naming the work that counts. docs/guides/staged-batches.md
+tells what happens when any of them fails.
 
 A stage has a connection of its own, in AMQP 0-9, whose dtx class it speaks, whatever version the
 program's own connection has; so what it publishes is kept as any publish of 0-9-1 is.

@@ -3,5 +3,5 @@
 
 `config` reads and checks the file; `run` makes DataFrames of it, keeps its queries going, and has
 what is left on disk between runs; `sinks` is where rows go; `ready` has pipelines that come with
-Headrace. docs/pipelines.md tells how it all is used.
+Headrace. docs/guides/pipelines.md tells how it all is used.
 """

@@ -2,7 +2,8 @@
 """AMQP streams in Apache Spark, as the data source `amqp`.
 
 Spark finds it by itself through the module `pyspark_amqp`; nothing has to be registered. The
-options are in `options`, the columns in `schema`, and docs/spark.md tells how it all is used.
+options are in `options`, the columns in `schema`, and docs/guides/spark.md tells how it all is
+used.
 
 Spark's workers are the `python3` of the PATH unless PYSPARK_PYTHON names another. That Python may
 lack this package, so importing this module names the driver's own, where nothing names one yet.

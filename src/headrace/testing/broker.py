@@ -51,7 +51,8 @@ class _Address:
 class LocalBroker(_Address):
     """A broker on a thread of this process.
 
-    The keywords are settings of the broker, as in docs/settings.md: `LocalBroker(frame_max=4096)`.
+    The keywords are settings of the broker, as in docs/reference/settings.md:
+    `LocalBroker(frame_max=4096)`.
     """
 
     def __init__(self, data: Path | None = None, **settings: Any) -> None:

@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    words = "settings of the broker that the test is given, as in docs/settings.md"
+    words = "settings of the broker that the test is given, as in docs/reference/settings.md"
     config.addinivalue_line("markers", f"{MARKER}(**settings): {words}")
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How commands have an errand done: asked for by name, watched, and cancelled with Ctrl-C.
 
-The broker does an errand of one name once (docs/browsing.md). So when the connection is lost, the
-same command with the same ``--id`` learns what was done, or has it done.
+The broker does an errand of one name once (docs/guides/browsing.md). So when the connection is
+lost, the same command with the same ``--id`` learns what was done, or has it done.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A TOML file of [[rules]]; see docs/dead-letters.md.",
+    help="A TOML file of [[rules]]; see docs/guides/dead-letters.md.",
 )  # fmt: skip
 @click.option(
     "--action", type=click.Choice(["route-back", "park", "drop"]),

@@ -452,7 +452,7 @@ def connect(
     Of several URLs the first that answers is taken. `reconnect=None` has a lost connection stay
     lost. `ssl_context` replaces the default of `amqps://`, which verifies. `on_event` is called
     with Blocked, Unblocked, Lost and Recovered. `name` shows in the broker's tools. `high_water`
-    and `held_max` bound the octets of messages received and not taken (see docs/client.md).
+    and `held_max` bound the octets of messages received and not taken (see docs/guides/client.md).
 
     Raises InvalidUrl at once; then ConnectFailed when no broker takes the connection, of which
     AuthenticationFailed is one.

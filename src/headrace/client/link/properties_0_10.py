@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a message says of itself, between the client's `Message` and the structs of AMQP 0-10.
 
-What 0-10 has no field for goes the way that the broker converts messages (docs/client.md): the type
-in the header `x-jms-type`, other things in the map `x-headrace-0-x` among the headers.
+What 0-10 has no field for goes the way that the broker converts messages (docs/guides/client.md):
+the type in the header `x-jms-type`, other things in the map `x-headrace-0-x` among the headers.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ delivered. Most messages of a queue have the same header as the one before, but 
 body, so each consumer remembers one header and what it became: the same octets again cost two
 comparisons. Anything else is read into the neutral set and written anew.
 
-The properties of both families and what becomes of each are listed in docs/conversion.md.
+The properties of both families and what becomes of each are listed in docs/reference/conversion.md.
 """
 
 import cython

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue ``amq.headrace.pipeline``: what pipelines ask a broker for beside AMQP's methods.
 
-Each area has a module with a table of its requests, ``HANDLERS``; docs/pipeline-service.md tells
-them all. Users need permissions on what a request speaks of, none on this queue.
+Each area has a module with a table of its requests, ``HANDLERS``;
+docs/reference/pipeline-service.md tells them all. Users need permissions on what a request speaks
+of, none on this queue.
 """
 
 from typing import Any

@@ -3,7 +3,8 @@
 
 A client is recognised once, by the properties it sends with connection.start-ok. Qpid's clients,
 JMS among them, take Broker-J's rules for granted, which in 0-9-1 are often not RabbitMQ's. Each
-quirk is one field, and the place that asks for it names it; ``docs/interop.md`` has the table.
+quirk is one field, and the place that asks for it names it; ``docs/reference/interop.md`` has the
+table.
 """
 
 from __future__ import annotations

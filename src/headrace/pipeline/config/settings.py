@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pipeline's file may say: one class per kind of table, each key with its meaning.
 
-`load` makes these of TOML. Every class refuses keys that it does not know. docs/pipelines.md lists
-the keys of each, which a test compares.
+`load` makes these of TOML. Every class refuses keys that it does not know. docs/guides/pipelines.md
+lists the keys of each, which a test compares.
 """
 
 from __future__ import annotations

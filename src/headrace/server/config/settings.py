@@ -3,7 +3,8 @@
 
 A field of `Settings` is a flag of ``headrace serve`` (``--frame-max``), an environment variable
 (``HEADRACE_FRAME_MAX``), a key of the TOML file given by ``--config`` (``frame_max``), and a row
-of ``docs/settings.md``. A flag beats a variable, that beats the file, and that the default.
+of ``docs/reference/settings.md``. A flag beats a variable, that beats the file, and that the
+default.
 """
 
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page docs/settings.md, made from the table of settings."""
+"""The page docs/reference/settings.md, made from the table of settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def manual() -> str:
         "a variable beats the file, the file beats the default. Sizes may be written `65536`,",
         "`64KiB`, `1GiB`. A setting that cannot be used is named together with where it came",
         "from, and nothing starts. *Reload* says what a running broker takes over when it is told",
-        "to read its settings again ([operations](operations.md)), and what waits for a restart.",
+        "to read its settings again ([operations](../guides/operations.md)), and what waits for a",
+        "restart.",
         "",
         "```toml",
         "# headrace.toml",

@@ -117,7 +117,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(MicroBatchReader):
-    """Reads streams from where the checkpoint stands; see docs/spark.md for what is guaranteed."""
+    """Reads streams from the checkpoint on; docs/guides/spark.md has the guarantees."""
 
     def make_planner(self) -> Planner:
         """What decides what each batch covers."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All options of the data source, each in one row: name, kind, where it may be given, meaning.
 
-The rows are what options are checked against (`given`) and what docs/spark-options.md is made
-from (`manual`). An option that nobody wrote a row for is refused.
+The rows are what options are checked against (`given`) and what docs/reference/spark-options.md is
+made from (`manual`). An option that nobody wrote a row for is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CONNECTION: Final = Section(
         Option(
             name="uri",
             kind=kinds.URI,
-            doc="the broker's URL, with the parameters of [the client](client.md); several as JSON "
-            "are tried in turn",
+            doc="the broker's URL, with the parameters of [the client](../guides/client.md); "
+            "several as JSON are tried in turn",
             default="required, or `host`",
             excludes=("host", "port", "tls"),
         ),

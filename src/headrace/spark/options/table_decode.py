@@ -23,7 +23,8 @@ DECODING: Final = Section(
         Option(
             name="value",
             kind=kinds.choice("json", "csv", "avro", "string", "binary"),
-            doc="decode bodies into a column `value`; [Decoding](spark-decode.md) tells how",
+            doc="decode bodies into a column `value`; [Decoding](../guides/spark-decode.md) "
+            "tells how",
             default="bodies are not decoded",
             uses=READS,
         ),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class QueueReader(MicroBatchReader):
-    """Reads a queue by leases from where the checkpoint stands; see docs/spark.md."""
+    """Reads a queue by leases from where the checkpoint stands; see docs/guides/spark.md."""
 
     _lessor: Leased | Spooled | None = None
 

@@ -4,7 +4,7 @@
 Each attempt of a task stages its rows under sink, batch, partition and attempt. The driver commits
 the attempts that count, all of them in one decision of the broker together with the fact that this
 was the sink's last batch; so a batch that Spark runs again is skipped. Whatever else was staged for
-it, by attempts that lost or were killed, is given up then. docs/spark.md has a drawing.
+it, by attempts that lost or were killed, is given up then. docs/guides/spark.md has a drawing.
 """
 
 from __future__ import annotations
