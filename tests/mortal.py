@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.queue.delivery_count import restore
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord
@@ -70,17 +70,17 @@ class Life:
     ) -> None:
         disk.fuse = FOREVER
         self.random = random
-        self.tally = Tally(memory_max=memory_max, now_ms=now_ms)
+        self.counters = Counters(memory_max=memory_max, now_ms=now_ms)
         self.store: Any = journal_on(disk, self.segment_size)
         self.vhost = VirtualHost(
             "/",
             store=self.store,
-            tally=self.tally,
+            counters=self.counters,
             contents=Contents(),
             make_stream=self.make_stream,
             definitions=Ids(self.ids),
         )
-        self.agenda = self.vhost.agenda
+        self.scheduler = self.vhost.scheduler
         self.declare()
         self.queues: dict[str, Any] = dict(self.vhost.queues)
         by_id = {self.ids[name]: queue for name, queue in self.queues.items()}
@@ -89,7 +89,7 @@ class Life:
         for queue_id, message, arrived_ms in recovered:
             self.recovered(queue_id, message)
             restore(by_id[queue_id], message, arrived_ms)
-        self.tally.next_seq = max(self.tally.next_seq, self.store.last_seq + 1)
+        self.counters.next_seq = max(self.counters.next_seq, self.store.last_seq + 1)
 
     def declare(self) -> None:
         """Declare the queues."""

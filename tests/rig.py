@@ -11,9 +11,9 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.security.permissions import Rights
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.ports import Store
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -80,14 +80,14 @@ class Rig:
     """The broker."""
 
     def __init__(self, store: Store | None = None, **options: Any) -> None:
-        self.tally = Tally(now_ms=1_700_000_000_000)
+        self.counters = Counters(now_ms=1_700_000_000_000)
         self.store = store if store is not None else Store()
-        self.agenda = Agenda()
+        self.scheduler = Scheduler()
         self.vhost = VirtualHost(
             "/",
             store=self.store,
-            tally=self.tally,
-            agenda=self.agenda,
+            counters=self.counters,
+            scheduler=self.scheduler,
             contents=Contents(),
             make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
         )
@@ -99,7 +99,7 @@ class Rig:
             access=Everybody(),
             vhosts={"/": self.vhost},
             stores={"/": self.store},
-            tally=self.tally,
+            counters=self.counters,
             authenticate=let_in,
             frame_max=131072,
             channel_max=2047,
@@ -111,7 +111,7 @@ class Rig:
     def turn(self) -> None:
         """What the event loop does when octets were handled."""
         self.store.kick()
-        waking = self.tally.waking
+        waking = self.counters.waking
         while waking:
             waking.pop().drain()
         self.context.line("/").advance()
@@ -119,8 +119,8 @@ class Rig:
 
     def pass_time(self, ms: int) -> None:
         """Let time go by."""
-        self.tally.now_ms += ms
-        self.agenda.run(self.tally.now_ms)
+        self.counters.now_ms += ms
+        self.scheduler.run(self.counters.now_ms)
 
     def client(
         self,

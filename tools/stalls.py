@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.headers import BasicContents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.message import new_message
 from headrace.model.queue.dispatch import Consumer
@@ -60,7 +60,7 @@ def filled(
 ) -> Queue:
     """A queue with so many messages of 200 octets."""
     queue = vhost.declare_queue(name, arguments=arguments)
-    vhost.tally.memory_max = 0 if paged else 1 << 60
+    vhost.counters.memory_max = 0 if paged else 1 << 60
     for _ in range(count):
         vhost.deliver(new_message(BODY, 3, 200), [queue], False)
     return queue
@@ -107,9 +107,9 @@ def orphaned(count: int) -> Case:
 
 def later(vhost: VirtualHost) -> Iterator[object]:
     """What a virtual host does a little at a time."""
-    while vhost.agenda.next_ms:
-        vhost.tally.now_ms += 1
-        yield vhost.agenda.run(vhost.tally.now_ms)
+    while vhost.scheduler.next_ms:
+        vhost.counters.now_ms += 1
+        yield vhost.scheduler.run(vhost.counters.now_ms)
 
 
 def owned(count: int, used: bool) -> Case:
@@ -147,7 +147,7 @@ def bound(count: int, exchange: str, *, heard: bool = False) -> Case:
 def forgotten(count: int, exchange: str) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         bound(count, exchange)(vhost)()
-        return lambda: vhost.agenda.run(vhost.tally.now_ms + 1)
+        return lambda: vhost.scheduler.run(vhost.counters.now_ms + 1)
 
     return ready
 
@@ -223,8 +223,8 @@ def measured(case: Case) -> float:
     with tempfile.TemporaryDirectory() as directory:
         journal = Journal(directory, disk=Disk(), threaded=False, name="stalls", free_min=0)
         list(journal.recover())
-        tally = Tally(now_ms=1_000_000)
-        vhost = VirtualHost("/", store=journal, tally=tally, contents=BasicContents())
+        counters = Counters(now_ms=1_000_000)
+        vhost = VirtualHost("/", store=journal, counters=counters, contents=BasicContents())
         do = case(vhost)
         took = longest(do)
         journal.close()

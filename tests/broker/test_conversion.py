@@ -89,7 +89,7 @@ def test_what_is_said_in_one_version_is_heard_in_any_other(
     assert heard == said
     other.settle(True)
     assert rig.vhost.queues["q"].unacked_count == 0
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 @both
@@ -133,7 +133,7 @@ def test_transactions_hold_back_publishes_and_acknowledgements(
     assert queue.unacked_count == 1
     other.commit()
     assert queue.unacked_count == 0
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 @both
@@ -248,5 +248,5 @@ def test_streams_keep_what_every_version_publishes(rig: Rig, sender: str, receiv
     heard = other.received()
     assert [message.body for message in heard] == [b"body", b"x" * 100_000]
     assert heard[0].headers.pop("x-stream-offset") == 0
-    assert heard[0].headers.pop("x-stream-arrival-ms") == rig.tally.now_ms
+    assert heard[0].headers.pop("x-stream-arrival-ms") == rig.counters.now_ms
     assert heard[0] == said

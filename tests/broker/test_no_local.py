@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from speakers import SPEAKERS, Said, Speaker
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.ports import Store
@@ -220,7 +220,7 @@ def test_it_is_so_after_a_restart(of_queue: bool) -> None:
     kept = Kept()
 
     def started() -> VirtualHost:
-        vhost = VirtualHost("/", store=Store(), tally=Tally(), definitions=kept)
+        vhost = VirtualHost("/", store=Store(), counters=Counters(), definitions=kept)
         vhost.load()
         return vhost
 

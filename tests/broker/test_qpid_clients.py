@@ -124,7 +124,7 @@ def test_a_large_expiration_is_a_moment(rig: Rig, version: Version, says: dict[s
     client = rig.client(version, says=says)
     declare(client)
     queue = rig.vhost.queues["q"]
-    moment = str(rig.tally.now_ms + 5000)
+    moment = str(rig.counters.now_ms + 5000)
     publish(client, expiration=moment)
     publish(client, expiration="9000")  # The client can be set to send times to live.
     rig.pass_time(4999)
@@ -144,7 +144,7 @@ def test_a_large_expiration_is_a_moment(rig: Rig, version: Version, says: dict[s
 def test_a_moment_is_delivered_as_it_was_said(rig: Rig, version: Version) -> None:
     client = rig.client(version, says=JMS)
     declare(client)
-    moment = str(rig.tally.now_ms + 5000)
+    moment = str(rig.counters.now_ms + 5000)
     publish(client, expiration=moment)
     client.send(BasicConsume(queue="q", no_ack=True))
     content = client.events[-1]
@@ -158,7 +158,7 @@ def test_a_moment_is_delivered_as_it_was_said(rig: Rig, version: Version) -> Non
 def test_from_other_clients_a_large_expiration_is_refused(rig: Rig, version: Version) -> None:
     client = rig.client(version, says=OTHER)
     declare(client)
-    publish(client, expiration=str(rig.tally.now_ms + 5000))
+    publish(client, expiration=str(rig.counters.now_ms + 5000))
     assert refused(client) == 406
 
 
@@ -173,7 +173,7 @@ def test_what_is_no_number_is_refused_from_qpid_as_well(rig: Rig, text: str) -> 
 def test_a_delayed_message_expires_at_its_moment(rig: Rig) -> None:
     client = rig.client(says=JMS)
     declare(client)
-    moment = str(rig.tally.now_ms + 5000)
+    moment = str(rig.counters.now_ms + 5000)
     publish(client, expiration=moment, headers={"x-delay": 1000})
     rig.pass_time(1000)
     assert rig.vhost.queues["q"].ready_count == 1

@@ -103,9 +103,9 @@ def test_traces_are_not_traced_and_go_nowhere_unbound(rig: Rig) -> None:
     speaker.declare("traces")
     speaker.declare("q")
     rig.vhost.trace("here", lambda number: ("", ""))
-    published = rig.tally.published
+    published = rig.counters.published
     speaker.publish(Said(b"1", routing_key="q"))
-    assert rig.tally.published == published + 1
+    assert rig.counters.published == published + 1
     rig.vhost.bind(TRACE, (QUEUE, "traces"), "#")
     speaker.publish(Said(b"2", routing_key="q"))
     speaker.consume("traces", automatic=True)
@@ -125,10 +125,10 @@ def test_messages_are_stamped_as_they_come_and_go(rig: Rig, version: str) -> Non
     speaker = SPEAKERS[version](rig)
     speaker.declare("q")
     rig.vhost.stamp(Stamps("here", KEEP, OVERWRITE, sent_time=True))
-    now_ms = rig.tally.now_ms
+    now_ms = rig.counters.now_ms
     speaker.publish(Said(b"1", routing_key="q", headers={"x-routed-by": "elsewhere"}))
     speaker.publish(Said(b"2", routing_key="q", headers={"timestamp_in_ms": 7}))
-    rig.tally.now_ms += 5000
+    rig.counters.now_ms += 5000
     speaker.consume("q")
     first, second = speaker.received()
     assert stamps_of(first) == dict(zip(STAMPED, (now_ms, "here", now_ms + 5000), strict=True))
@@ -147,4 +147,4 @@ def test_what_waits_is_stamped_when_it_goes(rig: Rig) -> None:
     rig.vhost.stamp(Stamps("here", sent_time=True))
     speaker.consume("q")
     (said,) = speaker.received()
-    assert stamps_of(said) == {"x-opt-rabbitmq-sent-time": rig.tally.now_ms}
+    assert stamps_of(said) == {"x-opt-rabbitmq-sent-time": rig.counters.now_ms}

@@ -126,7 +126,7 @@ def test_ids_are_forgotten_in_time_and_by_number(rig: Rig, version: str) -> None
     speaker.bind("q", "x", "")
     speaker.publish(with_id(b"1", "a"))
     speaker.publish(with_id(b"2", "b", **{"x-cache-ttl": 5000}))
-    rig.tally.now_ms += 1000
+    rig.counters.now_ms += 1000
     speaker.publish(with_id(b"3", "a"))  # Forgotten after a second,
     speaker.publish(with_id(b"-", "b"))  # this one not yet.
     speaker.publish(with_id(b"4", "c"))  # Now there are more than two: the oldest goes,
@@ -213,7 +213,7 @@ def test_a_queue_holds_an_id_once(rig: Rig, version: str) -> None:
     assert bodies(speaker) == [b"new"]
     speaker.settle(True)
     speaker.settle(True)
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 @every_version
@@ -223,6 +223,6 @@ def test_a_queue_remembers_ids_of_what_has_left(rig: Rig, version: str) -> None:
     speaker.consume("q", automatic=True)
     speaker.publish(to_queue(b"1", "a"))
     speaker.publish(to_queue(b"1 again", "a"))
-    rig.tally.now_ms += 1000
+    rig.counters.now_ms += 1000
     speaker.publish(to_queue(b"later", "a"))
     assert bodies(speaker) == [b"1", b"later"]

@@ -78,7 +78,7 @@ class OurLaws:
                     unknown_arguments=settings.unknown_arguments,
                 )
             )
-            broker.tally.generation += 1
+            broker.counters.generation += 1
             broker.reactor.turn()
             done.set()
 

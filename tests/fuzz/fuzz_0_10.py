@@ -185,7 +185,7 @@ def run_split(chunks: list[bytes]) -> tuple[str, bytes]:
         state = rig.state(client)
         client.end()
         shared.sessions.end_all()
-        rig.agenda.run(rig.tally.now_ms + 1_000_000_000)
+        rig.scheduler.run(rig.counters.now_ms + 1_000_000_000)
         for queue in rig.vhost.queues.values():
             if not queue.name.startswith("witness-"):
                 held = queue.unacked_count

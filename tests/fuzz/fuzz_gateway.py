@@ -23,9 +23,9 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.security.permissions import Rights
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.ports import Store
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -132,15 +132,15 @@ class Rig:
     """A broker in memory, and a witness: a client of it that takes small frames."""
 
     def __init__(self) -> None:
-        self.tally = Tally(now_ms=1_700_000_000_000)
+        self.counters = Counters(now_ms=1_700_000_000_000)
         self.store = Store()
-        self.agenda = Agenda()
+        self.scheduler = Scheduler()
         self.staging = Staging("/staging", disk=FaultyDisk(1), threaded=False)
         self.vhost = VirtualHost(
             "/",
             store=self.store,
-            tally=self.tally,
-            agenda=self.agenda,
+            counters=self.counters,
+            scheduler=self.scheduler,
             contents=Contents(),
             files=self.staging,
             make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
@@ -149,7 +149,7 @@ class Rig:
             access=Everybody(),
             vhosts={"/": self.vhost},
             stores={"/": self.store},
-            tally=self.tally,
+            counters=self.counters,
             authenticate=let_in,
             frame_max=FRAME_MAX,
             channel_max=CHANNEL_MAX,
@@ -257,7 +257,7 @@ def run_on(rig: Rig, chunks: Iterable[bytes]) -> tuple[str, bytes]:
     rig.check_witness()
     state = rig.state(client)
     client.end()
-    rig.agenda.run(rig.tally.now_ms + 1_000_000_000)
+    rig.scheduler.run(rig.counters.now_ms + 1_000_000_000)
     holds(client.unacked == 0, f"a connection that ended holds {client.unacked} messages")
     rig.staging.close()
     return state, written

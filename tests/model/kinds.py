@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import framed
@@ -24,22 +24,26 @@ class Host:
     """A virtual host in memory, and its clock."""
 
     def __init__(self) -> None:
-        self.tally = Tally(now_ms=1_000_000)
-        self.agenda = Agenda()
+        self.counters = Counters(now_ms=1_000_000)
+        self.scheduler = Scheduler()
         self.vhost = VirtualHost(
-            "/", store=Store(), tally=self.tally, agenda=self.agenda, contents=Contents()
+            "/",
+            store=Store(),
+            counters=self.counters,
+            scheduler=self.scheduler,
+            contents=Contents(),
         )
 
     def queue(self, name: str = "q", **arguments: Any) -> Queue:
         return self.vhost.declare_queue(name, arguments=arguments)
 
     def pass_time(self, ms: int) -> None:
-        self.tally.now_ms += ms
-        self.agenda.run(self.tally.now_ms)
+        self.counters.now_ms += ms
+        self.scheduler.run(self.counters.now_ms)
 
     def turn(self) -> None:
         """What the event loop does at the end of a turn."""
-        waking = self.tally.waking
+        waking = self.counters.waking
         while waking:
             waking.pop().drain()
 
@@ -47,9 +51,9 @@ class Host:
         self, body: str, headers: dict[str, Any] | None = None, priority: int = 0
     ) -> Message:
         message = new_message(content(body, headers or {}), 2, len(body))
-        message.seq = self.tally.next_seq
+        message.seq = self.counters.next_seq
         message.priority = priority
-        self.tally.next_seq += 1
+        self.counters.next_seq += 1
         return message
 
     def offer(self, queue: Queue, body: str, priority: int = 0, **headers: Any) -> int:

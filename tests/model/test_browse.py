@@ -4,7 +4,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
@@ -32,16 +32,16 @@ class Looker(Consumer):
 
 
 def make(max_priority: int = 0) -> Queue:
-    queue = Queue("q", store=Store(), tally=Tally(now_ms=1_000_000))
+    queue = Queue("q", store=Store(), counters=Counters(now_ms=1_000_000))
     queue.max_priority = max_priority
     return queue
 
 
 def offer(queue: Queue, priority: int = 0) -> Message:
     message = new_message(b"body", 0, 4)
-    message.seq = queue.tally.next_seq
+    message.seq = queue.counters.next_seq
     message.priority = priority
-    queue.tally.next_seq += 1
+    queue.counters.next_seq += 1
     queue.offer(message)
     return message
 
@@ -53,9 +53,9 @@ def attach(queue: Queue, consumer: Looker) -> Looker:
 
 
 def turn(queue: Queue) -> None:
-    for waking in queue.tally.waking:
+    for waking in queue.counters.waking:
         waking.drain()
-    queue.tally.waking = []
+    queue.counters.waking = []
 
 
 def test_a_browser_sees_what_is_there_and_what_comes_and_takes_nothing() -> None:
@@ -120,7 +120,7 @@ def test_settling_an_acquired_message_leaves_no_trace() -> None:
     assert queue.acquire(looker.shown[0], looker)
     queue.settle(looker.shown[0])
     assert queue.ready_count == 2
-    assert queue.tally.memory_used == 2 * (4 + 200)
+    assert queue.counters.memory_used == 2 * (4 + 200)
     assert queue.purge() == 2
     assert queue.ready_count == 0
     assert queue.shells == 0

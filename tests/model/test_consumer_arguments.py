@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.model.arguments.consumer import Choice
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.queue.queue import Queue
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.selector import compile_selector
 
 LOOKS_MAX = 512  # As in headrace.model.queue.queue.
@@ -61,31 +61,31 @@ def attach(queue: Queue, consumer: Taker) -> Taker:
 
 class Scene:
     def __init__(self) -> None:
-        self.tally = Tally(now_ms=1_000_000)
+        self.counters = Counters(now_ms=1_000_000)
         self.contents = Contents()
-        self.agenda = Agenda()
+        self.scheduler = Scheduler()
         vhost = SimpleNamespace(
             name="/",
             contents=self.contents,
-            agenda=self.agenda,
+            scheduler=self.scheduler,
             consumer_added=lambda _: None,
             consumer_removed=lambda _: None,
         )
-        self.queue = Queue("q", store=Store(), tally=self.tally, vhost=vhost)
+        self.queue = Queue("q", store=Store(), counters=self.counters, vhost=vhost)
 
     def offer(self, *numbers: int, priority: int = 0, publisher: int = 0) -> None:
         for n in numbers:
             message = new_message(b"%d" % n, 0, 4)
-            message.seq = self.tally.next_seq
+            message.seq = self.counters.next_seq
             message.priority = priority
             message.publisher = publisher
-            self.tally.next_seq += 1
+            self.counters.next_seq += 1
             self.queue.offer(message)
 
     def later(self) -> None:
-        while self.agenda.next_ms:
-            self.tally.now_ms = self.agenda.next_ms
-            self.agenda.run(self.tally.now_ms)
+        while self.scheduler.next_ms:
+            self.counters.now_ms = self.scheduler.next_ms
+            self.scheduler.run(self.counters.now_ms)
 
     def left(self) -> list[int]:
         found = []

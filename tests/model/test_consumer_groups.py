@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, ResourceError
 from headrace.model.message import new_message
 from headrace.model.ports import Store
@@ -30,7 +30,7 @@ class Host:
         self.vhost = VirtualHost(
             "/",
             store=self.store,
-            tally=Tally(now_ms=1_000_000),
+            counters=Counters(now_ms=1_000_000),
             make_stream=lambda name, **options: Stream(
                 name,
                 StreamLog(options["arguments"].get("x-max-length-bytes", -1)),
@@ -193,7 +193,7 @@ def test_a_pin_holds_retention_back_up_to_its_limit(caplog: pytest.LogCaptureFix
     assert group.lag()[0] == 60 - stream.log.first_offset
     host.groups.delete(stream, "pinned", now_ms=1)
     assert stream.log.octets <= 11_300
-    assert host.vhost.tally.memory_used == stream.log.held
+    assert host.vhost.counters.memory_used == stream.log.held
 
 
 def test_a_pin_holds_the_segments_of_a_log_on_disk() -> None:

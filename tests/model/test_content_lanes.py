@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from by_hand import Taker
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import NotImplementedHere
 from headrace.model.message import (
     KIND_BASIC,
@@ -49,15 +49,15 @@ def bodies() -> Bodies:
 
 @pytest.fixture
 def vhost(bodies: Bodies) -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000), files=bodies)
+    return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000), files=bodies)
 
 
 def offer(
     queue: Queue, kind: int, data: bytes, *, priority: int = 0, size: int = 10, deadline_ms: int = 0
 ) -> Message:
     message = new_message(data, 0, size)
-    message.seq = queue.tally.next_seq
-    queue.tally.next_seq += 1
+    message.seq = queue.counters.next_seq
+    queue.counters.next_seq += 1
     message.flags = kind
     message.priority = priority
     message.deadline_ms = deadline_ms
@@ -133,11 +133,11 @@ def test_an_exclusive_consumer_has_the_whole_queue(vhost: VirtualHost) -> None:
 def test_the_body_of_a_file_is_no_memory(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
     offer(queue, KIND_FILE, b"x", size=3 << 30)
-    assert vhost.tally.memory_used < 1000
+    assert vhost.counters.memory_used < 1000
     lane = lane_of(queue, KIND_FILE)
     assert lane.ready_bytes == 3 << 30
     attach(queue, KIND_FILE)
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 @pytest.mark.rule("0-9/file#02")
@@ -151,7 +151,7 @@ def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) 
         assert lane.full() == (n >= 2)
         offer(queue, KIND_FILE, bytes((n,)))
     assert lane.ready_count == 5
-    vhost.tally.memory_max = 1
+    vhost.counters.memory_max = 1
     offer(queue, KIND_FILE, b"\x05")
     woken: list[int] = []
 
@@ -192,13 +192,13 @@ def test_packets_are_bounded_in_octets_and_give_way_when_memory_is_short(
     lane = lane_of(queue, KIND_STREAM)
     assert lane.ready_bytes == 1000
     free = vhost.declare_queue("free")
-    vhost.tally.memory_max = 400_000
+    vhost.counters.memory_max = 400_000
     for _ in range(2000):
         offer(free, KIND_STREAM, b"x", size=1000)
     assert lane_of(free, KIND_STREAM).ready_count < 1000
-    assert vhost.tally.memory_used <= 460_000
+    assert vhost.counters.memory_used <= 460_000
     other = vhost.declare_queue("other")
-    vhost.tally.memory_max = 1 << 30
+    vhost.counters.memory_max = 1 << 30
     for _ in range(20):
         offer(other, KIND_STREAM, b"x", size=1 << 20)
     assert lane_of(other, KIND_STREAM).ready_bytes == 16 << 20
@@ -227,15 +227,15 @@ def test_the_life_of_a_queue_bounds_what_is_in_its_lanes(vhost: VirtualHost, kin
     queue = vhost.declare_queue("q", arguments={"x-message-ttl": 100})
     offer(queue, kind, b"a")
     offer(queue, kind, b"b", deadline_ms=1_000_050)
-    assert vhost.agenda.next_ms == 1_000_050
-    vhost.tally.now_ms = 1_000_060
-    vhost.agenda.run(1_000_060)
+    assert vhost.scheduler.next_ms == 1_000_050
+    vhost.counters.now_ms = 1_000_060
+    vhost.scheduler.run(1_000_060)
     assert queue.message_count() == 1
-    vhost.agenda.run(1_000_100)
+    vhost.scheduler.run(1_000_100)
     assert queue.message_count() == 0
     offer(queue, kind, b"c", deadline_ms=1_000_150)
     vhost.delete_queue("q")
-    assert len(vhost.agenda) == 0
+    assert len(vhost.scheduler) == 0
 
 
 @pytest.mark.rule("0-9/file.deliver#01")

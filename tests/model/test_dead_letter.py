@@ -8,7 +8,7 @@ import pytest
 
 from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.contents import UNASKED_MAX, Content, is_cycle, with_death
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import Message, new_message
 from headrace.model.policy.policy import Policies
 from headrace.model.policy.rules import Rules
@@ -30,7 +30,9 @@ DEAD_LETTERS_MAX = 64  # That queues send in one go.
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=NOW_MS), contents=BasicContents())
+    return VirtualHost(
+        "/", store=Store(), counters=Counters(now_ms=NOW_MS), contents=BasicContents()
+    )
 
 
 def frame(kind: int, payload: bytes) -> bytes:
@@ -47,8 +49,8 @@ def message(exchange: str, key: str, body: bytes = b"body", **properties: Any) -
 
 def offer(queue: Queue, *args: Any, **properties: Any) -> int:
     made = message(*args, **properties)
-    made.seq = queue.tally.next_seq
-    queue.tally.next_seq += 1
+    made.seq = queue.counters.next_seq
+    queue.counters.next_seq += 1
     return queue.offer(made)
 
 
@@ -144,8 +146,8 @@ def test_an_expired_message_says_so_and_lives_by_its_new_queue(vhost: VirtualHos
     dead = declare(vhost, "dead", message_ttl=50)
     queue.message_ttl_ms = 10
     offer(queue, "", "q")
-    vhost.tally.now_ms = NOW_MS + 10
-    assert vhost.agenda.run(NOW_MS + 10) == NOW_MS + 60
+    vhost.counters.now_ms = NOW_MS + 10
+    assert vhost.scheduler.run(NOW_MS + 10) == NOW_MS + 60
     assert (queue.ready_count, dead.ready_count) == (0, 1)
     _, _, properties, _ = first(dead)
     assert properties.headers is not None
@@ -172,8 +174,8 @@ def test_a_circle_without_a_rejection_ends(
     for n in (1, 2):
         offer(one, "", "one")
         for _ in range(4):
-            vhost.tally.now_ms += 10
-            vhost.agenda.run(vhost.tally.now_ms)
+            vhost.counters.now_ms += 10
+            vhost.scheduler.run(vhost.counters.now_ms)
         assert (one.ready_count, two.ready_count) == (0, 0), n
     assert caplog.text.count("is dropped") == 1
 
@@ -187,8 +189,8 @@ def test_a_rejection_keeps_a_circle_going(vhost: VirtualHost) -> None:
     for _ in range(3):
         reject_first(work)
         assert wait.ready_count == 1
-        vhost.tally.now_ms += 10
-        vhost.agenda.run(vhost.tally.now_ms)
+        vhost.counters.now_ms += 10
+        vhost.scheduler.run(vhost.counters.now_ms)
         assert work.ready_count == 1
     _, _, properties, _ = first(work)
     assert properties.headers is not None
@@ -298,7 +300,7 @@ def test_dead_letters_do_not_take_room_twice(vhost: VirtualHost) -> None:
     offer(queue, "", "q")
     queue.message_ttl_ms = -1
     offer(queue, "", "q")
-    vhost.tally.now_ms += 10  # The first is due, and nobody noticed yet.
+    vhost.counters.now_ms += 10  # The first is due, and nobody noticed yet.
     Sharing.room = 1
     queue.add_consumer(Sharing(queue, "q", False))
     queue.drain()
@@ -328,13 +330,13 @@ def test_a_great_dying_takes_its_turns(vhost: VirtualHost) -> None:
     queue.message_ttl_ms = 10
     for _ in range(count):
         offer(queue, "", "q")
-    vhost.tally.now_ms = NOW_MS + 10
+    vhost.counters.now_ms = NOW_MS + 10
     turns = 0
-    while due := vhost.agenda.run(vhost.tally.now_ms):
+    while due := vhost.scheduler.run(vhost.counters.now_ms):
         turns += 1
-        assert due == vhost.tally.now_ms + 1  # As soon as everybody else had a turn.
+        assert due == vhost.counters.now_ms + 1  # As soon as everybody else had a turn.
         assert dead.ready_count == turns * DEAD_LETTERS_MAX
-        vhost.tally.now_ms = due
+        vhost.counters.now_ms = due
     assert (turns, dead.ready_count, queue.ready_count) == (2, count, 0)
 
 
@@ -344,8 +346,8 @@ def test_what_is_due_and_still_there_is_not_delivered(vhost: VirtualHost) -> Non
     queue.message_ttl_ms = 10
     for _ in range(DEAD_LETTERS_MAX + 5):
         offer(queue, "", "q")
-    vhost.tally.now_ms = NOW_MS + 10
-    vhost.agenda.run(NOW_MS + 10)
+    vhost.counters.now_ms = NOW_MS + 10
+    vhost.scheduler.run(NOW_MS + 10)
     assert queue.ready_count == 5
     assert queue.get(Consumer(queue, "tag", False)) is None
     assert queue.ready_count == 0
@@ -354,12 +356,12 @@ def test_what_is_due_and_still_there_is_not_delivered(vhost: VirtualHost) -> Non
 
 
 def run_out(vhost: VirtualHost) -> int:
-    """Let the agenda run until nothing is due; return how often it had to."""
+    """Let the scheduler run until nothing is due; return how often it had to."""
     turns = 0
-    while due := vhost.agenda.next_ms:
+    while due := vhost.scheduler.next_ms:
         turns += 1
-        vhost.tally.now_ms = due
-        vhost.agenda.run(due)
+        vhost.counters.now_ms = due
+        vhost.scheduler.run(due)
     return turns
 
 
@@ -394,7 +396,7 @@ def test_what_dies_at_once_becomes_letters_little_by_little_and_in_order(
 def test_the_dying_go_with_their_queue(vhost: VirtualHost) -> None:
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead")
-    before = vhost.tally.memory_used
+    before = vhost.counters.memory_used
     for _ in range(DEAD_LETTERS_MAX + 3):
         offer(queue, "", "q")
     for _ in range(DEAD_LETTERS_MAX + 3):
@@ -405,4 +407,4 @@ def test_the_dying_go_with_their_queue(vhost: VirtualHost) -> None:
     run_out(vhost)
     assert dead.ready_count == DEAD_LETTERS_MAX
     vhost.delete_queue("dead")
-    assert vhost.tally.memory_used == before
+    assert vhost.counters.memory_used == before

@@ -277,15 +277,15 @@ class PagingStore(Store):
 def test_what_is_far_away_costs_next_to_no_memory(tmp_path: Path) -> None:
     """Packed messages are found again, each in its time, across many buckets."""
     rig = Rig(PagingStore(str(tmp_path)))
-    start = rig.tally.now_ms
+    start = rig.counters.now_ms
     client = rig.client()
     client.send(QueueDeclare(queue="q"))
-    before = rig.tally.memory_used
+    before = rig.counters.memory_used
     count = 1000
     for n in range(count):
         publish(client, NEAR_MS + 1 + n * 111, b"%d" % n)
     assert len(rig.vhost.delayed) == count
-    assert rig.tally.memory_used - before == count * PACKED.size
+    assert rig.counters.memory_used - before == count * PACKED.size
     seen: list[int] = []
     step = BUCKET_MS // 3
     for _ in range(count * 111 // step + 10):
@@ -293,9 +293,9 @@ def test_what_is_far_away_costs_next_to_no_memory(tmp_path: Path) -> None:
         while found := got(client):
             seen.append(int(found[0]))
             due = start + NEAR_MS + 1 + seen[-1] * 111
-            assert due <= rig.tally.now_ms < due + step
+            assert due <= rig.counters.now_ms < due + step
     assert seen == list(range(count))
-    assert rig.tally.memory_used == before
+    assert rig.counters.memory_used == before
 
 
 def shown(rig: Rig) -> Iterator[tuple[int, int]]:
@@ -304,7 +304,7 @@ def shown(rig: Rig) -> Iterator[tuple[int, int]]:
     for one in Look(rig.vhost, queue, selector=compile_selector("n <> 7")).run():
         if one is not None:
             content = rig.vhost.contents.read(one.message)
-            yield one.due_ms - rig.tally.now_ms, content.headers["n"]
+            yield one.due_ms - rig.counters.now_ms, content.headers["n"]
 
 
 def test_what_waits_is_shown_as_it_is_due_and_stays(
@@ -318,7 +318,7 @@ def test_what_waits_is_shown_as_it_is_due_and_stays(
     delays = [fate.randrange(1, NEAR_MS + 3 * BUCKET_MS) // 7 * 7 + 1 for _ in range(60)]
     for n, delay in enumerate(delays):
         publish(client, delay, headers={"n": n})
-    before = rig.tally.memory_used
+    before = rig.counters.memory_used
     wanted = sorted((delay, n) for n, delay in enumerate(delays) if n != 7)
     assert list(shown(rig)) == wanted
     rig.pass_time(BUCKET_MS)  # Some are routed, some are unpacked.
@@ -330,7 +330,7 @@ def test_what_waits_is_shown_as_it_is_due_and_stays(
     while got(client):
         arrived += 1
     assert arrived == len(delays)
-    assert rig.tally.memory_used < before
+    assert rig.counters.memory_used < before
     assert list(shown(rig)) == []
 
 
@@ -345,9 +345,9 @@ def test_a_bucket_is_sorted_whatever_the_order_in_which_messages_came(
     places = list(range(1, 101))
     fate.shuffle(places)
     for place in places:
-        rig.tally.next_seq = place
+        rig.counters.next_seq = place
         publish(client, NEAR_MS + BUCKET_MS + 25 * fate.randrange(20), headers={"n": place})
-    rig.tally.next_seq = 101
+    rig.counters.next_seq = 101
     found = list(shown(rig))
     assert found == sorted(found)
     assert len(found) == 99, "but number 7"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from by_hand import bodies, message, put, take
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
 from headrace.model.message import REDELIVERED, Message
 from headrace.model.ports import Store
@@ -37,7 +37,7 @@ class Session:
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000))
+    return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000))
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def queue(vhost: VirtualHost) -> Queue:
 
 
 def pass_time(vhost: VirtualHost, seconds: float) -> None:
-    vhost.tally.now_ms += int(seconds * 1000)
-    vhost.agenda.run(vhost.tally.now_ms)
+    vhost.counters.now_ms += int(seconds * 1000)
+    vhost.scheduler.run(vhost.counters.now_ms)
 
 
 def work(session: Session) -> Work:
@@ -88,7 +88,7 @@ def test_work_between_start_and_end_is_the_branchs(vhost: VirtualHost, queue: Qu
     assert bodies(queue) == [b"new"]
     assert queue.unacked_count == 0
     vhost.branches.rollback(X)
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 @pytest.mark.rule("0-10/s110")
@@ -370,7 +370,7 @@ def test_what_is_prepared_is_held_back_until_the_commit(vhost: VirtualHost, queu
     assert (queue.unacked_count, queue.held_count) == (0, 0)
     assert bodies(queue) == [b"z", b"new", b"later"]  # In its place.
     assert vhost.branches.recover() == []
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 def test_a_prepared_branch_is_rolled_back(vhost: VirtualHost, queue: Queue) -> None:
@@ -384,7 +384,7 @@ def test_a_prepared_branch_is_rolled_back(vhost: VirtualHost, queue: Queue) -> N
     queue.leave(returned)
     assert bodies(queue) == [b"z"]
     assert (queue.unacked_count, queue.held_count) == (0, 0)
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 def test_a_commit_delivers_to_who_waits(vhost: VirtualHost, queue: Queue) -> None:
@@ -443,7 +443,7 @@ def test_life_counts_from_the_commit_and_what_was_prepared_is_not_turned_away(
     assert brief.ready_count == 2
     pass_time(vhost, 1)
     assert brief.ready_count == 0
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 @pytest.mark.parametrize("one_phase", [False, True])
@@ -459,7 +459,7 @@ def test_a_full_queue_that_turns_away_takes_no_branch(vhost: VirtualHost, one_ph
         last(X)
     assert branches.find(X).state is State.ACTIVE
     assert branches.rollback(X) is Status.OK
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 def test_a_full_disk_prepares_nothing(vhost: VirtualHost, queue: Queue) -> None:
@@ -502,7 +502,7 @@ def test_a_decision_that_comes_too_late_for_a_part(vhost: VirtualHost, queue: Qu
     vhost.delete_queue("q")
     assert vhost.branches.decide(X, commit=True) is Status.HEURMIX
     assert vhost.branches.commit(X) is Status.HEURMIX
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 # --- Time and bounds ----------------------------------------------------------------------------

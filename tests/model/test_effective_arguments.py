@@ -3,12 +3,12 @@
 
 from typing import Any
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM
 from headrace.model.ports import Store
 from headrace.model.queue.content_lanes import lane_of
 from headrace.model.queue.queue import Queue
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.effective_arguments import configure
@@ -28,8 +28,10 @@ def made() -> Ruled:
     def make_stream(name: str, **options: Any) -> Queue:
         return Stream(name, StreamLog(), **options)
 
-    tally = Tally(now_ms=1000)
-    return Ruled("/", store=Store(), tally=tally, agenda=Agenda(), make_stream=make_stream)
+    counters = Counters(now_ms=1000)
+    return Ruled(
+        "/", store=Store(), counters=counters, scheduler=Scheduler(), make_stream=make_stream
+    )
 
 
 def test_settings_follow_the_effective_arguments() -> None:
@@ -49,13 +51,13 @@ def test_settings_follow_the_effective_arguments() -> None:
     assert (queue.limited, queue.delivery_limit) == (True, 2)
     assert (lane.max_length, lane.delivery_limit, lane.overflow) == (3, 2, 0)
     assert vhost.serves_as_alternate("amq.fanout")
-    assert vhost.agenda.next_ms == 1100
+    assert vhost.scheduler.next_ms == 1100
 
     vhost.rule = None
     vhost.configure(queue)
     assert (queue.max_length, queue.message_ttl_ms, queue.overflow) == (5, -1, 0)
     assert not vhost.serves_as_alternate("amq.fanout")
-    assert vhost.agenda.next_ms == 0
+    assert vhost.scheduler.next_ms == 0
     assert queue.arguments == {"x-max-length": 5}
 
 
@@ -71,6 +73,6 @@ def test_a_stream_keeps_what_its_settings_say() -> None:
     vhost.rule = {"x-max-age": "1s"}
     configure(vhost, stream)
     assert (stream.log.max_length_bytes, stream.log.max_age_ms) == (-1, 1000)
-    assert vhost.agenda.next_ms == 2000
-    vhost.agenda.run(2000)
+    assert vhost.scheduler.next_ms == 2000
+    vhost.scheduler.run(2000)
     assert stream.message_count() == 1

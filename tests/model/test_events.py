@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import ResourceError
 from headrace.model.events import INTERNAL_USER, LISTENERS_MAX, Event, Events
 from headrace.model.ports import Store
@@ -24,14 +24,14 @@ def heard() -> list[Event]:
 
 @pytest.fixture
 def events(heard: list[Event]) -> Events:
-    events = Events(Tally(now_ms=1_000))
+    events = Events(Counters(now_ms=1_000))
     events.listen(heard.append)
     return events
 
 
 @pytest.fixture
 def vhost(events: Events) -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000), events=events)
+    return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000), events=events)
 
 
 def test_an_event_is_dated_and_names_who_did_it(events: Events, heard: list[Event]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.exchange import DirectExchange, Exchange
@@ -181,12 +181,12 @@ def test_random_exchanges_use_all_bindings(kind: str) -> None:
 
 def test_local_random_takes_classic_queues_without_a_key() -> None:
     exchange = new_exchange("x-local-random", "x")
-    tally = Tally()
+    counters = Counters()
     exchange.check("", {})
-    exchange.check_destination(Queue("q", store=Store(), tally=tally))
+    exchange.check_destination(Queue("q", store=Store(), counters=counters))
     with pytest.raises(InvalidArgument, match="Non empty binding 'k' key not permitted"):
         exchange.check("k", {})
-    quorum = Queue("q", store=Store(), tally=tally, arguments={"x-queue-type": "quorum"})
+    quorum = Queue("q", store=Store(), counters=counters, arguments={"x-queue-type": "quorum"})
     with pytest.raises(InvalidArgument, match="Queue type rabbit_quorum_queue not valid"):
         exchange.check_destination(quorum)
     with pytest.raises(InvalidArgument):

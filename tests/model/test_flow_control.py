@@ -59,7 +59,7 @@ def test_a_queue_that_destroys_itself(host: Host) -> None:
     assert host.offer(queue, "c") == 1
     assert queue.deleted
     assert "q" not in host.vhost.queues
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_a_limit_of_policy_none_is_none_and_what_flows_to_disk_is_all_there(host: Host) -> None:
@@ -241,7 +241,7 @@ def test_a_queue_that_nobody_drains_is_looked_at(host: Host) -> None:
     assert publisher.waits
     host.pass_time(50)
     assert not publisher.waits
-    assert len(host.agenda) == 0
+    assert len(host.scheduler) == 0
 
 
 def test_publishers_go_on_when_the_queue_is_deleted(host: Host) -> None:

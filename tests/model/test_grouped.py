@@ -151,7 +151,7 @@ def test_expired_dropped_and_purged_messages_leave_their_groups(host: Host) -> N
     fill(host, queue, "b4", "a4")
     assert left(queue) == ["b4", "a4"]
     assert not queue.groups
-    assert queue.ready_bytes == host.tally.memory_used == 0
+    assert queue.ready_bytes == host.counters.memory_used == 0
 
 
 def test_a_purge_takes_what_is_of_blocked_groups_too(host: Host) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import AccessRefused, IllegalState, ResourceError
 from headrace.model.message import REDELIVERED, new_message
 from headrace.model.operations import jobs, move
@@ -30,7 +30,9 @@ ADDRESS = b"\x00\x01a"
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    vhost = VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000), contents=Contents())
+    vhost = VirtualHost(
+        "/", store=Store(), counters=Counters(now_ms=1_000_000), contents=Contents()
+    )
     for name in ("a", "b"):
         vhost.declare_queue(name)
     fill(vhost, 10)
@@ -190,8 +192,8 @@ def test_a_value_that_was_replaced_meanwhile_is_gone(
 
 
 def step(vhost: VirtualHost) -> None:
-    vhost.tally.now_ms += 1
-    vhost.agenda.run(vhost.tally.now_ms)
+    vhost.counters.now_ms += 1
+    vhost.scheduler.run(vhost.counters.now_ms)
 
 
 def taken(vhost: VirtualHost, queue: Queue) -> list[int]:

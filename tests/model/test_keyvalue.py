@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model import keyvalue as facts_module
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.exchange import deduplication
 from headrace.model.keyvalue import FACT_KEY_MAX, FACT_VALUE_MAX, Facts
@@ -67,7 +67,7 @@ def test_facts_have_limits(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_work_changes_facts_at_its_commit() -> None:
-    vhost = VirtualHost("/", store=Store(), tally=Tally(now_ms=1))
+    vhost = VirtualHost("/", store=Store(), counters=Counters(now_ms=1))
     vhost.facts.put(b"b", b"0")
     work = Work(vhost)
     work.fact(b"a", b"1")
@@ -94,7 +94,9 @@ def test_of_more_ids_than_survive_the_newest_do(
 
     def made() -> deduplication.Ids:
         arguments = {deduplication.CACHE_SIZE: 5}
-        return deduplication.Ids(arguments, tally=Tally(now_ms=1), facts=facts, prefix=b"ids/")
+        return deduplication.Ids(
+            arguments, counters=Counters(now_ms=1), facts=facts, prefix=b"ids/"
+        )
 
     ids = made()
     for name in (b"a", b"b", b"c", b"d", b"e", b"a"):

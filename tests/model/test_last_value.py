@@ -38,7 +38,7 @@ def test_a_message_replaces_the_ready_one_of_its_key_and_goes_to_the_end(
     host.offer(queue, "plain")
     assert queue.ready_count == 4
     assert left(queue) == ["b1", "plain", "a2", "plain"]
-    assert queue.ready_count == queue.ready_bytes == host.tally.memory_used == 0
+    assert queue.ready_count == queue.ready_bytes == host.counters.memory_used == 0
 
 
 def test_what_a_consumer_holds_is_left_alone_and_goes_when_it_comes_back_too_late(
@@ -129,7 +129,7 @@ def test_what_a_lease_gives_back_too_late_is_gone(host: Host) -> None:
     vhost = VirtualHost(
         "/",
         store=Store(),
-        tally=host.tally,
+        counters=host.counters,
         contents=Contents(),
         make_stream=lambda name, **options: Lease(name, LeaseLog(), **options),
     )
@@ -141,7 +141,7 @@ def test_what_a_lease_gives_back_too_late_is_gone(host: Host) -> None:
         pass
     assert queue.ready_count == 0
     host.offer(queue, "a2", k="a")
-    host.tally.memory_max = 0
+    host.counters.memory_max = 0
     for _ in vhost.leases.release(lease):
         pass
     assert sorted(left(queue)) == ["a2", "b1"]
@@ -164,7 +164,7 @@ def test_against_a_model(host: Host, queue: Queue) -> None:
         what = random.random()
         if what < 0.5:
             key = random.randrange(6)
-            place = host.tally.next_seq
+            place = host.counters.next_seq
             host.offer(queue, str(i), k=key)
             ready = {at: r for at, r in ready.items() if r[1] != key}
             ready[place] = (str(i), key)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import (
     IllegalState,
     InvalidArgument,
@@ -24,7 +24,7 @@ from headrace.model.lease.rejects import BLOCK
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -80,14 +80,14 @@ class Host:
     """A virtual host in memory with one queue."""
 
     def __init__(self, **arguments: Any) -> None:
-        self.tally = Tally(now_ms=1_000_000)
-        self.agenda = Agenda()
+        self.counters = Counters(now_ms=1_000_000)
+        self.scheduler = Scheduler()
         self.open: set[int] = {1, 2}
         self.vhost = VirtualHost(
             "/",
             store=Store(),
-            tally=self.tally,
-            agenda=self.agenda,
+            counters=self.counters,
+            scheduler=self.scheduler,
             contents=Contents(),
             make_stream=make_stream,
         )
@@ -102,7 +102,7 @@ class Host:
             message = written(b"%d" % self.number)
             self.number += 1
             message.priority = priority
-            message.deadline_ms = self.tally.now_ms + ttl_ms if ttl_ms else 0
+            message.deadline_ms = self.counters.now_ms + ttl_ms if ttl_ms else 0
             self.vhost.deliver(message, [self.queue], True)
 
     def claim(self, group: str = "g", owner: str = "o", connection: int = 1, **terms: Any) -> Lease:
@@ -132,10 +132,10 @@ class Host:
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(20):
-            self.tally.now_ms += int(seconds * 50)
-            while self.agenda.next_ms and self.agenda.next_ms <= self.tally.now_ms:
-                self.agenda.run(self.tally.now_ms)
-                self.tally.now_ms += 1
+            self.counters.now_ms += int(seconds * 50)
+            while self.scheduler.next_ms and self.scheduler.next_ms <= self.counters.now_ms:
+                self.scheduler.run(self.counters.now_ms)
+                self.counters.now_ms += 1
 
 
 def number_of(data: bytes) -> int:
@@ -159,7 +159,7 @@ def test_a_lease_is_a_range_that_is_read_again_and_again() -> None:
     assert host.settle(lease, 10).settled == 10
     assert lease.count() == 0
     assert host.take(lease) == Taken(10, 10, 0)
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
@@ -319,7 +319,7 @@ def test_what_is_given_back_returns_to_its_place() -> None:
     host.queue.leave(message)
     assert host.rest() == [2, 3, 4, 5, 6, 7]
     assert lease.count() == 0
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0
     host.publish(1)
     assert host.take(lease)[:2] == (4, 5)  # Numbers are never used again.
 
@@ -354,7 +354,7 @@ def test_what_expired_is_not_taken() -> None:
     host.publish(2, ttl_ms=1000)
     host.publish(1)
     lease = host.claim()
-    host.tally.now_ms += 2000
+    host.counters.now_ms += 2000
     assert host.take(lease)[:2] == (0, 1)
     assert host.read(lease) == [2]
 
@@ -486,7 +486,7 @@ def test_deleting_the_queue_ends_its_leases() -> None:
     assert list(host.vhost.facts.items(b"lease/")) == []
     with pytest.raises(NotFound):
         host.take(lease)
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_what_is_leased_from_a_deleted_queue_goes_to_its_alternate_exchange() -> None:

@@ -70,7 +70,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     held = Taker(queue, 3)
     for n in range(20):
         host.offer(queue, str(n))
-        store.times[n + 1] = host.tally.now_ms
+        store.times[n + 1] = host.counters.now_ms
         host.pass_time(1000)
     held.start()
     host.queue("other")
@@ -78,7 +78,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     queue.remove_consumer(held)
     zero, one, two = held.held
     queue.settle(two)
-    now_ms = host.tally.now_ms
+    now_ms = host.counters.now_ms
 
     def shown(period: Any) -> list[str]:
         first = beginning(queue, {"x-qpid-replay-period": period})
@@ -94,7 +94,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     assert shown(18)[:2] == ["3", "4"]
     queue.requeue(zero)
     assert shown(20)[0] == "0"
-    assert position_since(queue, now_ms + 1) == host.tally.next_seq
+    assert position_since(queue, now_ms + 1) == host.counters.next_seq
     assert last_position(queue) == 21
     store.times.clear()
     assert arrived(queue, host.message("x")) == now_ms  # What cannot be read has come by now.
@@ -168,7 +168,7 @@ def test_what_is_shown_is_what_comes_next(arguments: dict[str, Any]) -> None:
         for n in range(fate.randrange(1, 60)):
             chance = fate.random()
             if chance < 0.6:
-                later = host.tally.now_ms + fate.choice((-5, 2))
+                later = host.counters.now_ms + fate.choice((-5, 2))
                 told = {"k": fate.choice("abcdefg"), "x-qpid-not-valid-before": later}
                 host.offer(queue, str(n), fate.randrange(10), **told)
             elif chance < 0.8:
@@ -245,7 +245,7 @@ def test_a_reader_that_falls_too_far_behind_its_own_records_is_ended(
     vhost = VirtualHost(
         "/",
         store=Store(),
-        tally=host.tally,
+        counters=host.counters,
         contents=host.vhost.contents,
         make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
     )

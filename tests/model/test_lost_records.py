@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import PreconditionFailed
 from headrace.model.keyvalue import Facts
 from headrace.model.ports import Store
@@ -18,7 +18,7 @@ from headrace.model.stream.stream import Stream
 def stream_that_begins_with(first: int, number: int) -> Stream:
     log = StreamLog()
     log.first_offset = first
-    found = Stream("s", log, tally=Tally(), store=Store())
+    found = Stream("s", log, counters=Counters(), store=Store())
     found.id = number
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.events import Event, Events
 from headrace.model.exchange.binding import EXCHANGE as TO_EXCHANGE
 from headrace.model.exchange.binding import QUEUE
@@ -25,7 +25,7 @@ OWNER = object()
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000))
+    return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000))
 
 
 def bound(vhost: VirtualHost, exchange: str, count: int = MANY) -> None:
@@ -44,10 +44,10 @@ def steps(vhost: VirtualHost, exchange: Exchange) -> list[int]:
     done: list[int] = []
     forget = exchange.forget
     exchange.forget = lambda binding: (done.append(done.pop() + 1), forget(binding))[1]  # type: ignore[method-assign]
-    while due_ms := vhost.agenda.next_ms:
+    while due_ms := vhost.scheduler.next_ms:
         done.append(0)
-        vhost.tally.now_ms = due_ms
-        vhost.agenda.run(due_ms)
+        vhost.counters.now_ms = due_ms
+        vhost.scheduler.run(due_ms)
     return done
 
 
@@ -107,12 +107,14 @@ def test_an_exchange_that_goes_takes_its_bindings_and_what_waits_for_the_last_of
     vhost.bind("first", (TO_EXCHANGE, "x"), "k")
     bound(vhost, "x")
     vhost.delete_exchange("x")
-    assert list(vhost.exchanges) == list(VirtualHost("/", store=Store(), tally=Tally()).exchanges)
+    assert list(vhost.exchanges) == list(
+        VirtualHost("/", store=Store(), counters=Counters()).exchanges
+    )
     assert not list(vhost.bindings_to(vhost.queues["q"]))
     vhost.declare_exchange("x", "topic")
     assert routed(vhost, "x", 1) == []
-    while due_ms := vhost.agenda.next_ms:
-        vhost.agenda.run(due_ms)
+    while due_ms := vhost.scheduler.next_ms:
+        vhost.scheduler.run(due_ms)
     vhost.delete_exchange("x")
     vhost.owner_gone(OWNER)
     assert vhost.definition_octets == before
@@ -140,8 +142,8 @@ def test_the_alternate_has_what_only_a_queue_that_is_gone_was_bound_for(vhost: V
 @pytest.mark.parametrize("how", GONE)
 def test_each_binding_that_goes_is_told_before_what_it_goes_with(exchange: str, how: str) -> None:
     heard: list[Event] = []
-    events = Events(Tally(now_ms=1_000))
-    vhost = VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000), events=events)
+    events = Events(Counters(now_ms=1_000))
+    vhost = VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000), events=events)
     vhost.declare_queue("q", exclusive=True, owner=OWNER)
     bound(vhost, exchange)
     events.listen(heard.append)

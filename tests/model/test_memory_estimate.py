@@ -11,7 +11,7 @@ import pytest
 from kinds import content
 
 from headrace.model.arguments import memory_estimate
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import LimitReached
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.registry import TYPES
@@ -22,7 +22,7 @@ from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.queue.multi_queue import Pool
 from headrace.model.queue.queue import Queue
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
@@ -36,8 +36,8 @@ def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHos
     vhost = VirtualHost(
         "/",
         store=Store(),
-        tally=Tally(now_ms=1000),
-        agenda=Agenda(),
+        counters=Counters(now_ms=1000),
+        scheduler=Scheduler(),
         make_stream=make_stream,
         definitions=definitions,
     )
@@ -137,8 +137,8 @@ def test_what_comes_is_what_goes(seed: int) -> None:
         elif what < 0.97:
             vhost.owner_gone(chance.choice(owners))
         else:
-            vhost.tally.now_ms += 600
-            vhost.agenda.run(vhost.tally.now_ms)
+            vhost.counters.now_ms += 600
+            vhost.scheduler.run(vhost.counters.now_ms)
 
     for number in range(400):
         step()
@@ -355,22 +355,22 @@ def test_what_is_read_ahead_counts_as_memory_in_use() -> None:
         message.seq = number
         stream.offer(message)
     assert stream.message_count() == 5
-    before = vhost.tally.memory_used
+    before = vhost.counters.memory_used
     consumer = Idle(stream, "tag", True)
     consumer.arguments = {"x-stream-offset": "first"}
     stream.check_consumer(consumer, False)
     stream.add_consumer(consumer)
     stream.drain()
-    ahead = vhost.tally.memory_used - before
+    ahead = vhost.counters.memory_used - before
     assert ahead > 100
     consumer.room = 2
     stream.unpark(consumer)
     stream.drain()
-    assert vhost.tally.memory_used == before + ahead
+    assert vhost.counters.memory_used == before + ahead
     consumer.room = 9
     stream.unpark(consumer)
     stream.drain()
-    assert vhost.tally.memory_used == before
+    assert vhost.counters.memory_used == before
     consumer.room = 0
     stream.remove_consumer(consumer)
-    assert vhost.tally.memory_used == before
+    assert vhost.counters.memory_used == before

@@ -9,7 +9,7 @@ import pytest
 from by_hand import Taker
 
 from headrace.gateway.conversion.headers import BasicContents
-from headrace.model.counters import LETTERS_MAX, Tally
+from headrace.model.counters import LETTERS_MAX, Counters
 from headrace.model.message import new_message
 from headrace.model.ports import Store
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -28,8 +28,10 @@ class Host:
     """A virtual host whose queue ``dead`` gets what goes to ``amq.fanout``."""
 
     def __init__(self) -> None:
-        self.tally = Tally(now_ms=1_000_000)
-        self.vhost = VirtualHost("/", store=Store(), tally=self.tally, contents=BasicContents())
+        self.counters = Counters(now_ms=1_000_000)
+        self.vhost = VirtualHost(
+            "/", store=Store(), counters=self.counters, contents=BasicContents()
+        )
         self.dead = self.vhost.declare_queue("dead")
         self.vhost.bind("amq.fanout", ("queue", "dead"))
 
@@ -47,8 +49,8 @@ class Host:
             self.vhost.deliver(message, [queue], False)
 
     def pass_time(self, ms: int = 1) -> None:
-        self.tally.now_ms += ms
-        self.vhost.agenda.run(self.tally.now_ms)
+        self.counters.now_ms += ms
+        self.vhost.scheduler.run(self.counters.now_ms)
 
     def finish(self) -> None:
         while len(self.vhost.orphans):
@@ -84,7 +86,7 @@ def test_many_go_a_portion_at_a_time_in_order(host: Host) -> None:
         host.pass_time()
     assert host.arrived() == list(range(MANY))
     assert not len(host.vhost.orphans)
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_the_queue_is_gone_at_once(host: Host) -> None:
@@ -147,10 +149,10 @@ def test_what_expires_meanwhile_does_not(host: Host) -> None:
     host.publish(host.queue(**{"x-message-ttl": 1000}), range(MANY))
     host.vhost.delete_queue("q")
     assert host.arrived() == list(range(LETTERS_MAX))
-    host.tally.now_ms += 2000
+    host.counters.now_ms += 2000
     host.finish()
     assert host.dead.published == LETTERS_MAX
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_the_exchange_is_in_use_until_all_are_there(host: Host) -> None:
@@ -166,4 +168,4 @@ def test_a_virtual_host_that_is_deleted_takes_them_with_it(host: Host) -> None:
     host.vhost.delete_queue("q")
     host.vhost.orphans.close()
     host.dead.purge()
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.model.arguments.values import QUEUE_ARGUMENTS
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
 from headrace.model.policy.name_patterns import Pattern
 from headrace.model.policy.parameters import Key
@@ -31,7 +31,7 @@ from headrace.model.policy.rules import (
 )
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.apply_rules import SLICE
@@ -43,8 +43,10 @@ def made(**rules: Any) -> VirtualHost:
     def make_stream(name: str, **options: Any) -> Queue:
         return Stream(name, StreamLog(), **options)
 
-    tally = Tally(now_ms=1000)
-    vhost = VirtualHost("/", store=Store(), tally=tally, agenda=Agenda(), make_stream=make_stream)
+    counters = Counters(now_ms=1000)
+    vhost = VirtualHost(
+        "/", store=Store(), counters=counters, scheduler=Scheduler(), make_stream=make_stream
+    )
     vhost.take_rules(Rules(**rules))
     return vhost
 
@@ -359,11 +361,11 @@ def test_rules_are_applied_to_many_queues_a_little_at_a_time() -> None:
     vhost.delete_queue(f"q{3 * SLICE - 1}")
     vhost.declare_queue(f"q{3 * SLICE - 1}")
     for now_ms in range(1001, 1010):
-        vhost.agenda.run(now_ms)
+        vhost.scheduler.run(now_ms)
     assert set(lengths()) == {7}
-    assert not vhost.agenda.next_ms
+    assert not vhost.scheduler.next_ms
     vhost.take_rules(Rules())
-    vhost.agenda.run(1020)
-    while vhost.agenda.next_ms:
-        vhost.agenda.run(vhost.agenda.next_ms)
+    vhost.scheduler.run(1020)
+    while vhost.scheduler.next_ms:
+        vhost.scheduler.run(vhost.scheduler.next_ms)
     assert set(lengths()) == {-1}

@@ -6,7 +6,7 @@ from heapq import heapify
 import pytest
 from by_hand import Taker
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
@@ -49,8 +49,8 @@ class Letters:
 
 
 @pytest.fixture
-def tally() -> Tally:
-    return Tally(now_ms=1_000_000)
+def counters() -> Counters:
+    return Counters(now_ms=1_000_000)
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def letters() -> Letters:
 
 
 @pytest.fixture
-def queue(tally: Tally, letters: Letters) -> Queue:
-    queue = Queue("q", store=Store(), tally=tally, vhost=letters)
+def queue(counters: Counters, letters: Letters) -> Queue:
+    queue = Queue("q", store=Store(), counters=counters, vhost=letters)
     queue.dead_letter_exchange = "dlx"
     return queue
 
@@ -69,8 +69,8 @@ def offer(
     queue: Queue, data: bytes, *, priority: int = 0, deadline_ms: int = 0, publisher: int = 0
 ) -> int:
     message = new_message(data, 0, len(data))
-    message.seq = queue.tally.next_seq
-    queue.tally.next_seq += 1
+    message.seq = queue.counters.next_seq
+    queue.counters.next_seq += 1
     message.priority = priority
     message.deadline_ms = deadline_ms
     message.publisher = publisher
@@ -217,29 +217,31 @@ def test_a_consumer_without_room_is_left_alone_until_it_has_some(queue: Queue) -
 
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_a_message_expires_on_time_wherever_it_stands(
-    queue: Queue, tally: Tally, letters: Letters, where: int
+    queue: Queue, counters: Counters, letters: Letters, where: int
 ) -> None:
     for i in range(3):
-        offer(queue, b"%d" % i, deadline_ms=tally.now_ms + 50 if i == where else 0)
-    assert queue.expire(tally.now_ms + 49) == tally.now_ms + 50
+        offer(queue, b"%d" % i, deadline_ms=counters.now_ms + 50 if i == where else 0)
+    assert queue.expire(counters.now_ms + 49) == counters.now_ms + 50
     assert queue.ready_count == 3
-    assert queue.expire(tally.now_ms + 50) == 0
+    assert queue.expire(counters.now_ms + 50) == 0
     assert queue.ready_count == 2
     assert letters.dead == [(b"%d" % where, "expired")]
     assert bodies_left(queue) == [b"%d" % i for i in range(3) if i != where]
 
 
-def test_the_queue_tells_the_clock_about_an_earlier_deadline(queue: Queue, tally: Tally) -> None:
+def test_the_queue_tells_the_clock_about_an_earlier_deadline(
+    queue: Queue, counters: Counters
+) -> None:
     told: list[int] = []
     queue.on_deadline = lambda _, deadline_ms: told.append(deadline_ms)
-    offer(queue, b"late", deadline_ms=tally.now_ms + 500)
-    offer(queue, b"later", deadline_ms=tally.now_ms + 900)
-    offer(queue, b"soon", deadline_ms=tally.now_ms + 100)
-    assert told == [tally.now_ms + 500, tally.now_ms + 100]
+    offer(queue, b"late", deadline_ms=counters.now_ms + 500)
+    offer(queue, b"later", deadline_ms=counters.now_ms + 900)
+    offer(queue, b"soon", deadline_ms=counters.now_ms + 100)
+    assert told == [counters.now_ms + 500, counters.now_ms + 100]
 
 
 def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
-    queue: Queue, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message that somebody holds is in no list of deadlines that is gone through for each."""
     sweeps: list[int] = []
@@ -252,7 +254,7 @@ def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
     many = 5000
     queue.dead_letter_exchange = None
     for n in range(many):
-        offer(queue, b"%d" % n, deadline_ms=tally.now_ms + 50 + n % 2)
+        offer(queue, b"%d" % n, deadline_ms=counters.now_ms + 50 + n % 2)
     taker = Taker(queue, room=many)
     attach(queue, taker)
     queue.remove_consumer(taker)
@@ -265,28 +267,28 @@ def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
     for message in taker.taken:
         queue.requeue(message)
     assert sum(sweeps) <= 4 * many
-    assert queue.expire(tally.now_ms + 50) == tally.now_ms + 51
+    assert queue.expire(counters.now_ms + 50) == counters.now_ms + 51
     assert queue.ready_count == many // 2
-    assert queue.expire(tally.now_ms + 51) == 0
-    assert (queue.ready_count, tally.memory_used) == (0, 0)
+    assert queue.expire(counters.now_ms + 51) == 0
+    assert (queue.ready_count, counters.memory_used) == (0, 0)
 
 
-def test_an_expired_message_is_never_delivered(queue: Queue, tally: Tally) -> None:
-    offer(queue, b"old", deadline_ms=tally.now_ms + 5)
+def test_an_expired_message_is_never_delivered(queue: Queue, counters: Counters) -> None:
+    offer(queue, b"old", deadline_ms=counters.now_ms + 5)
     offer(queue, b"fresh")
-    tally.now_ms += 10
+    counters.now_ms += 10
     taker = Taker(queue)
     attach(queue, taker)
     assert taker.bodies == [b"fresh"]
 
 
 def test_the_time_to_live_of_the_queue_limits_that_of_the_message(
-    queue: Queue, tally: Tally
+    queue: Queue, counters: Counters
 ) -> None:
     queue.message_ttl_ms = 100
-    offer(queue, b"a", deadline_ms=tally.now_ms + 1000)
-    offer(queue, b"b", deadline_ms=tally.now_ms + 10)
-    assert queue.expire(tally.now_ms + 10) == tally.now_ms + 100
+    offer(queue, b"a", deadline_ms=counters.now_ms + 1000)
+    offer(queue, b"b", deadline_ms=counters.now_ms + 10)
+    assert queue.expire(counters.now_ms + 10) == counters.now_ms + 100
     assert bodies_left(queue) == [b"a"]
 
 
@@ -320,16 +322,16 @@ def test_a_full_queue_still_passes_messages_to_a_waiting_consumer(queue: Queue) 
     assert taker.bodies == [b"a"]
 
 
-def test_what_is_counted_as_memory_is_given_back(queue: Queue, tally: Tally) -> None:
+def test_what_is_counted_as_memory_is_given_back(queue: Queue, counters: Counters) -> None:
     taker = Taker(queue, room=2)
     attach(queue, taker)
     for body in (b"a", b"bb", b"ccc", b"dddd"):
         offer(queue, body)
-    assert tally.memory_used > 0
+    assert counters.memory_used > 0
     queue.settle(taker.taken[0])
     queue.discard(taker.taken[1])
     queue.purge()
-    assert tally.memory_used == 0
+    assert counters.memory_used == 0
 
 
 def test_purge_leaves_what_consumers_hold(queue: Queue) -> None:
@@ -343,7 +345,7 @@ def test_purge_leaves_what_consumers_hold(queue: Queue) -> None:
     assert bodies_left(queue) == [b"a"]
 
 
-def test_a_message_returned_to_a_deleted_queue_is_gone(queue: Queue, tally: Tally) -> None:
+def test_a_message_returned_to_a_deleted_queue_is_gone(queue: Queue, counters: Counters) -> None:
     taker = Taker(queue, room=1)
     attach(queue, taker)
     offer(queue, b"a")
@@ -351,7 +353,7 @@ def test_a_message_returned_to_a_deleted_queue_is_gone(queue: Queue, tally: Tall
     assert queue.destroy() == 1
     queue.requeue(taker.taken[0])
     assert queue.ready_count == 0
-    assert tally.memory_used == 0
+    assert counters.memory_used == 0
 
 
 def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
@@ -371,24 +373,26 @@ def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
     assert other.bodies == [b"mine"]
 
 
-def test_many_expired_messages_leave_no_shells(queue: Queue, tally: Tally) -> None:
+def test_many_expired_messages_leave_no_shells(queue: Queue, counters: Counters) -> None:
     queue.dead_letter_exchange = None
     for _ in range(5000):
-        offer(queue, b"x", deadline_ms=tally.now_ms + 1)
+        offer(queue, b"x", deadline_ms=counters.now_ms + 1)
     offer(queue, b"last")
-    while queue.expire(tally.now_ms + 1):
+    while queue.expire(counters.now_ms + 1):
         pass
     assert queue.ready_count == 1
     assert queue.shells == 0
     assert bodies_left(queue) == [b"last"]
 
 
-def test_one_long_life_does_not_keep_the_shells_of_short_ones(queue: Queue, tally: Tally) -> None:
+def test_one_long_life_does_not_keep_the_shells_of_short_ones(
+    queue: Queue, counters: Counters
+) -> None:
     queue.dead_letter_exchange = None
-    offer(queue, b"long", deadline_ms=tally.now_ms + 1_000_000)
+    offer(queue, b"long", deadline_ms=counters.now_ms + 1_000_000)
     for _ in range(5000):
-        offer(queue, b"short", deadline_ms=tally.now_ms + 1)
-    assert queue.expire(tally.now_ms + 1) == tally.now_ms + 1_000_000
+        offer(queue, b"short", deadline_ms=counters.now_ms + 1)
+    assert queue.expire(counters.now_ms + 1) == counters.now_ms + 1_000_000
     assert (queue.ready_count, queue.shells) == (1, 0)
     assert bodies_left(queue) == [b"long"]
 
@@ -434,15 +438,15 @@ class Careful(Taker):
         self.holds.append(position)
 
 
-def test_what_is_not_known_to_be_delivered_is_held_back(tally: Tally) -> None:
+def test_what_is_not_known_to_be_delivered_is_held_back(counters: Counters) -> None:
     disk = Disk()
-    queue = Queue("q", store=disk, tally=tally, durable=True)
+    queue = Queue("q", store=disk, counters=counters, durable=True)
 
     def arrive() -> None:
         message = new_message(b"x", 0, 1)
-        message.seq = tally.next_seq
+        message.seq = counters.next_seq
         message.position = 1
-        tally.next_seq += 1
+        counters.next_seq += 1
         queue.offer(message)
 
     first, second = Careful(queue), Careful(queue)
@@ -454,14 +458,14 @@ def test_what_is_not_known_to_be_delivered_is_held_back(tally: Tally) -> None:
     disk.synced = 32
     arrive()
     assert first.holds == [32, 32]
-    tally.next_seq += 40_000  # Far into what is reserved: more is, and nobody waits for it.
+    counters.next_seq += 40_000  # Far into what is reserved: more is, and nobody waits for it.
     for _ in range(4):
         arrive()
     assert disk.appended == 64
-    tally.next_seq += 25_000
+    counters.next_seq += 25_000
     arrive()
     assert first.holds == second.holds == [32, 32]
-    tally.next_seq += 1_000_000  # Other queues took that many.
+    counters.next_seq += 1_000_000  # Other queues took that many.
     arrive()
     arrive()
     assert (first.holds, second.holds) == ([32, 32, 96], [32, 32, 96])

@@ -4,7 +4,7 @@
 import pytest
 from kinds import Host, Taker
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, PreconditionFailed, ResourceLocked
 from headrace.model.ports import Store
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
@@ -44,7 +44,7 @@ class Kept(NoDefinitions):
 
 
 def new_host(kept: Kept) -> VirtualHost:
-    vhost = VirtualHost("/", store=Store(), tally=Tally(), definitions=kept)
+    vhost = VirtualHost("/", store=Store(), counters=Counters(), definitions=kept)
     vhost.load()
     return vhost
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
@@ -66,18 +66,18 @@ class Counting(StreamLog):
 
 
 @pytest.fixture
-def tally() -> Tally:
-    return Tally(now_ms=1_000_000)
+def counters() -> Counters:
+    return Counters(now_ms=1_000_000)
 
 
-def a_stream(tally: Tally, **limits: int) -> tuple[VirtualHost, Any]:
+def a_stream(counters: Counters, **limits: int) -> tuple[VirtualHost, Any]:
     def make(name: str, **options: Any) -> Any:
         return Stream(name, Counting(**limits), **options)
 
     vhost = VirtualHost(
         "/",
         store=Store(),
-        tally=tally,
+        counters=counters,
         make_stream=make,
         contents=Bodies(),  # type: ignore[arg-type]  # All that is asked of it here.
     )
@@ -89,32 +89,32 @@ def publish(vhost: VirtualHost, stream: Any, *bodies: bytes) -> None:
         vhost.deliver(new_message(body, 0, len(body)), [stream], False)
 
 
-def run(vhost: VirtualHost, tally: Tally, reader: Reader) -> None:
+def run(vhost: VirtualHost, counters: Counters, reader: Reader) -> None:
     for _ in range(10_000):
         if reader.end:
             return
-        tally.now_ms += 2
-        vhost.agenda.run(tally.now_ms)
+        counters.now_ms += 2
+        vhost.scheduler.run(counters.now_ms)
     raise AssertionError("the reading does not end")
 
 
-def test_what_was_looked_at_is_skipped_by_the_next_reader(tally: Tally) -> None:
-    vhost, stream = a_stream(tally)
+def test_what_was_looked_at_is_skipped_by_the_next_reader(counters: Counters) -> None:
+    vhost, stream = a_stream(counters)
     count = 6 * BLOCK
     for n in range(count):
         publish(vhost, stream, b"red" if n // BLOCK == 3 else b"green")
     first = Reader(stream, x_stream_offset=0, x_stream_last=count, x_stream_filter="red")
-    run(vhost, tally, first)
+    run(vhost, counters, first)
     assert first.seen == list(range(3 * BLOCK, 4 * BLOCK))
     stream.log.reads.clear()
     second = Reader(stream, x_stream_offset=7, x_stream_last=count, x_stream_filter="red")
-    run(vhost, tally, second)
+    run(vhost, counters, second)
     assert second.seen == first.seen
     assert all(3 * BLOCK <= offset < 4 * BLOCK for offset in stream.log.reads)
 
 
-def test_a_long_search_leaves_others_their_turn(tally: Tally) -> None:
-    vhost, stream = a_stream(tally)
+def test_a_long_search_leaves_others_their_turn(counters: Counters) -> None:
+    vhost, stream = a_stream(counters)
     body = b"green".ljust(20_000, b"-")
     for _ in range(200):
         publish(vhost, stream, body)
@@ -122,12 +122,12 @@ def test_a_long_search_leaves_others_their_turn(tally: Tally) -> None:
     reader = Reader(stream, x_stream_offset=0, x_stream_last=201, x_stream_filter="red")
     assert not reader.end
     assert len(stream.log.reads) * READ_OCTETS_MAX < 2_000_000
-    run(vhost, tally, reader)
+    run(vhost, counters, reader)
     assert (reader.seen, reader.end) == ([200], "ended")
 
 
-def test_room_and_end(tally: Tally) -> None:
-    vhost, stream = a_stream(tally)
+def test_room_and_end(counters: Counters) -> None:
+    vhost, stream = a_stream(counters)
     publish(vhost, stream, *[b"red", b"green"] * 10)
     reader = Reader(stream, x_stream_offset=0, x_stream_last=9, x_stream_filter=["red", "blue"])
     assert (reader.seen, reader.end) == ([0, 2, 4, 6, 8], "ended")
@@ -144,8 +144,8 @@ def test_room_and_end(tally: Tally) -> None:
     assert (slow.seen, slow.end) == (list(range(30)), "ended")
 
 
-def test_a_strict_reader_is_told_of_a_gap(tally: Tally) -> None:
-    vhost, stream = a_stream(tally, max_length_bytes=1000)
+def test_a_strict_reader_is_told_of_a_gap(counters: Counters) -> None:
+    vhost, stream = a_stream(counters, max_length_bytes=1000)
     publish(vhost, stream, *[b"x" * 100] * 5)
     strict = Reader(stream, x_stream_offset=0, x_stream_offset_error=True)
     lax = Reader(stream, x_stream_offset=0, x_stream_last=1000)
@@ -178,9 +178,9 @@ def test_blocks_are_bounded() -> None:
     assert blocks.skip(20 * BLOCK, end, frozenset({"red", None})) == 20 * BLOCK
 
 
-def test_octets_of_a_range(tally: Tally) -> None:
+def test_octets_of_a_range(counters: Counters) -> None:
     random = Random(3)
-    vhost, stream = a_stream(tally, max_length_bytes=400_000)
+    vhost, stream = a_stream(counters, max_length_bytes=400_000)
     sizes = [random.randrange(200) for _ in range(9000)]
     publish(vhost, stream, *map(bytes, sizes))
     log = stream.log

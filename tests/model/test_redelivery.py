@@ -150,7 +150,7 @@ def test_a_dead_letter_waits_until_somebody_takes_it(client: Client) -> None:
     rig.pass_time(60_000)
     assert [get(client, "dead", no_ack=True)[1] for _ in range(3)] == [b"1", b"2", b""]
     assert queue.held_count == 0
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 def test_a_full_queue_keeps_dead_letters_waiting(client: Client) -> None:
@@ -191,7 +191,7 @@ def test_a_full_queue_does_not_keep_a_dead_letter_from_others(client: Client) ->
     assert get(client, "full", no_ack=True)[1] == b"letter"
     assert get(client, "room")[0] == 0
     assert rig.vhost.queues["q"].held_count == 0
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 def test_a_dead_letter_is_done_when_who_refused_it_is_gone(client: Client) -> None:
@@ -207,7 +207,7 @@ def test_a_dead_letter_is_done_when_who_refused_it_is_gone(client: Client) -> No
     client.send(QueueDelete(queue="room"))
     rig.pass_time(60_000)
     assert rig.vhost.queues["q"].held_count == 0
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 def test_a_dead_letter_that_could_only_go_round_waits(client: Client) -> None:
@@ -223,7 +223,7 @@ def test_a_dead_letter_that_could_only_go_round_waits(client: Client) -> None:
     client.send(QueueBind(queue="dead", exchange="amq.fanout"))
     rig.pass_time(60_000)
     assert get(client, "dead", no_ack=True)[1] == b"letter"
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 def test_at_most_once_drops_what_leads_nowhere(client: Client) -> None:
@@ -231,7 +231,7 @@ def test_at_most_once_drops_what_leads_nowhere(client: Client) -> None:
     publish(client, "q")
     client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
     assert client.rig.vhost.queues["q"].held_count == 0
-    assert client.rig.tally.memory_used == 0
+    assert client.rig.counters.memory_used == 0
 
 
 def test_dead_letters_that_wait_go_with_their_queue_and_not_with_a_purge(client: Client) -> None:
@@ -241,7 +241,7 @@ def test_dead_letters_that_wait_go_with_their_queue_and_not_with_a_purge(client:
     client.send(QueuePurge(queue="q"))
     assert client.rig.vhost.queues["q"].held_count == 1
     client.send(QueueDelete(queue="q"))
-    assert client.rig.tally.memory_used == 0
+    assert client.rig.counters.memory_used == 0
     client.rig.pass_time(60_000)
 
 
@@ -276,7 +276,7 @@ def test_what_comes_back_waits_longer_each_time(
     publish(client, "q")
     turns(client, waits)
     assert get(client, "q", no_ack=True)[1] == b"body"
-    assert client.rig.tally.memory_used == 0
+    assert client.rig.counters.memory_used == 0
 
 
 @pytest.mark.parametrize("kind", ["returned", "disabled"])
@@ -302,7 +302,7 @@ def test_what_waits_for_a_retry_goes_with_its_queue(client: Client) -> None:
     publish(client, "q")
     client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
     client.send(QueueDelete(queue="q"))
-    assert client.rig.tally.memory_used == 0
+    assert client.rig.counters.memory_used == 0
     client.rig.pass_time(10)
 
 
@@ -312,7 +312,7 @@ def test_an_expired_message_does_not_come_back(client: Client) -> None:
     client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
     client.rig.pass_time(60)
     assert get(client, "q")[0] == 0
-    assert client.rig.tally.memory_used == 0
+    assert client.rig.counters.memory_used == 0
 
 
 @pytest.mark.parametrize(

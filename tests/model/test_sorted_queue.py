@@ -113,7 +113,7 @@ def test_a_sorted_queue_against_a_model(host: Host, queue: Queue) -> None:
         what = random.random()
         if what < 0.45:
             key = str(random.randrange(40))
-            ready.append((key, host.tally.next_seq, f"{i}"))
+            ready.append((key, host.counters.next_seq, f"{i}"))
             host.offer(queue, f"{i}", s=key)
         elif what < 0.75 and ready:
             taker.room = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, InvalidArgument, NotFound
 from headrace.model.message import new_message
 from headrace.model.ports import Store
@@ -26,7 +26,7 @@ class Session:
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    vhost = VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000))
+    vhost = VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000))
     vhost.declare_queue("q", durable=True)
     return vhost
 
@@ -52,8 +52,8 @@ def stage(vhost: VirtualHost, name: str, batch: int, count: int = 1) -> Stage:
 
 
 def pass_time(vhost: VirtualHost, seconds: float) -> None:
-    vhost.tally.now_ms += int(seconds * 1000)
-    vhost.agenda.run(vhost.tally.now_ms)
+    vhost.counters.now_ms += int(seconds * 1000)
+    vhost.scheduler.run(vhost.counters.now_ms)
 
 
 def test_what_nobody_decides_expires(vhost: VirtualHost) -> None:

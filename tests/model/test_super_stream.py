@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from headrace.model.arguments.murmur3 import murmur3_32
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, NotAllowed, PreconditionFailed
 from headrace.model.ports import Store
 from headrace.model.stream.log import StreamLog
@@ -25,7 +25,7 @@ def vhost() -> VirtualHost:
     return VirtualHost(
         "/",
         store=Store(),
-        tally=Tally(now_ms=1_000_000),
+        counters=Counters(now_ms=1_000_000),
         make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
     )
 

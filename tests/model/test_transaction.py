@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from by_hand import bodies, message, put, take
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import ResourceError
 from headrace.model.message import REDELIVERED
 from headrace.model.ports import Store
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000))
+    return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_it_happens_at_the_commit(vhost: VirtualHost, queue: Queue) -> None:
     assert queue.unacked_count == 0
     assert bodies(other) == [b"new"]
     assert bodies(queue) == [b"b", b"new"]
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 def test_a_local_rollback_leaves_deliveries_with_their_client(
@@ -61,7 +61,7 @@ def test_a_local_rollback_leaves_deliveries_with_their_client(
     work.settle(queue, delivery, ACCEPT)
     work.commit()
     assert queue.unacked_count == 0
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 def test_what_a_branch_owns_returns_when_it_is_undone(vhost: VirtualHost, queue: Queue) -> None:
@@ -97,7 +97,7 @@ def test_a_queue_that_went_meanwhile_gets_nothing(vhost: VirtualHost, queue: Que
     work.publish(message(b"b"), (queue,), True)
     vhost.delete_queue("q")
     work.commit()
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 def test_a_transaction_is_bounded(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import (
     AccessRefused,
     CommandInvalid,
@@ -25,7 +25,7 @@ from headrace.model.vhost.virtual_host import VirtualHost
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=1_000_000))
+    return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000))
 
 
 def names(vhost: VirtualHost, exchange: str, key: str = "", **headers: Any) -> list[str]:
@@ -35,8 +35,8 @@ def names(vhost: VirtualHost, exchange: str, key: str = "", **headers: Any) -> l
 def fill(queue: Queue, count: int = 1) -> None:
     for _ in range(count):
         message = new_message(b"body", 0, 4)
-        message.seq = queue.tally.next_seq
-        queue.tally.next_seq += 1
+        message.seq = queue.counters.next_seq
+        queue.counters.next_seq += 1
         queue.offer(message)
 
 
@@ -236,31 +236,31 @@ def test_delete_queue(vhost: VirtualHost) -> None:
 
 def test_an_unused_queue_expires(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", arguments={"x-expires": 500})
-    assert vhost.agenda.next_ms == 1_000_500
-    vhost.tally.now_ms = 1_000_300
+    assert vhost.scheduler.next_ms == 1_000_500
+    vhost.counters.now_ms = 1_000_300
     vhost.declare_queue("q", arguments={"x-expires": 500})  # Declaring is using.
-    vhost.agenda.run(1_000_500)
+    vhost.scheduler.run(1_000_500)
     assert "q" in vhost.queues
     consumer = Consumer(queue, "tag", False)
     queue.add_consumer(consumer)
-    vhost.agenda.run(1_000_800)
+    vhost.scheduler.run(1_000_800)
     assert "q" in vhost.queues
-    vhost.tally.now_ms = 1_001_000
+    vhost.counters.now_ms = 1_001_000
     queue.remove_consumer(consumer)
-    vhost.agenda.run(1_001_499)
+    vhost.scheduler.run(1_001_499)
     assert "q" in vhost.queues
-    vhost.tally.now_ms = 1_001_500
-    assert vhost.agenda.run(1_001_500) == 0
+    vhost.counters.now_ms = 1_001_500
+    assert vhost.scheduler.run(1_001_500) == 0
     assert "q" not in vhost.queues
 
 
 def test_messages_expire_to_the_millisecond(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", arguments={"x-message-ttl": 100})
     fill(queue, 2)
-    assert vhost.agenda.next_ms == 1_000_100
-    vhost.agenda.run(1_000_099)
+    assert vhost.scheduler.next_ms == 1_000_100
+    vhost.scheduler.run(1_000_099)
     assert queue.ready_count == 2
-    assert vhost.agenda.run(1_000_100) == 0
+    assert vhost.scheduler.run(1_000_100) == 0
     assert queue.ready_count == 0
 
 
@@ -389,8 +389,8 @@ def test_whatever_may_change_a_route_moves_the_generation(vhost: VirtualHost, ch
 @pytest.mark.rule("0-9-1/s019")
 @pytest.mark.rule("0-9-1/s020")
 def test_virtual_hosts_know_nothing_of_each_other() -> None:
-    tally = Tally()
-    one, two = (VirtualHost(name, store=Store(), tally=tally) for name in ("one", "two"))
+    counters = Counters()
+    one, two = (VirtualHost(name, store=Store(), counters=counters) for name in ("one", "two"))
     one.declare_queue("q")
     one.declare_exchange("x")
     assert refusal(two.find_queue, "q", raises=NotFound) == "no queue 'q' in vhost 'two'"

@@ -95,9 +95,9 @@ def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_counts_and_publishes_nothing(lake: Path) -> None:
-    tally = look(Order(lake=lake, routing_key="x"))
-    assert (tally.messages, tally.addresses) == (120, {("", "x"): 120})
-    assert (tally.first, tally.last) == (START, START + timedelta(seconds=99))
+    counters = look(Order(lake=lake, routing_key="x"))
+    assert (counters.messages, counters.addresses) == (120, {("", "x"): 120})
+    assert (counters.first, counters.last) == (START, START + timedelta(seconds=99))
 
 
 def test_properties_and_headers_come_again_as_they_were(
@@ -120,8 +120,8 @@ def test_properties_and_headers_come_again_as_they_were(
     put(tmp_path / "lake", "a.parquet", [row(name, 0, sent), row(name, 1, plain)])
     with connection.channel() as channel:
         channel.declare_queue(name)
-        tally = replay(uri, Order(lake=tmp_path / "lake", headers={"x-replayed": "yes"}))
-        assert tally.messages == 2
+        counters = replay(uri, Order(lake=tmp_path / "lake", headers={"x-replayed": "yes"}))
+        assert counters.messages == 2
         got, second = channel.get(name, no_ack=True), channel.get(name, no_ack=True)
         channel.delete_queue(name)
     assert got is not None

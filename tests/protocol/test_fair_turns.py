@@ -100,7 +100,7 @@ class Broker:
         self.rig = Rig()
         self.loop = loop or Loop()
         context = self.rig.context
-        self.reactor = Reactor(self.loop, context.pool, self.rig.tally, 65536, context.frame_max)
+        self.reactor = Reactor(self.loop, context.pool, self.rig.counters, 65536, context.frame_max)
         self.now_ms = 1_700_000_000_000
         self.reactor.clock = lambda: self.now_ms
         self.now_ns = 1

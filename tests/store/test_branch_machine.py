@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, ModelError, NotAllowed, NotFound
 from headrace.model.message import Message, new_message
 from headrace.model.queue.dispatch import Consumer
@@ -74,16 +74,16 @@ class BranchMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.tally = Tally(now_ms=self.now_ms)
+        self.counters = Counters(now_ms=self.now_ms)
         self.journal = Journal(
             "/journal", disk=self.disk, segment_size=4096, free_min=0, threaded=False
         )
-        self.vhost = VirtualHost("/", store=self.journal, tally=self.tally)
+        self.vhost = VirtualHost("/", store=self.journal, counters=self.counters)
         self.queue: Queue = self.vhost.declare_queue("q", durable=True)
         for _, message, arrived_ms in self.journal.recover():
             self.queue.restore(message, arrived_ms)
         self.vhost.branches.restore(self.journal.kept)
-        self.tally.next_seq = max(self.next_seq, self.journal.last_seq + 1)
+        self.counters.next_seq = max(self.next_seq, self.journal.last_seq + 1)
         self.sessions = [Session() for _ in range(SESSIONS)]
 
     def sync(self) -> None:
@@ -107,7 +107,7 @@ class BranchMachine(RuleBasedStateMachine):
             if branch is not None:
                 return NotAllowed
             branch = self.known[xid] = Known()
-            branch.due_ms = self.tally.now_ms + branch.timeout_s * 1000
+            branch.due_ms = self.counters.now_ms + branch.timeout_s * 1000
         elif branch is None:
             return NotAllowed
         elif branch.state in ("prepared", "decided") or resume != (s in branch.suspended):
@@ -137,7 +137,7 @@ class BranchMachine(RuleBasedStateMachine):
     def fail(self, branch: Known, why: Status) -> None:
         if branch.state == "active":
             branch.state, branch.status = "failed", why
-            branch.due_ms = self.tally.now_ms + KEPT_MS
+            branch.due_ms = self.counters.now_ms + KEPT_MS
             self.release(branch)
 
     def release(self, branch: Known) -> None:
@@ -268,7 +268,7 @@ class BranchMachine(RuleBasedStateMachine):
         if branch is not None:
             branch.timeout_s = timeout_s or TIMEOUT_DEFAULT_S
             if branch.state == "active":
-                branch.due_ms = self.tally.now_ms + branch.timeout_s * 1000
+                branch.due_ms = self.counters.now_ms + branch.timeout_s * 1000
         expected = NotFound if branch is None else None
         self.check(expected, lambda: self.vhost.branches.set_timeout(xid, timeout_s))
 
@@ -336,17 +336,17 @@ class BranchMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 30, 1000, 10_000]))
     def pass_time(self, seconds: float) -> None:
-        self.tally.now_ms += int(seconds * 1000)
-        self.now_ms = self.tally.now_ms
-        self.vhost.agenda.run(self.tally.now_ms)
+        self.counters.now_ms += int(seconds * 1000)
+        self.now_ms = self.counters.now_ms
+        self.vhost.scheduler.run(self.counters.now_ms)
         for xid, branch in list(self.known.items()):
-            if branch.due_ms > self.tally.now_ms:
+            if branch.due_ms > self.counters.now_ms:
                 continue
             if branch.state == "active":
                 self.fail(branch, Status.RBTIMEOUT)
             elif branch.state == "failed":
                 if branch.workers or branch.suspended:
-                    branch.due_ms = self.tally.now_ms + KEPT_MS
+                    branch.due_ms = self.counters.now_ms + KEPT_MS
                 else:
                     del self.known[xid]
 
@@ -367,7 +367,7 @@ class BranchMachine(RuleBasedStateMachine):
         for unsettled in self.unsettled:
             self.ready.update(unsettled)
             unsettled.clear()
-        self.next_seq = self.tally.next_seq
+        self.next_seq = self.counters.next_seq
         self.open()
 
     @invariant()
@@ -405,7 +405,7 @@ class BranchMachine(RuleBasedStateMachine):
         unsettled = [m for session in self.sessions for m in session.held]
         for message in unsettled:
             self.queue.settle(message)
-        assert self.tally.memory_used == 0
+        assert self.counters.memory_used == 0
 
 
 def body_of(message: Message) -> int:

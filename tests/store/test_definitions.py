@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import ResourceError
 from headrace.model.message import new_message
 from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord
@@ -39,7 +39,9 @@ def opened(disk: FaultyDisk) -> Journal:
 def start(disk: FaultyDisk) -> tuple[VirtualHost, Journal]:
     """Bring up a virtual host with what its journal has."""
     journal = opened(disk)
-    vhost = VirtualHost("/", store=journal, tally=Tally(), definitions=JournalDefinitions(journal))
+    vhost = VirtualHost(
+        "/", store=journal, counters=Counters(), definitions=JournalDefinitions(journal)
+    )
     vhost.load()
     list(journal.recover())
     return vhost, journal
@@ -284,16 +286,16 @@ def test_segments_that_left_are_not_missed() -> None:
     for life in range(6):
         for _ in range(60):
             message = new_message(b"\x01e\x01k\x00\x00" + bytes(1000), 4, 1000)
-            message.seq = vhost.tally.next_seq
-            vhost.tally.next_seq += 1
+            message.seq = vhost.counters.next_seq
+            vhost.counters.next_seq += 1
             position = journal.publish_message(message, 0, queue.id.to_bytes(4, "big"))
             journal.settle(queue.id, message.seq, position)
             journal.kick()
             journal.finish()
         (disk.power_cut if life % 2 else disk.kill)()
-        seq = vhost.tally.next_seq
+        seq = vhost.counters.next_seq
         vhost, journal = start(disk)
-        vhost.tally.next_seq = seq
+        vhost.counters.next_seq = seq
     assert segments(disk)[0] > f"{DIRECTORY}/0000000003.segment"
 
 

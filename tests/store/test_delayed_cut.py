@@ -74,7 +74,7 @@ class Run(Lives):
                 self.wait(client, tag)
                 self.confirmed |= set(numbers)
                 rig.pass_time(self.random.choice((1, 100, 3000, NEAR_MS)))
-                self.now_ms = rig.tally.now_ms
+                self.now_ms = rig.counters.now_ms
                 rig.turn()
         except Dead:
             assert die

@@ -78,8 +78,8 @@ class ErrandLife(Life):
 
     def turn(self) -> None:
         """Let the writer do some of its work, and errands theirs."""
-        self.tally.now_ms += 2
-        self.agenda.run(self.tally.now_ms)
+        self.counters.now_ms += 2
+        self.scheduler.run(self.counters.now_ms)
         super().turn()
 
     def seen(self, name: str) -> list[int]:
@@ -261,6 +261,6 @@ def test_an_errand_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch)
     driver.look(life, died=True)
     for _ in range(3):
         driver.work(life)
-    assert life.tally.memory_used >= 0
+    assert life.counters.memory_used >= 0
     assert not life.store.prepared
     assert all(q.held_count == q.unacked_count == 0 for q in life.queues.values())

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.queue.dispatch import Consumer
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 from told import Run, number_of, numbered
 
@@ -53,22 +53,22 @@ class KindRun(Run):
         return self.vhost.queues["q"]
 
     def open(self) -> None:
-        self.tally = Tally(now_ms=self.now_ms)
-        self.agenda = Agenda()
+        self.counters = Counters(now_ms=self.now_ms)
+        self.scheduler = Scheduler()
         self.held: list[Message] = []
         self.new_journal()
         self.vhost = VirtualHost(
             "/",
             store=self.journal,
-            tally=self.tally,
+            counters=self.counters,
             definitions=self.definitions,
-            agenda=self.agenda,
+            scheduler=self.scheduler,
             contents=Contents(),
         )
         self.vhost.load()
         for _, message, arrived_ms in self.journal.recover():
             self.queue.restore(message, arrived_ms)
-        self.tally.next_seq = self.journal.last_seq + 1
+        self.counters.next_seq = self.journal.last_seq + 1
 
     # --- What clients do ------------------------------------------------------------------------
 
@@ -144,8 +144,8 @@ class KindRun(Run):
 
     def wait(self) -> None:
         self.now_ms += self.random.choice((1, 10))
-        self.tally.now_ms = self.now_ms
-        self.agenda.run(self.now_ms)
+        self.counters.now_ms = self.now_ms
+        self.scheduler.run(self.now_ms)
 
     def turn(self) -> None:
         deeds: list[Callable[[], None]] = [self.publish, self.consume, self.settle, self.wait]
@@ -159,8 +159,8 @@ class KindRun(Run):
             waiting = [number_of(message) for message in taken(self.queue)]
             assert all(self.keys[number] <= self.now_ms for number in waiting)
             self.now_ms += 50
-            self.tally.now_ms = self.now_ms
-            self.agenda.run(self.now_ms)
+            self.counters.now_ms = self.now_ms
+            self.scheduler.run(self.now_ms)
         found = [number_of(message) for message in taken(self.queue)]
         assert len(found) == len(set(found)), "something is there twice"
         keys = [self.keys[number] for number in found]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.lease.lease import Lease
 from headrace.model.message import KIND_MASK, REDELIVERED
 from headrace.model.queue.content_lanes import lane_of
@@ -55,7 +55,7 @@ class LeaseRun(Run):
     # --- The host -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        self.tally = Tally(now_ms=1_000_000)
+        self.counters = Counters(now_ms=1_000_000)
         self.new_journal()
 
         def make_stream(name: str, **options: Any) -> Queue:
@@ -65,7 +65,7 @@ class LeaseRun(Run):
         self.vhost = VirtualHost(
             "/",
             store=self.journal,
-            tally=self.tally,
+            counters=self.counters,
             definitions=self.definitions,
             contents=Contents(),
             make_stream=make_stream,
@@ -77,7 +77,7 @@ class LeaseRun(Run):
         for queue_id, message, arrived_ms in recovered:
             lane_of(queues[queue_id], message.flags & KIND_MASK).restore(message, arrived_ms)
         self.vhost.leases.restore()
-        self.tally.next_seq = self.journal.last_seq + 1
+        self.counters.next_seq = self.journal.last_seq + 1
 
     def queue(self, name: str = "q") -> Queue:
         return self.vhost.queues[name]

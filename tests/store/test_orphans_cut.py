@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from test_letters_cut import cuts, journal_of, torn
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.model.counters import LETTERS_MAX, Tally
+from headrace.model.counters import LETTERS_MAX, Counters
 from headrace.model.message import new_message
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -38,11 +38,11 @@ class Host:
         self.journal = Journal("/journal", disk=disk, segment_size=256 << 10, free_min=0,
                                threaded=False, name="test")  # fmt: skip
         self.journal.read()
-        self.tally = Tally(now_ms=1_700_000_000_000)
+        self.counters = Counters(now_ms=1_700_000_000_000)
         self.vhost = VirtualHost(
             "/",
             store=self.journal,
-            tally=self.tally,
+            counters=self.counters,
             contents=Contents(),
             definitions=JournalDefinitions(self.journal),
         )
@@ -50,7 +50,7 @@ class Host:
         queues = self.vhost.durable_queues()
         for queue_id, message, arrived_ms in self.journal.recover():
             queues[queue_id].restore(message, arrived_ms)
-        self.tally.next_seq = max(self.tally.next_seq, self.journal.last_seq + 1)
+        self.counters.next_seq = max(self.counters.next_seq, self.journal.last_seq + 1)
         self.vhost.orphans.restored()
 
     def publish(self) -> None:
@@ -68,8 +68,8 @@ class Host:
             self.journal.woken()
 
     def go_on(self) -> None:
-        self.tally.now_ms += 1
-        self.vhost.agenda.run(self.tally.now_ms)
+        self.counters.now_ms += 1
+        self.vhost.scheduler.run(self.counters.now_ms)
         self.write()
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.gateway.conversion.headers import BasicContents
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import PAGED, Message, new_message
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -51,9 +51,9 @@ def vhost(disk: CountingDisk) -> VirtualHost:
         "/journal", disk=disk, threaded=False, name="test", free_min=0, segment_size=64 << 20
     )
     assert list(journal.recover()) == []
-    tally = Tally(now_ms=1_000)
-    tally.memory_max = 0
-    return VirtualHost("/", store=journal, tally=tally, contents=BasicContents())
+    counters = Counters(now_ms=1_000)
+    counters.memory_max = 0
+    return VirtualHost("/", store=journal, counters=counters, contents=BasicContents())
 
 
 def filled(
@@ -90,13 +90,13 @@ def in_scratch(vhost: VirtualHost) -> int:
 
 
 def ready(queue: Queue) -> list[Message]:
-    return queue.peek(0, queue.tally.next_seq, 1 << 60, [])
+    return queue.peek(0, queue.counters.next_seq, 1 << 60, [])
 
 
 def expire(vhost: VirtualHost, queue: Queue) -> None:
-    vhost.tally.now_ms += DUE_MS + 1
-    while queue.expire(vhost.tally.now_ms):
-        vhost.tally.now_ms += 1
+    vhost.counters.now_ms += DUE_MS + 1
+    while queue.expire(vhost.counters.now_ms):
+        vhost.counters.now_ms += 1
 
 
 def shorten(vhost: VirtualHost, queue: Queue) -> None:
@@ -132,12 +132,12 @@ def test_forgetting_reads_nothing(
     for queue in queues:
         FORGETTING[how](vhost, queue)
         assert queue.ready_count == 0
-    while due_ms := vhost.agenda.next_ms:  # Some of the deaths were put off for a moment.
-        vhost.tally.now_ms = due_ms
-        vhost.agenda.run(due_ms)
+    while due_ms := vhost.scheduler.next_ms:  # Some of the deaths were put off for a moment.
+        vhost.counters.now_ms = due_ms
+        vhost.scheduler.run(due_ms)
     assert disk.octets == 0
     assert in_scratch(vhost) == 0
-    assert vhost.tally.memory_used == 0
+    assert vhost.counters.memory_used == 0
 
 
 def consume(queue: Queue) -> bytes:

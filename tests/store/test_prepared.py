@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
 from headrace.model.queue.dispatch import Consumer
@@ -38,11 +38,11 @@ class Host:
 
     def __init__(self, disk: FaultyDisk, now_ms: int = 1_000_000) -> None:
         self.disk = disk
-        self.tally = Tally(now_ms=now_ms)
+        self.counters = Counters(now_ms=now_ms)
         self.journal = Journal(
             "/journal", disk=disk, segment_size=1 << 16, free_min=0, threaded=False
         )
-        self.vhost = VirtualHost("/", store=self.journal, tally=self.tally)
+        self.vhost = VirtualHost("/", store=self.journal, counters=self.counters)
         self.queue: Queue = self.vhost.declare_queue("q", durable=True)
         self.arrived: list[int] = []
         for _, message, arrived_ms in self.journal.recover():
@@ -50,7 +50,7 @@ class Host:
             self.arrived.append(arrived_ms)
         self.kept: list[Kept] = self.journal.kept
         self.vhost.branches.restore(self.kept)
-        self.tally.next_seq = self.journal.last_seq + 1
+        self.counters.next_seq = self.journal.last_seq + 1
 
     def message(self, body: bytes) -> Message:
         return new_message(HEAD + body, 3, len(body))
@@ -123,7 +123,7 @@ def test_what_rots_after_the_start_is_noticed_when_its_turn_comes() -> None:
     host.rot(b"first")
     assert host.vhost.branches.commit(X) is Status.OK  # Noticed when it is to be delivered.
     assert host.bodies() == []
-    assert host.tally.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_life_counts_from_the_commit_after_a_restart_too() -> None:

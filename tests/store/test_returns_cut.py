@@ -119,7 +119,7 @@ class Run(Lives):
                 rig.turn()
                 if self.random.random() < 0.3:
                     rig.pass_time(self.random.choice((1, STEP_MS // 2, 3 * STEP_MS)))
-                    self.now_ms = rig.tally.now_ms
+                    self.now_ms = rig.counters.now_ms
         except Dead:
             assert die
         synced = rig.store.synced
@@ -162,7 +162,7 @@ class Run(Lives):
                 queue.requeue(message)
                 if queue.backoff is not None:
                     wait_ms = min(10, message.deliveries) * STEP_MS
-                    self.due[number] = rig.store.appended + 1, rig.tally.now_ms + wait_ms
+                    self.due[number] = rig.store.appended + 1, rig.counters.now_ms + wait_ms
         if taker.parked and taker.can():
             queue.unpark(taker)
 
@@ -184,7 +184,7 @@ class Run(Lives):
             assert Contents().read(message).headers.get("x-delivery-count", 0) == told
             return
         at, due_ms = self.due.pop(number, (1, 0))
-        assert queue.tally.now_ms >= due_ms, f"{number} did not wait"
+        assert queue.counters.now_ms >= due_ms, f"{number} did not wait"
         self.waited += at == 0 and due_ms > 0
 
 

@@ -227,6 +227,6 @@ def test_every_batch_is_there_once_and_whole(seed: int, monkeypatch: pytest.Monk
     driver.drive(life, 6)
     life.sync()
     driver.check(life, 5)
-    assert life.tally.memory_used >= 0
+    assert life.counters.memory_used >= 0
     assert not [b for b in life.vhost.branches if b.state is State.PREPARED]
     assert all(queue.held_count == 0 for queue in life.queues.values())

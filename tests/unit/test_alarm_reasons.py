@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.events import Event, Events
 from headrace.model.ports import Store
 from headrace.server.observe.alarms import BACKLOG_MAX, EVERYWHERE, Alarms
@@ -40,14 +40,14 @@ class Scene:
     """Two virtual hosts with a publisher each."""
 
     def __init__(self) -> None:
-        self.tally = Tally(memory_max=1000)
+        self.counters = Counters(memory_max=1000)
         self.stores = {"/": Store(), "lab": Store()}
         self.reactor: Any = SimpleNamespace(
-            tally=self.tally, alarms=None, alarmed=False, blocked={}, turn=lambda: None
+            counters=self.counters, alarms=None, alarmed=False, blocked={}, turn=lambda: None
         )
         self.one, self.other = Waiting(self.reactor, "/"), Waiting(self.reactor, "lab")
         transports: Any = [self.one, self.other]
-        self.events = Events(self.tally)
+        self.events = Events(self.counters)
         self.told: list[Event] = []
         self.events.listen(self.told.append)
         self.alarms = Alarms(self.reactor, transports, self.stores, self.events)
@@ -74,11 +74,11 @@ def test_a_full_disk_holds_the_publishers_of_its_virtual_host() -> None:
 
 def test_memory_holds_everybody_until_it_is_well_below_the_limit() -> None:
     scene = Scene()
-    scene.tally.memory_used = 1251
+    scene.counters.memory_used = 1251
     assert scene.held() == (True, True)
-    scene.tally.memory_used = 1001
+    scene.counters.memory_used = 1001
     assert scene.held() == (True, True)
-    scene.tally.memory_used = 1000
+    scene.counters.memory_used = 1000
     assert scene.held() == (False, False)
 
 
@@ -92,7 +92,7 @@ def test_what_waits_for_the_disk_waits_in_memory() -> None:
 
 def test_reasons_are_joined_as_clients_know_them() -> None:
     scene = Scene()
-    scene.tally.memory_used = 2000
+    scene.counters.memory_used = 2000
     scene.stores["/"].full = True
     assert scene.held() == (True, True)
     assert scene.reason("/") == "low on memory & low on disk"

@@ -151,7 +151,7 @@ def test_a_transfer_says_what_was_said(rig: Rig, client: Client) -> None:
         priority=7,
         timestamp=datetime(2026, 1, 1, tzinfo=UTC),
         delivery_mode=2,
-        expiration=datetime.fromtimestamp(rig.tally.now_ms // 1000 + 60, UTC),
+        expiration=datetime.fromtimestamp(rig.counters.now_ms // 1000 + 60, UTC),
         exchange="ex",
         routing_key="key",
         message_id="m-1",
@@ -173,7 +173,7 @@ def test_a_transfer_that_says_little_gets_its_time_of_arrival(rig: Rig, client: 
     put(client, b"")
     consume(client)
     (got,) = transfers(client)
-    arrived = datetime.fromtimestamp(rig.tally.now_ms // 1000, UTC)
+    arrived = datetime.fromtimestamp(rig.counters.now_ms // 1000, UTC)
     assert got == MessageTransfer(destination="here", routing_key="q", timestamp=arrived)
 
 
@@ -351,7 +351,7 @@ def test_without_acknowledgements_a_message_is_gone_once_it_is_sent(
     client.send(MessageTransfer(routing_key="q", body=Content(b"after")))
     assert [type(method) for method in client.heard()] == [MessageTransfer, MessageOk]
     assert (queue(rig).ready_count, queue(rig).unacked_count) == (0, 0)
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 @pytest.mark.rule("0-9/message#10")
@@ -641,9 +641,9 @@ def test_referenced_bodies_are_bounded(rig: Rig, client: Client) -> None:
     piece = b"x" * 100_000
     for _ in range(BODY_MAX // len(piece)):
         client.call(MessageAppend(reference=NAME, data=piece), MessageOk)
-    assert rig.tally.memory_used > BODY_MAX - len(piece)
+    assert rig.counters.memory_used > BODY_MAX - len(piece)
     assert refused(client, MessageAppend(reference=NAME, data=piece)) == 311
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 def test_open_references_are_bounded(rig: Rig, client: Client) -> None:
@@ -654,9 +654,9 @@ def test_open_references_are_bounded(rig: Rig, client: Client) -> None:
 
 def test_a_channel_that_closes_takes_its_references_along(rig: Rig, client: Client) -> None:
     opened(client, b"x" * 1000)
-    assert rig.tally.memory_used == 1000
+    assert rig.counters.memory_used == 1000
     client.send(ChannelClose())
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 @pytest.mark.parametrize("size", [3000, 4079, 4080, 50_000, 300_000])

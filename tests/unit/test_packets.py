@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.gateway.content_classes.packets import Pace, PacketDesk, StreamConsumer, packet
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM, Message
 from headrace.model.ports import Store
 from headrace.model.queue.content_lanes import lane_of
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Desk(PacketDesk):
         self.own: list[Consumer] = []
 
     def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
-        self.times.append(self.vhost.tally.now_ms - START_MS)
+        self.times.append(self.vhost.counters.now_ms - START_MS)
 
     def ready(self, lane: Queue) -> bool:
         return True
@@ -50,7 +50,9 @@ class Desk(PacketDesk):
 
 @pytest.fixture
 def vhost() -> VirtualHost:
-    return VirtualHost("/", store=Store(), tally=Tally(now_ms=START_MS), agenda=Agenda())
+    return VirtualHost(
+        "/", store=Store(), counters=Counters(now_ms=START_MS), scheduler=Scheduler()
+    )
 
 
 def publish(vhost: VirtualHost, queue: Queue, count: int, size: int = 1000) -> None:
@@ -59,10 +61,10 @@ def publish(vhost: VirtualHost, queue: Queue, count: int, size: int = 1000) -> N
 
 
 def pass_time(vhost: VirtualHost, until_ms: int) -> None:
-    while vhost.agenda.next_ms and vhost.agenda.next_ms <= START_MS + until_ms:
-        vhost.tally.now_ms = vhost.agenda.next_ms
-        vhost.agenda.run(vhost.tally.now_ms)
-    vhost.tally.now_ms = START_MS + until_ms
+    while vhost.scheduler.next_ms and vhost.scheduler.next_ms <= START_MS + until_ms:
+        vhost.counters.now_ms = vhost.scheduler.next_ms
+        vhost.scheduler.run(vhost.counters.now_ms)
+    vhost.counters.now_ms = START_MS + until_ms
 
 
 @pytest.mark.rule("0-9/stream.qos.consume-rate#01")
@@ -89,7 +91,7 @@ def test_a_late_timer_is_made_up_for_a_little_only(vhost: VirtualHost) -> None:
     desk.consume(queue)
     desk.qos(1_000_000, False)
     publish(vhost, queue, 1)
-    vhost.tally.now_ms += 10_000
+    vhost.counters.now_ms += 10_000
     publish(vhost, queue, 100)
     assert 15 <= len(desk.times) <= 25
 
@@ -114,7 +116,7 @@ def test_a_desk_that_is_over_wakes_nobody(vhost: VirtualHost) -> None:
     desk.consume(queue)
     desk.qos(10, False)
     publish(vhost, queue, 3)
-    assert len(vhost.agenda) == 1
+    assert len(vhost.scheduler) == 1
     desk.end()
-    assert len(vhost.agenda) == 0
+    assert len(vhost.scheduler) == 0
     assert len(desk.times) == 1

@@ -14,7 +14,7 @@ from headrace.gateway.requests.pipeline import HANDLERS, Pipeline
 from headrace.gateway.requests.requests import REQUESTS_MAX, Call, Service, Steps
 from headrace.gateway.requests.transactions import QUEUE, Coordinator
 from headrace.gateway.security.audit import SILENT
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import ARGUMENT as LEASE
@@ -60,7 +60,7 @@ class Broker:
     def __init__(self) -> None:
         self.store = Store()
         self.vhost = VirtualHost(
-            "/", store=self.store, tally=Tally(now_ms=1_000_000), contents=Contents()
+            "/", store=self.store, counters=Counters(now_ms=1_000_000), contents=Contents()
         )
         line = ConfirmLine(self.store)
         context = SimpleNamespace(
@@ -85,7 +85,7 @@ class Broker:
         self.vhost.deliver(message, [self.vhost.queues[queue]], False)
 
     def turn(self) -> None:
-        waking, self.vhost.tally.waking = self.vhost.tally.waking, []
+        waking, self.vhost.counters.waking = self.vhost.counters.waking, []
         for one in waking:
             one.drain()
 
@@ -117,7 +117,7 @@ def test_many_requests_in_one_turn_are_served_in_several() -> None:
     broker.turn()
     broker.turn()
     assert len(broker.answered()) == 2 * REQUESTS_MAX
-    assert broker.vhost.tally.memory_used == 0
+    assert broker.vhost.counters.memory_used == 0
 
 
 def test_an_outcome_is_answered_when_it_is_durable() -> None:
@@ -166,7 +166,7 @@ def test_long_work_lets_others_go_on() -> None:
 
     handlers = {"count": count, "crash": crash, "now": lambda call: {"now": True}}
     Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=1000)
-    agenda = broker.vhost.agenda
+    scheduler = broker.vhost.scheduler
     for request in (
         {"do": "count", "to": 3},
         {"do": "count", "to": 6},
@@ -183,9 +183,9 @@ def test_long_work_lets_others_go_on() -> None:
         "ok",
     ]
     now_ms = 1_000_000
-    while agenda:
+    while scheduler:
         now_ms += 1
-        agenda.run(now_ms)
+        scheduler.run(now_ms)
     assert broker.answered() == [
         {"error": "internal error", "code": "internal"},
         {"counted": 3},
@@ -283,6 +283,6 @@ def test_whatever_is_asked_the_broker_is_not_at_fault() -> None:
         request |= {name: value() for name in random.sample(fields, random.randrange(5))}
         broker.ask({**request, "do": random.choice(whats)}, queue="amq.headrace.pipeline")
         broker.turn()
-        broker.vhost.agenda.run(broker.vhost.tally.now_ms + 1000)
+        broker.vhost.scheduler.run(broker.vhost.counters.now_ms + 1000)
         for answer in broker.answered():
             assert answer.get("code") != "internal", request

@@ -219,9 +219,9 @@ def test_without_a_place_for_dead_letters_it_is_dropped(rig: Rig, client: Client
     transfer(rig, "q", b"next")
     assert [content.body for content in client.contents()] == [b"next"]
     assert rig.vhost.queues["q"].unacked_count == 1
-    assert rig.tally.memory_used > 0
+    assert rig.counters.memory_used > 0
     client.send(BasicAck(delivery_tag=1))
-    assert rig.tally.memory_used == 0
+    assert rig.counters.memory_used == 0
 
 
 def test_it_dies_of_age_and_keeps_the_types_of_its_headers(rig: Rig, client: Client) -> None:

@@ -34,7 +34,7 @@ def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
             watcher, arguments = watch_accepts, (head.session, head)
         else:
             continue
-        vhost.agenda.remove(("acks", head))
+        vhost.scheduler.remove(("acks", head))
         timeout_ms = timeout_of(vhost, head.queue, head.arguments or {}, otherwise_ms)
         if timeout_ms:
             watcher(*arguments, timeout_ms)

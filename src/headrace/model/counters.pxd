@@ -8,7 +8,7 @@ cdef enum:
     C_PAGED_WEIGHT = 100
 
 @cython.final
-cdef class Tally:
+cdef class Counters:
     cdef public long long now_ms
     cdef public unsigned long long next_seq
     cdef public long long memory_used

@@ -19,7 +19,7 @@ if not cython.compiled:
     C_PAGED_WEIGHT = PAGED_WEIGHT
 
 
-class Tally:
+class Counters:
     """Counters that every queue reads and writes, one object for a broker."""
 
     def __init__(self, memory_max: int = 1 << 30, now_ms: int = 0) -> None:

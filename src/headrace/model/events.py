@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from headrace.model.errors import NotRecorded, ResourceError
 
 if TYPE_CHECKING:
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.dispatch import Consumer
@@ -56,13 +56,13 @@ Listener = Callable[[Event], None]
 class Events:
     """The events of one broker."""
 
-    def __init__(self, tally: Tally | None = None) -> None:
-        """``tally`` is whose clock they are dated by."""
+    def __init__(self, counters: Counters | None = None) -> None:
+        """``counters`` is whose clock they are dated by."""
         self.heard = False  # Somebody listens.
         self.actor: Actor | None = None  # Who asked for what happens now.
         #: Says why no change may be made that is told; empty: any may.
         self.refusal: Callable[[], str] | None = None
-        self._tally = tally
+        self._counters = counters
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
@@ -106,7 +106,7 @@ class Events:
         if "user_who_performed_action" not in known:
             actor = self.actor
             known["user_who_performed_action"] = INTERNAL_USER if actor is None else actor.name
-        event = Event(kind, 0 if self._tally is None else self._tally.now_ms, known)
+        event = Event(kind, 0 if self._counters is None else self._counters.now_ms, known)
         for listener in list(self._listeners):
             try:
                 listener(event)

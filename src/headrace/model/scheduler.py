@@ -15,7 +15,7 @@ _STALE_MIN = 64
 log = logging.getLogger(__name__)
 
 
-class Agenda:
+class Scheduler:
     """Calls what is due. Time comes from outside, in milliseconds of the wall clock."""
 
     def __init__(self, wake: Callable[[int], None] | None = None) -> None:

@@ -17,11 +17,11 @@ from headrace import __version__
 from headrace.gateway.connection.connection_events import addresses
 from headrace.gateway.v0_10.connection.context import Context010
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.events import Events
 from headrace.model.policy.accounts import AccountError
 from headrace.model.policy.rules import Limits, limits_of_user
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.server.config.errors import StartError
 from headrace.server.config.identity import server_properties
 from headrace.server.config.logs import LogError, Logs
@@ -95,10 +95,10 @@ class Broker:
         self.started_ms = 0  # When it was ready.
         self.failing_ticks: dict[str, int] = {}  # For how long each store has not been written.
         self.backing_up = False  # Just now.
-        self.tally = Tally(memory_max=memory_max(settings), now_ms=clock_ms())
+        self.counters = Counters(memory_max=memory_max(settings), now_ms=clock_ms())
         self.memory_return = MemoryReturn()
-        self.agenda = Agenda(self.wake_at)
-        self.events = Events(self.tally)
+        self.scheduler = Scheduler(self.wake_at)
+        self.events = Events(self.counters)
         self.storage: Storage | None = None
         self.access: Access | None = None
         self.vhosts: dict[str, VirtualHost] = {}
@@ -143,7 +143,7 @@ class Broker:
         """
         settings = self.settings
         try:
-            self.storage = Storage(settings, self.tally)
+            self.storage = Storage(settings, self.counters)
         except OSError as error:
             reason = error.strerror or str(error)
             raise StartError(f"data directory {settings.data}: {reason}") from error
@@ -223,7 +223,7 @@ class Broker:
             access=self.access,
             vhosts=self.vhosts,
             stores=self.storage.stores,
-            tally=self.tally,
+            counters=self.counters,
             authenticate=self.entrance.authenticate,
             offered=self.entrance.logins.offered,
             renew=self.entrance.renew,
@@ -255,7 +255,7 @@ class Broker:
         self.reactor = Reactor(
             asyncio.get_running_loop(),
             self.context.pool,
-            self.tally,
+            self.counters,
             settings.read_size,
             settings.frame_max,
         )
@@ -265,8 +265,8 @@ class Broker:
     def limit_memory(self, settings: Settings) -> None:
         """Set how much messages, outputs and inputs may take, and outputs and inputs of that."""
         assert self.context is not None
-        self.tally.memory_max = memory_max(settings)
-        self.context.pool.used_max = self.tally.memory_max // OUTPUT_SHARE
+        self.counters.memory_max = memory_max(settings)
+        self.context.pool.used_max = self.counters.memory_max // OUTPUT_SHARE
 
     def limits_of_user(self, user: str) -> Limits:
         """How much a user may have."""
@@ -424,11 +424,11 @@ class Broker:
             for staging in self.storage.stagings.values():
                 staging.tick(clock_ms())
         self.refuse_promises()
-        self.tally.arrivals.note(clock_ms(), self.tally.next_seq)
+        self.counters.arrivals.note(clock_ms(), self.counters.next_seq)
         if self.logs is not None:
             self.logs.tell_repeats()
         self.reactor.turn()
-        self.memory_return.look(self.tally.memory_used)
+        self.memory_return.look(self.counters.memory_used)
 
     def refuse_promises(self) -> None:
         """Refuse changes of definitions that wait for a disk which has failed for a while."""
@@ -465,18 +465,18 @@ class Broker:
         return True
 
     def wake_at(self, when_ms: int) -> None:
-        """The agenda has something due earlier than anything before."""
+        """The scheduler has something due earlier than anything before."""
         delay_s = max(0, when_ms - clock_ms()) / 1000
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = asyncio.get_running_loop().call_later(delay_s, self.run_agenda)
+        self.timer = asyncio.get_running_loop().call_later(delay_s, self.run_scheduler)
 
-    def run_agenda(self) -> None:
+    def run_scheduler(self) -> None:
         """Messages and queues expire."""
         assert self.reactor is not None
         self.timer = None
-        self.tally.now_ms = clock_ms()
-        following = self.agenda.run(self.tally.now_ms)
+        self.counters.now_ms = clock_ms()
+        following = self.scheduler.run(self.counters.now_ms)
         if following and self.timer is None:
             self.wake_at(following)
         self.reactor.turn()
@@ -497,7 +497,7 @@ class Broker:
     def staged(self, staging: Any) -> None:
         """The thread of a staging finished something."""
         assert self.reactor is not None
-        self.tally.now_ms = clock_ms()
+        self.counters.now_ms = clock_ms()
         staging.woken()
         self.reactor.turn()
 

@@ -44,9 +44,9 @@ class VirtualHosts:
         vhost = VirtualHost(
             name,
             store=store,
-            tally=broker.tally,
+            counters=broker.counters,
             definitions=broker.storage.definitions[name],
-            agenda=broker.agenda,
+            scheduler=broker.scheduler,
             contents=Contents(),
             make_stream=partial(broker.storage.make_stream, name),
             files=staging,

@@ -18,7 +18,7 @@ from headrace.cli.pipeline.run import console, run_pipeline, told
 if TYPE_CHECKING:
     from headrace.pipeline.ready.dead_letters import Group, Outcome
     from headrace.pipeline.ready.death import LetterRule
-    from headrace.pipeline.ready.replay import Tally
+    from headrace.pipeline.ready.replay import Counters
 
 SHOWN_MAX = 20
 
@@ -139,25 +139,25 @@ def replay(
     )
     with told():
         if dry_run:
-            _show_tally(look(order))
+            _show_counters(look(order))
             return
-        tally = publish(url, order, lambda done: click.echo(f"{done.messages} …", err=True))
-    click.echo(f"{tally.messages} published and confirmed, {tally.octets} bytes", err=True)
+        counters = publish(url, order, lambda done: click.echo(f"{done.messages} …", err=True))
+    click.echo(f"{counters.messages} published and confirmed, {counters.octets} bytes", err=True)
 
 
-def _show_tally(tally: Tally) -> None:
+def _show_counters(counters: Counters) -> None:
     from rich.table import Table
 
-    table = Table(title=f"{tally.messages:,} messages, {tally.octets:,} bytes")
+    table = Table(title=f"{counters.messages:,} messages, {counters.octets:,} bytes")
     for heading in ("exchange", "routing key", "messages"):
         table.add_column(heading, justify="right" if heading == "messages" else "left")
-    most = sorted(tally.addresses.items(), key=lambda one: -one[1])
+    most = sorted(counters.addresses.items(), key=lambda one: -one[1])
     for (exchange, routing_key), count in most[:SHOWN_MAX]:
         table.add_row(exchange or "(default)", routing_key, f"{count:,}")
     if len(most) > SHOWN_MAX:
         table.add_row("…", f"{len(most) - SHOWN_MAX} more", "")
-    if tally.first is not None and tally.last is not None:
-        table.caption = f"arrived {_shown(tally.first)} to {_shown(tally.last)}"
+    if counters.first is not None and counters.last is not None:
+        table.caption = f"arrived {_shown(counters.first)} to {_shown(counters.last)}"
     console().print(table)
 
 

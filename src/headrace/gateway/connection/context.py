@@ -11,7 +11,7 @@ from headrace.gateway.messages.confirm_line import ConfirmLine
 from headrace.gateway.security.limits import Quotas
 from headrace.gateway.security.permissions import Rights
 from headrace.gateway.security.remote_peer import Peer
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.events import Events
 from headrace.model.policy.rules import Limits
 from headrace.model.ports import Store
@@ -59,7 +59,7 @@ class Context:
         access: Rights,
         vhosts: Mapping[str, Any],
         stores: Mapping[str, Store],
-        tally: Tally,
+        counters: Counters,
         authenticate: Callable[[Any, str, bytes], None],
         frame_max: int = 131072,
         channel_max: int = 2047,
@@ -94,7 +94,7 @@ class Context:
         self.vhosts = vhosts
         self.lines: dict[str, ConfirmLine] = {name: ConfirmLine(s) for name, s in stores.items()}
         self.stores = stores
-        self.tally = tally
+        self.counters = counters
         self.authenticate = authenticate
         self.pool = BufferPool()
         self.frame_max = frame_max
@@ -114,7 +114,7 @@ class Context:
         self.ack_timeout_ms = ack_timeout_ms
         self.ack_timeout_closes = ack_timeout_closes
         self.identity = identity
-        self.events = events if events is not None else Events(tally)
+        self.events = events if events is not None else Events(counters)
         self.telling = Telling(self.events)
         self.offers = Offers() if offers is None else offers
         self.make_0_10: Any = None  # (context, number, loopback) -> a connection of AMQP 0-10.

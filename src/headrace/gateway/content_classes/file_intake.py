@@ -287,7 +287,7 @@ class FileIntake:
 
     def publish_now(self, message: Message, queues: list[Queue]) -> None:
         """Give a file to the queues that it was routed to."""
-        self.vhost.tally.published += 1
+        self.vhost.counters.published += 1
         if queues:
             self.vhost.deliver(message, queues, True)
         self.watch(lanes_of(queues, KIND_FILE))

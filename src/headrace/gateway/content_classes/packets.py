@@ -121,7 +121,7 @@ class PacketDesk(Desk):
         if immediate:
             lanes = [lane for lane in lanes if takes_at_once(lane, message)]
             queues = [lane.parent for lane in lanes]
-        self.vhost.tally.published += 1
+        self.vhost.counters.published += 1
         if queues:
             self.vhost.deliver(message, queues, False)
         elif immediate:
@@ -133,11 +133,11 @@ class PacketDesk(Desk):
         """Tell whether a packet may go to a consumer now."""
         if self.ended or not self.ready(consumer.queue):
             return False
-        now_ms = self.vhost.tally.now_ms
+        now_ms = self.vhost.counters.now_ms
         until = max(self.pace.wait_ms(now_ms), self.shared.wait_ms(now_ms))
         if not until:
             return True
-        self.vhost.agenda.put(consumer, int(until) + 1, partial(self.wake, consumer))
+        self.vhost.scheduler.put(consumer, int(until) + 1, partial(self.wake, consumer))
         return False
 
     def wake(self, consumer: StreamConsumer, _: int) -> int:
@@ -148,7 +148,7 @@ class PacketDesk(Desk):
 
     def deliver(self, consumer: StreamConsumer, message: Message) -> None:
         """A queue gives a packet."""
-        now_ms = self.vhost.tally.now_ms
+        now_ms = self.vhost.counters.now_ms
         self.pace.take(message.body_size, now_ms)
         self.shared.take(message.body_size, now_ms)
         self.tag += 1
@@ -170,7 +170,7 @@ class PacketDesk(Desk):
         """The channel or session is over."""
         self.ended = True
         for consumer in self.consumers():
-            self.vhost.agenda.remove(consumer)
+            self.vhost.scheduler.remove(consumer)
 
 
 def packet(exchange: str, routing_key: str, header: bytes, body: bytes) -> Message:

@@ -89,9 +89,9 @@ class AckTimeout:
         return now_ms + self.period_ms
 
 
-def watch(agenda: Any, timeout: AckTimeout, now_ms: int) -> None:
+def watch(scheduler: Any, timeout: AckTimeout, now_ms: int) -> None:
     """Have a consumer looked at from now on."""
-    agenda.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.look)
+    scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.look)
 
 
 def closing(number: int, timeout_ms: int) -> PreconditionFailed:

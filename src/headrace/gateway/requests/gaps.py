@@ -12,7 +12,7 @@ def note(call: Call) -> Answered:
     stream, reader = call.stream(), reader_of(call)
     first, last = call.number("first"), call.number("last")
     gaps = call.vhost.gaps
-    return {"records": gaps.note(stream, reader, first, last, call.vhost.tally.now_ms)}
+    return {"records": gaps.note(stream, reader, first, last, call.vhost.counters.now_ms)}
 
 
 def count(call: Call) -> Answered:

@@ -34,7 +34,7 @@ def begin(call: Call) -> Answered:
 def commit(call: Call) -> Answered:
     """Move committed positions."""
     name, owner, force = group_name(call), owner_of(call, ""), call.flag("force")
-    now_ms, groups = call.vhost.tally.now_ms, groups_of(call)
+    now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
 
     def step(stream: Stream, position: int) -> Group:
         return groups.commit(stream, name, position, owner=owner, force=force, now_ms=now_ms)
@@ -55,7 +55,7 @@ def get(call: Call) -> Answered:
 def delete(call: Call) -> Answered:
     """Forget groups."""
     name, force = group_name(call), call.flag("force")
-    now_ms, groups = call.vhost.tally.now_ms, groups_of(call)
+    now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
     streams = streams_of(call)
     for stream in streams:
         group = groups.find(stream, name)
@@ -71,7 +71,7 @@ def delete(call: Call) -> Answered:
 def claim(call: Call) -> Answered:
     """Make somebody the owner of groups."""
     name, owner, force = group_name(call), owner_of(call), call.flag("force")
-    now_ms, groups = call.vhost.tally.now_ms, groups_of(call)
+    now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
 
     def step(stream: Stream, _: int) -> Group:
         return groups.claim(stream, name, owner, call.connection, force=force, now_ms=now_ms)
@@ -163,7 +163,7 @@ def describe(call: Call, group: Group) -> Answered:
         "position": group.position,
         "pin": group.pin,
         "owner": group.owner,
-        "claimed": groups_of(call).is_claimed(group, call.vhost.tally.now_ms),
+        "claimed": groups_of(call).is_claimed(group, call.vhost.counters.now_ms),
         "lag": lag,
         "lag_octets": lag_octets,
         "gone": group.gone(),

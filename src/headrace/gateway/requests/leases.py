@@ -162,7 +162,7 @@ def snapshot(call: Call) -> Answered:
         "queue": queue.name,
         "id": queue.id,
         "first": queue.position_of_first(),
-        "last": call.vhost.tally.next_seq,
+        "last": call.vhost.counters.next_seq,
         "bounds": queue.positions(parts),
         "messages": queue.ready_count,
         "octets": queue.ready_bytes,

@@ -205,7 +205,7 @@ class Service(Consumer):
 
     def deliver(self, message: Message) -> None:
         if not self.taken:
-            self.vhost.tally.waking.append(self)
+            self.vhost.counters.waking.append(self)
         self.taken.append(message)
 
     def drain(self) -> None:
@@ -219,7 +219,7 @@ class Service(Consumer):
             self.queue.settle(message)
         self.queue.unpark(self)
         if self.taken:  # More than one turn's worth came: there must be another turn.
-            self.vhost.agenda.put(self, self.vhost.tally.now_ms, never_again)
+            self.vhost.scheduler.put(self, self.vhost.counters.now_ms, never_again)
 
     def serve(self, message: Message) -> None:
         """Do what one message asks for, and answer."""
@@ -283,7 +283,7 @@ class Service(Consumer):
             def again(now_ms: int) -> int:
                 return now_ms + 1 if self.step(key, call, outcome, answer) else 0
 
-            self.vhost.agenda.put(key, self.vhost.tally.now_ms, again)
+            self.vhost.scheduler.put(key, self.vhost.counters.now_ms, again)
 
     def step(self, key: object, call: Call, steps: Steps, answer: Answer) -> bool:
         """Do the next slice of a long request; false when that was the last."""

@@ -58,9 +58,9 @@ class Suspensions:
         self.waiting[channel.id] = Suspended(channel, connection)
         for consumer in list((channel.consumers or {}).values()):
             consumer.queue.remove_consumer(consumer)
-        connection.vhost.agenda.put(
+        connection.vhost.scheduler.put(
             ("resume", channel.id),
-            connection.tally.now_ms + self.keep_ms,
+            connection.counters.now_ms + self.keep_ms,
             lambda _: self.expire(channel.id),
         )
         return True
@@ -87,7 +87,7 @@ class Suspensions:
         ):
             raise NotFound("no channel of that id waits to be resumed")
         del self.waiting[channel_id]
-        connection.vhost.agenda.remove(("resume", channel_id))
+        connection.vhost.scheduler.remove(("resume", channel_id))
         return suspended
 
 

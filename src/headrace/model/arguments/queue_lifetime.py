@@ -279,17 +279,17 @@ class Lives:
                 del self._of[scope]
         if queue in self._empty:
             self._empty.discard(queue)
-            self._vhost.agenda.remove(("unused", queue))
+            self._vhost.scheduler.remove(("unused", queue))
         if queue in self._drained:
             del self._drained[queue]
-            self._vhost.agenda.remove(("drained", queue))
+            self._vhost.scheduler.remove(("drained", queue))
 
     def stays(self, queue: Queue) -> bool:
         """Tell whether a queue that nobody uses stays until it is empty; then it is looked at."""
         if queue not in self._empty or not (queue.message_count() or queue.unacked_count):
             return False
-        now_ms = self._vhost.tally.now_ms
-        self._vhost.agenda.put(
+        now_ms = self._vhost.counters.now_ms
+        self._vhost.scheduler.put(
             ("unused", queue), now_ms + EMPTY_CHECK_MS, partial(self._check, queue)
         )
         return True
@@ -306,8 +306,8 @@ class Lives:
     def _await_drain(self, queue: Queue) -> None:
         """Look at a queue from time to time, until it has had messages and has none any more."""
         self._drained[queue] = False
-        due_ms = self._vhost.tally.now_ms + EMPTY_CHECK_MS
-        self._vhost.agenda.put(("drained", queue), due_ms, partial(self._check_drain, queue))
+        due_ms = self._vhost.counters.now_ms + EMPTY_CHECK_MS
+        self._vhost.scheduler.put(("drained", queue), due_ms, partial(self._check_drain, queue))
 
     def _check_drain(self, queue: Queue, now_ms: int) -> int:
         """Delete a queue that is empty again; return when to look again."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.arguments.values import Check
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.keyvalue import Facts
 
 ARGUMENT = "x-message-deduplication"
@@ -55,7 +55,7 @@ class Ids:
         self,
         arguments: Mapping[str, Any],
         *,
-        tally: Tally,
+        counters: Counters,
         facts: Facts | None,
         prefix: bytes,
     ) -> None:
@@ -63,7 +63,7 @@ class Ids:
 
         ``prefix`` is that of the keys of the facts, and belongs to nobody else.
         """
-        self._tally = tally
+        self._counters = counters
         self._facts = facts if arguments.get(PERSISTENCE, "disk") == "disk" else None
         self._prefix = prefix
         self._size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
@@ -80,7 +80,7 @@ class Ids:
                     int.from_bytes(value[DIGEST_SIZE:], "big"),
                 )
                 self._lasting[self._number] = None
-            tally.memory_used += WEIGHT * len(self._known)
+            counters.memory_used += WEIGHT * len(self._known)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -93,7 +93,7 @@ class Ids:
     def knows(self, message_id: bytes) -> bool:
         """Tell whether an id was taken, and is not forgotten."""
         found = self._known.get(message_id)
-        return found is not None and (not found[1] or found[1] > self._tally.now_ms)
+        return found is not None and (not found[1] or found[1] > self._counters.now_ms)
 
     def check(self, lasting: bool) -> None:
         """Make sure that one more id can be noted.
@@ -106,7 +106,7 @@ class Ids:
 
     def note(self, message_id: bytes, headers: Mapping[str, Any], lasting: bool) -> None:
         """Remember an id; when it is ``lasting``, in the store's transaction with its message."""
-        now_ms = self._tally.now_ms
+        now_ms = self._counters.now_ms
         if message_id in self._known:
             self._forget(message_id)
         for _ in range(SWEEP):
@@ -122,7 +122,7 @@ class Ids:
         until_ms = now_ms + ttl_ms if ttl_ms else 0
         self._number += 1
         self._known[message_id] = self._number, until_ms
-        self._tally.memory_used += WEIGHT
+        self._counters.memory_used += WEIGHT
         if lasting and self._facts is not None:
             if len(self._lasting) >= LASTING_MAX:  # Of more ids than that the newest survive.
                 self._forget_fact(self._facts, next(iter(self._lasting)))
@@ -136,7 +136,7 @@ class Ids:
 
     def _forget(self, message_id: bytes) -> None:
         number, _ = self._known.pop(message_id)
-        self._tally.memory_used -= WEIGHT
+        self._counters.memory_used -= WEIGHT
         if self._facts is not None and number in self._lasting:
             self._forget_fact(self._facts, number)
 

@@ -52,7 +52,7 @@ class Watch:
         if exchange.deduplicates:
             self.ids = Ids(
                 exchange.arguments,
-                tally=vhost.tally,
+                counters=vhost.counters,
                 facts=vhost.facts if exchange.durable else None,
                 prefix=prefix_of(b"x", exchange.name),
             )
@@ -135,8 +135,8 @@ class Watch:
     def _messages(self, kept: Queue) -> Iterator[Message]:
         """Give copies of what is kept, the oldest first."""
         store = self.vhost.store
-        for message in kept.peek(0, self.vhost.tally.next_seq, KEPT_OCTETS_MAX << 4, []):
-            if message.deadline_ms and message.deadline_ms <= self.vhost.tally.now_ms:
+        for message in kept.peek(0, self.vhost.counters.next_seq, KEPT_OCTETS_MAX << 4, []):
+            if message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
                 continue
             paged = message.flags & PAGED
             try:

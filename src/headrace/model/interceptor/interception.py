@@ -129,7 +129,7 @@ class Passage:
         finally:
             if alone:
                 vhost.store.commit()
-        vhost.tally.published += 1
+        vhost.counters.published += 1
         return refused
 
     def join_branch(
@@ -152,7 +152,7 @@ class Passage:
         stamps: dict[str, Any] = {}
         timestamp_s: int | None = None
         if vhost.stamps is not None:
-            stamps, timestamp_s = vhost.stamps.of_arrival(self.headers(), vhost.tally.now_ms)
+            stamps, timestamp_s = vhost.stamps.of_arrival(self.headers(), vhost.counters.now_ms)
         for watch in self.watches:
             stamps.update(watch.stamps())
         if vhost.contents is None or not (stamps or timestamp_s is not None):

@@ -81,7 +81,7 @@ class Lease(Stream):
         before = log.held
         count = 0
         octets = 0
-        now_ms = self.tally.now_ms
+        now_ms = self.counters.now_ms
         full = False
         while count < messages_max and octets < SLICE_OCTETS:
             message = source.take()
@@ -97,7 +97,7 @@ class Lease(Stream):
             if octets > octets_max and (count or not one):
                 octets -= len(data)
                 source.put_back(message)
-                if self.tally.memory_used > self.tally.memory_max:
+                if self.counters.memory_used > self.counters.memory_max:
                     source.page_out(message)
                 full = True
                 break
@@ -110,7 +110,7 @@ class Lease(Stream):
         source.delivered += count
         source.used_ms = now_ms
         self.published += count
-        self.tally.memory_used += log.held - before
+        self.counters.memory_used += log.held - before
         return count, octets, full
 
     def whole(self, message: Message) -> bytes | None:
@@ -158,13 +158,13 @@ class Lease(Stream):
                     message.flags &= ~C_PERSISTENT
                 if source.delivery_limit >= 0:
                     source.note(message, message.deliveries, 0)
-            self.tally.memory_used += source.weight(message)
+            self.counters.memory_used += source.weight(message)
             source.put_back(message)
             if message.flags & C_GONE:
                 continue  # A newer one of its key had come.
             if message.deadline_ms:
                 source.watch(message)
-            if self.tally.memory_used > self.tally.memory_max:
+            if self.counters.memory_used > self.counters.memory_max:
                 source.page_out(message)
         return count
 
@@ -197,4 +197,4 @@ class Lease(Stream):
 
     def memory(self, before: int) -> None:
         """Account for what the log holds in memory, which was ``before``."""
-        self.tally.memory_used += self.log.held - before
+        self.counters.memory_used += self.log.held - before

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.model.errors import IllegalState, PreconditionFailed
 
 if TYPE_CHECKING:
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.lease.lease import Lease
-    from headrace.model.scheduler import Agenda
+    from headrace.model.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +71,14 @@ def check_terms(timeout_s: int, on_timeout: str) -> None:
 class Tenures(dict["Lease", Tenure]):
     """The tenure of each lease."""
 
-    def __init__(self, tally: Tally, agenda: Agenda, lost: Callable[[Lease], None]) -> None:
+    def __init__(
+        self, counters: Counters, scheduler: Scheduler, lost: Callable[[Lease], None]
+    ) -> None:
         """``lost`` is told of a lease whose owner's time is over; it has none then."""
         super().__init__()
         self.is_open: Callable[[int], object] = _NO_CONNECTION.count  # Tells of a number.
-        self._tally = tally
-        self._agenda = agenda
+        self._counters = counters
+        self._scheduler = scheduler
         self._lost = lost
 
     def owner_of(self, lease: Lease) -> str:
@@ -84,7 +86,7 @@ class Tenures(dict["Lease", Tenure]):
         tenure = self[lease]
         if not tenure.owner:
             return ""
-        now_ms = self._tally.now_ms
+        now_ms = self._counters.now_ms
         if tenure.connection and self.is_open(tenure.connection):
             tenure.seen_ms = now_ms
             return tenure.owner
@@ -100,7 +102,7 @@ class Tenures(dict["Lease", Tenure]):
         if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
             raise PreconditionFailed(f"an owner is a word of 1 to {OWNER_OCTETS_MAX} octets")
         tenure = self[lease]
-        now_ms = self._tally.now_ms
+        now_ms = self._counters.now_ms
         if tenure.owner != owner and not force and self.owner_of(lease):
             left_s = max(0, tenure.seen_ms + tenure.timeout_s * 1000 - now_ms) / 1000
             alive = tenure.connection and self.is_open(tenure.connection)
@@ -120,21 +122,21 @@ class Tenures(dict["Lease", Tenure]):
     def restore(self, lease: Lease, known: Mapping[str, Any]) -> None:
         """Take up the terms that were kept: the owner has its timeout from now on."""
         tenure = Tenure(**{name: known[name] for name in _DURABLE if name in known})
-        tenure.seen_ms = self._tally.now_ms
+        tenure.seen_ms = self._counters.now_ms
         self[lease] = tenure
         self.watch(lease)
 
     def forget(self, lease: Lease) -> None:
         """A lease is no more."""
         self.pop(lease, None)
-        self._agenda.remove(("owner", lease))
+        self._scheduler.remove(("owner", lease))
 
     def watch(self, lease: Lease) -> None:
         """Look whether the owner is alive from time to time."""
         key: Hashable = ("owner", lease)
         if self[lease].owner:
-            due_ms = self._tally.now_ms + self._pause_ms(lease)
-            self._agenda.put(key, due_ms, lambda now_ms: self._look(lease, now_ms))
+            due_ms = self._counters.now_ms + self._pause_ms(lease)
+            self._scheduler.put(key, due_ms, lambda now_ms: self._look(lease, now_ms))
 
     def _pause_ms(self, lease: Lease) -> int:
         return max(100, self[lease].timeout_s * 1000 // 4)

@@ -77,7 +77,7 @@ class Leases:
 
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
-        self.tenures = Tenures(vhost.tally, vhost.agenda, self._lost)
+        self.tenures = Tenures(vhost.counters, vhost.scheduler, self._lost)
         self.rejects = Rejects(vhost.facts)
         self._known: dict[tuple[int, str], Lease] = {}  # By queue id and group.
         self._of: dict[int, dict[str, Lease]] = {}  # By queue id.
@@ -478,7 +478,7 @@ class Leases:
                 return 0  # The lease was deleted meanwhile.
 
         self._jobs += 1
-        self.vhost.agenda.put(("lease", self, self._jobs), self.vhost.tally.now_ms, go_on)
+        self.vhost.scheduler.put(("lease", self, self._jobs), self.vhost.counters.now_ms, go_on)
 
 
 class _Transaction:

@@ -148,7 +148,7 @@ class Errands:
         def go_on(now_ms: int) -> int:
             return now_ms + 1 if self._step(key, running) else 0
 
-        vhost.agenda.put(("errand", self, key), vhost.tally.now_ms, go_on)
+        vhost.scheduler.put(("errand", self, key), vhost.counters.now_ms, go_on)
         return running
 
     def describe(self, name: str) -> tuple[What, dict[str, Any]] | None:
@@ -170,7 +170,7 @@ class Errands:
     def close(self) -> None:
         """The broker stops: nothing comes of what is not decided."""
         for key, running in list(self._running.items()):
-            self.vhost.agenda.remove(("errand", self, key))
+            self.vhost.scheduler.remove(("errand", self, key))
             if running.steps is not None:
                 running.steps.close()
         self._running.clear()
@@ -211,7 +211,7 @@ class Errands:
             what = {name: running.what.get(name) for name in ("do", "from", "to")}
             known = {
                 "n": number,
-                "at_ms": self.vhost.tally.now_ms,
+                "at_ms": self.vhost.counters.now_ms,
                 "of": what,
                 "what": digest(running.what),
                 "did": told(done),

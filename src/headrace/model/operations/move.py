@@ -116,7 +116,7 @@ class Errand:
         self._dry = dry
         self._most = most
         self._whole = selector is None and count is None and last is None and not first
-        end = vhost.tally.next_seq
+        end = vhost.counters.next_seq
         if isinstance(source, Stream):
             first = max(first, source.log.first_offset)
             end = source.log.committed_offset
@@ -262,7 +262,7 @@ class Errand:
         """Take a message, if it is chosen."""
         self._looked += 1
         queued = not isinstance(self.source, Stream)
-        if queued and message.deadline_ms and message.deadline_ms <= self.vhost.tally.now_ms:
+        if queued and message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
             return
         away = not queued or bool(message.flags & PAGED)
         with_data: Message | None = message

@@ -76,7 +76,7 @@ class Look:
         self._source = source
         self._selector = selector
         self._next = first or 0
-        self._last = vhost.tally.next_seq
+        self._last = vhost.counters.next_seq
         self._returned: list[Message] = []
         self._cursor: Cursor | None = None
         self._later: Later | None = None
@@ -127,7 +127,7 @@ class Look:
             return found
         cursor = self._cursor
         messages = self._standing() if cursor is None else self._coming(cursor)
-        now_ms = self._vhost.tally.now_ms
+        now_ms = self._vhost.counters.now_ms
         found = []
         for message in messages:
             if message.deadline_ms and message.deadline_ms <= now_ms:
@@ -216,8 +216,8 @@ def beginning(source: Queue, arguments: Mapping[str, Any]) -> int:
             f"invalid arg '{REPLAY}' for {what(source)}: it contradicts '{OFFSET}'"
         )
     if period_s == 0:
-        return int(source.tally.next_seq)
-    return position_since(source, source.tally.now_ms - period_s * 1000)
+        return int(source.counters.next_seq)
+    return position_since(source, source.counters.now_ms - period_s * 1000)
 
 
 def place(source: Queue, arguments: Mapping[str, Any], argument: str, default: int) -> int:
@@ -233,7 +233,7 @@ def place(source: Queue, arguments: Mapping[str, Any], argument: str, default: i
     if value == "last":
         return last_position(source)
     if value == "next":
-        return int(source.tally.next_seq)
+        return int(source.counters.next_seq)
     if isinstance(value, datetime):
         return position_since(source, int(value.timestamp() * 1000))
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POSITION_MAX:
@@ -253,7 +253,7 @@ class Halving:
 
     def __init__(self, source: Queue) -> None:
         self.first = source.position_of_first()
-        self.end = source.tally.next_seq
+        self.end = source.counters.next_seq
         self._source = source
         self._returned = source.returned_within(self.first, self.end)
 
@@ -304,4 +304,4 @@ def arrived(source: Queue, message: Message) -> int:
         known: int = source.store.arrival(message)
     except OSError:
         known = 0
-    return known or source.tally.arrivals.latest(message.seq, source.tally.now_ms)
+    return known or source.counters.arrivals.latest(message.seq, source.counters.now_ms)

@@ -79,10 +79,10 @@ class Copies:
 
     def prepare(self, batch: Iterable[Chosen]) -> None:
         """Write copies into the store, as one transaction of it."""
-        store, tally = self.vhost.store, self.vhost.tally
+        store, counters = self.vhost.store, self.vhost.counters
         lot = Lot()
         self._lots.append(lot)
-        lot.first_seq = tally.next_seq
+        lot.first_seq = counters.next_seq
         seqs: list[int] = []
         store.begin()
         try:
@@ -90,13 +90,13 @@ class Copies:
                 if source is not None:
                     lot.taken.append(source)
                 if copy is not None and queue is not None:
-                    copy.seq = tally.next_seq
-                    tally.next_seq += 1
+                    copy.seq = counters.next_seq
+                    counters.next_seq += 1
                     queue.held_count += 1
                     lot.queues.append(queue)
                     position = 0
                     if lasting and queue.durable and not queue.deleted:
-                        position = store.publish_message(copy, tally.now_ms, queue.id_bytes)
+                        position = store.publish_message(copy, counters.now_ms, queue.id_bytes)
                     if position:
                         seqs.append(copy.seq)
                     elif source is None:
@@ -108,19 +108,19 @@ class Copies:
                 store.prepare(lot.xid, seqs, [])
         finally:
             store.commit()
-        tally.memory_used += ITEM_WEIGHT * len(lot.queues)
+        counters.memory_used += ITEM_WEIGHT * len(lot.queues)
 
     def _keep_loose(self, lot: Lot, copy: Message, away: bool) -> None:
         """Hold on to a copy that the store does not keep, of a message that may go."""
-        tally = self.vhost.tally
-        if away or tally.memory_used > tally.memory_max:
+        counters = self.vhost.counters
+        if away or counters.memory_used > counters.memory_max:
             self.vhost.store.page_out(copy)
         lot.loose[len(lot.queues) - 1] = copy
-        tally.memory_used += weight_of(copy)
+        counters.memory_used += weight_of(copy)
 
     def decide(self, facts: Mapping[bytes, bytes | None]) -> None:
         """All of it is true from now on, in one transaction with facts, which were checked."""
-        store, now_ms = self.vhost.store, self.vhost.tally.now_ms
+        store, now_ms = self.vhost.store, self.vhost.counters.now_ms
         store.begin()
         try:
             for lot in self._lots:
@@ -148,14 +148,14 @@ class Copies:
                     self._show_one(lot, i)
             finally:
                 store.commit()
-            self.vhost.tally.memory_used -= ITEM_WEIGHT * len(lot.queues)
+            self.vhost.counters.memory_used -= ITEM_WEIGHT * len(lot.queues)
             done += len(lot)
             self.shown += len(lot)
             if done >= SLICE:
                 done = 0
                 self.source.drain()
                 yield
-        self.source.expire(self.vhost.tally.now_ms)  # It sweeps out the shells of what is gone.
+        self.source.expire(self.vhost.counters.now_ms)  # It sweeps out the shells of what is gone.
         self.source.drain()
 
     def _show_one(self, lot: Lot, i: int) -> None:
@@ -182,7 +182,7 @@ class Copies:
         store = self.vhost.store
         copy = lot.loose.pop(i, None)
         if copy is not None:
-            self.vhost.tally.memory_used -= weight_of(copy)
+            self.vhost.counters.memory_used -= weight_of(copy)
             bring(copy, store)
             copy.position = 0
             return copy
@@ -228,15 +228,15 @@ class Copies:
 
     def _drop(self, lot: Lot) -> None:
         """Forget the copies of a lot."""
-        store, tally = self.vhost.store, self.vhost.tally
-        tally.memory_used -= ITEM_WEIGHT * len(lot.queues)
+        store, counters = self.vhost.store, self.vhost.counters
+        counters.memory_used -= ITEM_WEIGHT * len(lot.queues)
         store.begin()
         try:
             for i, queue in enumerate(lot.queues):
                 queue.held_count -= 1
                 copy = lot.loose.get(i)
                 if copy is not None:
-                    tally.memory_used -= weight_of(copy)
+                    counters.memory_used -= weight_of(copy)
                     if copy.flags & SCRATCH:
                         store.release(copy)
                     continue
@@ -246,7 +246,7 @@ class Copies:
                 elif position:
                     store.settle(queue.id, lot.first_seq + i, position)
             if lot.xid:
-                store.decide(lot.xid, 0, tally.now_ms)
+                store.decide(lot.xid, 0, counters.now_ms)
         finally:
             store.commit()
 

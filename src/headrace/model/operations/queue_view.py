@@ -48,7 +48,7 @@ class View(Stream):
             source.name,
             StreamLog(),
             store=source.store,
-            tally=source.tally,
+            counters=source.counters,
             vhost=source.vhost,
         )
         self.source = source
@@ -75,7 +75,7 @@ class View(Stream):
                 f"'{self.vhost.name}'"
             )
         first = beginning(self.source, consumer.arguments)
-        end = self.tally.next_seq
+        end = self.counters.next_seq
         consumer.browses = False
         last = place(self.source, consumer.arguments, "x-stream-last", end)
         self.cursors[consumer] = first
@@ -122,7 +122,7 @@ class View(Stream):
             if not batch:
                 batch = self.prepare(consumer)
                 if consumer.looking:
-                    self.vhost.agenda.put(("look", self), self.tally.now_ms + 1, self.go_on)
+                    self.vhost.scheduler.put(("look", self), self.counters.now_ms + 1, self.go_on)
                     return
                 if not batch:
                     self.remove_consumer(consumer)
@@ -180,7 +180,7 @@ class View(Stream):
 
     def entry(self, message: Message) -> Entry | None:
         """Return a message as the record of a stream; None when it cannot be shown."""
-        if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+        if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             return None
         store = self.store
         paged = message.flags & C_PAGED
@@ -201,7 +201,7 @@ class View(Stream):
         if data is None:
             return None
         if arrived_ms <= 0:
-            arrived_ms = self.tally.now_ms
+            arrived_ms = self.counters.now_ms
         return (message.seq, data, message.address_len, message.body_size, arrived_ms)
 
     def remove_consumer(self, consumer: Consumer) -> None:

@@ -46,7 +46,7 @@ class Lane(Queue):
             self,
             queue.name,
             store=queue.store,
-            tally=queue.tally,
+            counters=queue.counters,
             vhost=queue.vhost,
             id=queue.id,
             durable=durable,
@@ -70,7 +70,7 @@ class Lane(Queue):
         Queue.remove_consumer(self, consumer)
         if self.parent.exclusive_consumer is consumer:
             self.parent.exclusive_consumer = None
-        self.parent.used_ms = self.tally.now_ms
+        self.parent.used_ms = self.counters.now_ms
 
 
 class FileLane(Lane):

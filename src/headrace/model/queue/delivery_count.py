@@ -63,9 +63,9 @@ def restore(queue: ServedMessages, message: Message, arrived_ms: int) -> None:
     if 0 < when_ms <= len(DEATHS) and queue.insists:
         queue.vhost.letters.keep_again(queue, message, DEATHS[when_ms - 1])
         return
-    if when_ms <= queue.tally.now_ms and not is_spent(queue, message):
+    if when_ms <= queue.counters.now_ms and not is_spent(queue, message):
         queue.restore(message, arrived_ms)
         return
     if queue.message_ttl_ms >= 0:
         queue.limit_life(message, arrived_ms)
-    queue.vhost.letters.wait_again(queue, message, max(when_ms, queue.tally.now_ms))
+    queue.vhost.letters.wait_again(queue, message, max(when_ms, queue.counters.now_ms))

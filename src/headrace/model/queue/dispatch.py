@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import cython
 
 if not cython.compiled:
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import REDELIVERED as C_REDELIVERED
@@ -147,17 +147,17 @@ class ServedMessages(ReadyMessages):
         self,
         name: str,
         store: Store,
-        tally: Tally,
+        counters: Counters,
         vhost: Any,
         id: int,  # noqa: A002 - the field has this name in every definition
         durable: bool,
     ) -> None:
-        ReadyMessages.__init__(self, name, store, tally, vhost, id, durable)
+        ReadyMessages.__init__(self, name, store, counters, vhost, id, durable)
         self.is_stream = False  # Messages stay when they are taken; see model.stream.
         self.published = 0
         self.delivered = 0
         self.acknowledged = 0
-        self.used_ms = tally.now_ms  # For x-expires.
+        self.used_ms = counters.now_ms  # For x-expires.
         self.reserved = 0  # The journal says that up to here may have been delivered, durably.
         self.reserving = 0  # What it says last,
         self.reserving_at = 0  # and the log position at which that is durable.
@@ -200,8 +200,8 @@ class ServedMessages(ReadyMessages):
             return 1
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.tally.now_ms)
-        self.tally.memory_used += self.weight(message)
+            self.limit_life(message, self.counters.now_ms)
+        self.counters.memory_used += self.weight(message)
         if self.ready_count == 0 and self.active is not None and not self.selective:
             consumer = self.pick()
             if consumer is not None:
@@ -249,8 +249,8 @@ class ServedMessages(ReadyMessages):
             return
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.tally.now_ms)
-        self.tally.memory_used += self.weight(message)
+            self.limit_life(message, self.counters.now_ms)
+        self.counters.memory_used += self.weight(message)
         if self.is_newest(message):
             self.push(message)
         else:
@@ -263,8 +263,8 @@ class ServedMessages(ReadyMessages):
         """Take a message for the consumer that :meth:`taker` named just now."""
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.tally.now_ms)
-        self.tally.memory_used += self.weight(message)
+            self.limit_life(message, self.counters.now_ms)
+        self.counters.memory_used += self.weight(message)
         self.hand(consumer, message)
 
     # --- Consumers --------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class ServedMessages(ReadyMessages):
             self.turn -= 1
         self.enlist(consumer)
         if self.durable and not self.reserving:
-            self.reserve(self.tally.next_seq)
+            self.reserve(self.counters.next_seq)
 
     def enlist(self, consumer: Consumer) -> None:
         """Put a consumer in the round, behind its equals."""
@@ -340,7 +340,7 @@ class ServedMessages(ReadyMessages):
             self.active = None
             self.ranked = False
             self.release_waiters()
-        self.used_ms = self.tally.now_ms
+        self.used_ms = self.counters.now_ms
 
     def pick(self) -> Consumer | None:
         """Return the consumer whose turn it is among those with room; park those without."""
@@ -384,7 +384,7 @@ class ServedMessages(ReadyMessages):
     def drain(self) -> None:
         """Hand out ready messages while a consumer has room."""
         if self.expiring is not None:
-            self.expire(self.tally.now_ms)  # First: dead letters may take room that is here now.
+            self.expire(self.counters.now_ms)  # First: dead letters may take room that is here now.
         if self.active is not None:
             if self.selective:
                 self.drain_selective()
@@ -425,7 +425,7 @@ class ServedMessages(ReadyMessages):
         self.held_bytes += message.body_size
         message.consumer = consumer
         consumer.deliver(message)
-        if self.tally.memory_used > self.tally.memory_max and message.consumer is not None:
+        if self.counters.memory_used > self.counters.memory_max and message.consumer is not None:
             self.page_out(message)
 
     def get(self, getter: Consumer) -> Message | None:
@@ -492,7 +492,7 @@ class ServedMessages(ReadyMessages):
             return False
         if self.shown_only:
             return False
-        if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+        if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             return False
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
             self.reserve_for(consumer, message)

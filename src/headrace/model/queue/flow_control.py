@@ -162,7 +162,7 @@ class Guard:
         queue.stopped = True
         queue.pace_above = -1
         log.info("queue %r: publishers wait at %d messages", queue.name, self.depth()[0])
-        queue.vhost.agenda.put(("flow", queue), queue.tally.now_ms + CHECK_MS, self.check)
+        queue.vhost.scheduler.put(("flow", queue), queue.counters.now_ms + CHECK_MS, self.check)
 
     def check(self, now_ms: int) -> int:
         """Look whether a queue has shrunk that nobody drained; return when to look again."""
@@ -191,7 +191,7 @@ class Guard:
         """Look at the age of the oldest message from now on, if that is wanted."""
         if self.alert_age_ms:
             queue = self.queue
-            queue.vhost.agenda.put(("alert", queue), queue.tally.now_ms + self.step, self.age)
+            queue.vhost.scheduler.put(("alert", queue), queue.counters.now_ms + self.step, self.age)
 
     @property
     def step(self) -> int:
@@ -209,7 +209,7 @@ class Guard:
         if queue.guard is not self or queue.deleted:
             return 0
         marks = self.marks
-        marks.append((queue.tally.next_seq, now_ms))
+        marks.append((queue.counters.next_seq, now_ms))
         if queue.ready_count:
             first = queue.position_of_first()
             while len(marks) > 1 and marks[0][0] <= first:
@@ -222,13 +222,13 @@ class Guard:
                     self.alert("message-age", old_ms, self.alert_age_ms)
         else:
             marks.clear()
-            marks.append((queue.tally.next_seq, now_ms))
+            marks.append((queue.counters.next_seq, now_ms))
         return again
 
     def alert(self, reason: str, value: int, limit: int) -> None:
         """Tell that something is too much, unless that was told just now."""
         queue = self.queue
-        now_ms = queue.tally.now_ms
+        now_ms = queue.counters.now_ms
         last = self.alerted.get(reason)
         if last is not None and now_ms - last < self.gap_ms:
             return
@@ -293,7 +293,7 @@ def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
     if queue.stopped and not guard.flows:
         guard.resume()
     elif queue.stopped:
-        queue.vhost.agenda.remove(("flow", queue))
-        queue.vhost.agenda.put(("flow", queue), queue.tally.now_ms + CHECK_MS, guard.check)
-    queue.vhost.agenda.remove(("alert", queue))
+        queue.vhost.scheduler.remove(("flow", queue))
+        queue.vhost.scheduler.put(("flow", queue), queue.counters.now_ms + CHECK_MS, guard.check)
+    queue.vhost.scheduler.remove(("alert", queue))
     guard.watch_age()

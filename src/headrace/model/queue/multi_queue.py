@@ -129,7 +129,7 @@ class Pool(Queue):
         """
         first = sources[0]
         names = ", ".join(queue.name for queue in sources)
-        super().__init__(names, store=first.store, tally=first.tally, vhost=first.vhost)
+        super().__init__(names, store=first.store, counters=first.counters, vhost=first.vhost)
         self.is_hidden = True
         self.sources = tuple(sources)
         self.feeders: list[Feeder] = []
@@ -153,7 +153,7 @@ class Pool(Queue):
             if not queue.deleted:
                 feeder = Feeder(self, queue, consumer)
                 self.feeders.append(feeder)
-                queue.used_ms = self.tally.now_ms
+                queue.used_ms = self.counters.now_ms
                 queue.add_consumer(feeder)
 
     def remove_consumer(self, consumer: Consumer) -> None:

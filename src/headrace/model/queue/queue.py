@@ -21,7 +21,7 @@ import cython
 
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
@@ -44,7 +44,7 @@ class Queue(ServedMessages):
         name: str,
         *,
         store: Store,
-        tally: Tally,
+        counters: Counters,
         vhost: Any = None,
         id: int = 0,  # noqa: A002 - the field has this name in every definition
         durable: bool = False,
@@ -52,7 +52,7 @@ class Queue(ServedMessages):
         exclusive_owner: object = None,
         arguments: dict[str, Any] | None = None,
     ) -> None:
-        ServedMessages.__init__(self, name, store, tally, vhost, id, durable)
+        ServedMessages.__init__(self, name, store, counters, vhost, id, durable)
         self.auto_delete = auto_delete
         self.exclusive_owner = exclusive_owner
         self.arguments = arguments if arguments is not None else {}
@@ -198,7 +198,7 @@ class Queue(ServedMessages):
                     self.resting = []
                 self.resting.append(consumer)
                 return None
-            if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+            if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
                 self.pass_over(cursor, message)  # It expires soon.
                 continue
             paged = message.flags & C_PAGED
@@ -260,8 +260,8 @@ class Queue(ServedMessages):
             if self.vhost is None:
                 self.wake()
             else:
-                when_ms = self.tally.now_ms + LOOK_PAUSE_MS
-                self.vhost.agenda.put(("look", self), when_ms, self.go_on)
+                when_ms = self.counters.now_ms + LOOK_PAUSE_MS
+                self.vhost.scheduler.put(("look", self), when_ms, self.go_on)
         elif consumer.looking:
             consumer.looking = False
             consumer.looked()
@@ -310,7 +310,7 @@ class Queue(ServedMessages):
             self.browsers = [c for c in self.browsers if c.consumer is not consumer] or None
         if consumer is self.exclusive_consumer:
             self.exclusive_consumer = None
-        self.used_ms = self.tally.now_ms
+        self.used_ms = self.counters.now_ms
 
     def show_all(self) -> None:
         """Show every browser with room what it has not seen."""
@@ -363,7 +363,7 @@ class Queue(ServedMessages):
             else:
                 home = consumer.queue
                 home.present(consumer, message)
-            if paged and self.tally.memory_used > self.tally.memory_max:
+            if paged and self.counters.memory_used > self.counters.memory_max:
                 self.page_out(message)
 
     def present(self, consumer: Consumer, message: Message) -> None:
@@ -497,7 +497,7 @@ class Queue(ServedMessages):
                 held += lane.unacked_count
         dropped = held == 0 and self.durable and count > 0
         if dropped:
-            self.store.drop(self.id, self.tally.next_seq - 1)
+            self.store.drop(self.id, self.counters.next_seq - 1)
         self.forget_ready(not dropped)
         self.release_waiters()
         if self.lanes is not None:
@@ -521,11 +521,11 @@ class Queue(ServedMessages):
         lane: Queue
         count = self.message_count()
         if self.durable:
-            self.store.drop(self.id, self.tally.next_seq - 1)
+            self.store.drop(self.id, self.counters.next_seq - 1)
         self.deleted = True
         self.ending = False
-        self.tally.delivered += self.delivered
-        self.tally.acknowledged += self.acknowledged
+        self.counters.delivered += self.delivered
+        self.counters.acknowledged += self.acknowledged
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.destroy()

@@ -3,13 +3,13 @@ import cython
 
 from headrace.model.message cimport C_GONE, C_REDELIVERED, Message
 from headrace.model.queue.ring cimport Ring
-from headrace.model.counters cimport C_MESSAGE_OVERHEAD, Tally
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD, Counters
 
 cdef long long SHELLS_MIN
 cdef int DEFAULT_HIGH_PRIORITY
 
 cdef class Places:
-    cdef public Tally tally
+    cdef public Counters counters
     cdef public int max_priority
     cdef public int priority_base
     cdef public long long ready_count

@@ -22,7 +22,7 @@ import cython
 
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
@@ -36,8 +36,8 @@ DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 an
 class Places:
     """Ready messages in order; the first of the four classes that make up a queue."""
 
-    def __init__(self, tally: Tally) -> None:
-        self.tally = tally
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
         self.max_priority = 0
         self.priority_base = 0  # Priorities up to this one share the lowest level.
         self.ready_count = 0
@@ -80,7 +80,7 @@ class Places:
         self.ready_bytes += message.body_size
         if self.browsers is not None:
             self.wake()
-        if self.tally.memory_used > self.tally.memory_max:
+        if self.counters.memory_used > self.counters.memory_max:
             self.relieve(message)
 
     def relieve(self, message: Message) -> None:
@@ -90,7 +90,7 @@ class Places:
         """Have the queue drained at the end of this turn."""
         if not self.waking:
             self.waking = True
-            self.tally.waking.append(self)
+            self.counters.waking.append(self)
 
     def is_newest(self, message: Message) -> bool:
         """Tell whether a message's place is behind all that wait in the lowest level's ring."""
@@ -259,7 +259,7 @@ class Places:
         """Return the lowest position at which a message may be ready; the next one of all when
         there is none.
         """
-        first = self.tally.next_seq
+        first = self.counters.next_seq
         for ring in [self.ring, *(self.rings or ())]:
             if ring is not None and ring.count and ring.at(0).seq < first:
                 first = ring.at(0).seq

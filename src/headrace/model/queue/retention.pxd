@@ -4,7 +4,7 @@ import cython
 from headrace.model.message cimport C_GONE, C_PAGED, C_SCRATCH, Message
 from headrace.model.queue.ready_list cimport SHELLS_MIN, Places
 from headrace.model.ports cimport Store
-from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Tally
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
 
 cdef long long RESIDENT_MIN
 cdef long long RESIDENT_OCTETS
@@ -61,7 +61,7 @@ cdef class ReadyMessages(Places):
     cdef sweep_deadlines(self)
     @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint,
                    budget=cython.longlong, following=cython.longlong, letters=cython.bint,
-                   spent=cython.bint, tally=Tally)
+                   spent=cython.bint, counters=Counters)
     cpdef long long expire(self, long long now_ms) except -1
     cpdef restore(self, Message message, long long arrived_ms)
     cpdef bint restore_held(self, Message message) except -1

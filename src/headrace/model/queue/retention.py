@@ -21,7 +21,7 @@ import cython
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
     from headrace.model.counters import PAGED_WEIGHT as C_PAGED_WEIGHT
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import SCRATCH as C_SCRATCH
@@ -55,12 +55,12 @@ class ReadyMessages(Places):
         self,
         name: str,
         store: Store,
-        tally: Tally,
+        counters: Counters,
         vhost: Any,
         id: int,  # noqa: A002 - the field has this name in every definition
         durable: bool,
     ) -> None:
-        Places.__init__(self, tally)
+        Places.__init__(self, counters)
         self.name = name
         self.store = store
         self.vhost = vhost
@@ -171,7 +171,8 @@ class ReadyMessages(Places):
         if (
             self.ready_count > RESIDENT_MIN
             or self.ready_bytes > RESIDENT_OCTETS
-            or self.tally.memory_used > self.tally.memory_max + (self.tally.memory_max >> 3)
+            or self.counters.memory_used
+            > self.counters.memory_max + (self.counters.memory_max >> 3)
         ):
             self.page_out(message)
 
@@ -179,7 +180,7 @@ class ReadyMessages(Places):
         """Move a message's data to the disk, if there is one."""
         if not message.flags & C_PAGED and self.store.page_out(message):
             gained = message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
-            self.tally.memory_used -= gained - C_PAGED_WEIGHT
+            self.counters.memory_used -= gained - C_PAGED_WEIGHT
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -241,16 +242,16 @@ class ReadyMessages(Places):
         following = 0
         budget = EXPIRE_MAX
         letters = self.dead_letter_exchange is not None
-        tally = self.tally
+        counters = self.counters
         gathers = False
         if letters:
-            tally.begin_letters(now_ms)
+            counters.begin_letters(now_ms)
             gathers = self.gathers()
         try:
             while self.expiring:
                 deadline, _, message = self.expiring[0]
                 gone = message.flags & C_GONE or message.consumer is not None
-                spent = budget == 0 or (letters and tally.letters_left <= 0)
+                spent = budget == 0 or (letters and counters.letters_left <= 0)
                 if not gone and (deadline > now_ms or spent):
                     following = deadline
                     break
@@ -259,7 +260,7 @@ class ReadyMessages(Places):
                     continue
                 budget -= 1
                 if letters:
-                    tally.letters_left -= 1
+                    counters.letters_left -= 1
                 self.ready_count -= 1
                 self.ready_bytes -= message.body_size
                 self.shells += 1
@@ -277,14 +278,14 @@ class ReadyMessages(Places):
         """Take back a message that the store recovered; in order of seq, before any consumer."""
         if self.message_ttl_ms >= 0:
             self.limit_life(message, arrived_ms)
-        self.tally.memory_used += self.weight(message)
+        self.counters.memory_used += self.weight(message)
         self.push(message)
         if message.deadline_ms:
             self.watch(message)
 
     def restore_held(self, message: Message) -> bool:
         """Take back a recovered message that ``message.consumer`` holds; false if it is lost."""
-        self.tally.memory_used += self.weight(message)
+        self.counters.memory_used += self.weight(message)
         self.unacked_count += 1
         self.held_bytes += message.body_size
         return True
@@ -297,7 +298,7 @@ class ReadyMessages(Places):
             message = self.next_ready()
             if message is None:
                 return None
-            if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+            if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
                 if not self.waits_to_die(message, "expired"):
                     self.die(message, "expired")
                 continue
@@ -321,7 +322,7 @@ class ReadyMessages(Places):
             return False
         if message.data is not None:
             message.measure()
-        self.tally.memory_used += self.weight(message) - before
+        self.counters.memory_used += self.weight(message) - before
         if message.deliveries and self.delivery_limit >= 0:
             tell_count(self, message)
         return True
@@ -399,7 +400,7 @@ class ReadyMessages(Places):
         """Let go of a message for good: in memory, in the journal, in the scratch log."""
         if message.flags & C_GONE:
             return
-        self.tally.memory_used -= self.weight(message)
+        self.counters.memory_used -= self.weight(message)
         message.flags |= C_GONE
         if message.position:
             if message.flags & C_SCRATCH:
@@ -440,7 +441,7 @@ class ReadyMessages(Places):
                 if message is None:
                     break
                 most -= 1
-                if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+                if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
                     self.die(message, "expired")
                 elif not message.flags & C_PAGED or self.bring(message):
                     self.orphan(message)

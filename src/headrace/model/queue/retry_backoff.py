@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
-    from headrace.model.scheduler import Agenda
+    from headrace.model.scheduler import Scheduler
 
 TYPE = "x-delayed-retry-type"  # all, failed, returned or disabled.
 MIN = "x-delayed-retry-min"  # Milliseconds.
@@ -65,15 +65,15 @@ def backoff(arguments: Mapping[str, Any]) -> Backoff | None:
 class Waiting(Consumer):
     """Holds the messages of one queue that wait for their next try."""
 
-    def __init__(self, queue: Queue, agenda: Agenda) -> None:
+    def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
         self._later = Later()
-        self._agenda = agenda
+        self._scheduler = scheduler
 
     def add(self, message: Message, due_ms: int) -> None:
         """Let a message wait until a time."""
         self._later.add(due_ms, message)
-        self._agenda.put(self, due_ms, self.ripen)  # Unless it is due earlier already.
+        self._scheduler.put(self, due_ms, self.ripen)  # Unless it is due earlier already.
 
     def ripen(self, now_ms: int) -> int:
         """Return what is due to the queue; return when to call again, 0 when nothing waits."""

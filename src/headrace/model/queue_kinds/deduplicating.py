@@ -99,7 +99,7 @@ class DeduplicatingQueue(AttentiveQueue):
         if self._cache is None and self._remembers and self.vhost is not None:
             self._cache = Ids(
                 self.arguments,
-                tally=self.tally,
+                counters=self.counters,
                 facts=self.vhost.facts if self.durable else None,
                 prefix=prefix_of(b"q", f"{self.id}/{self.name}"),
             )

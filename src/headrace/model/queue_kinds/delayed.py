@@ -135,8 +135,8 @@ class DelayedQueue(Queue):
 
         What comes, or is routed, meanwhile is not sure to be among it.
         """
-        while self._starts and self._starts[0] * BUCKET_MS <= self.tally.now_ms + NEAR_MS:
-            self._unpack(self.tally.now_ms)
+        while self._starts and self._starts[0] * BUCKET_MS <= self.counters.now_ms + NEAR_MS:
+            self._unpack(self.counters.now_ms)
             yield None
         near = self._near.in_order()
         due_ms, first = next(near, (0, None))
@@ -201,7 +201,7 @@ class DelayedQueue(Queue):
 
     def _is_far(self, bucket: int, packed: bytearray) -> bool:
         """Tell whether nothing of a bucket was unpacked or dropped since it was found."""
-        whole = bucket * BUCKET_MS > self.tally.now_ms + NEAR_MS
+        whole = bucket * BUCKET_MS > self.counters.now_ms + NEAR_MS
         return whole and self._far.get(bucket) is packed
 
     def purge(self) -> int:
@@ -224,11 +224,11 @@ class DelayedQueue(Queue):
         self.ready_bytes += message.body_size
         message.flags &= ~REDELIVERED
         due = message.deadline_ms
-        far = due > self.tally.now_ms + NEAR_MS
+        far = due > self.counters.now_ms + NEAR_MS
         if far and (message.flags & PAGED or self.store.page_out(message)):
             self._pack(message)
         else:
-            self.tally.memory_used += weight_of(message)
+            self.counters.memory_used += weight_of(message)
             self._near.add(due, message)
         if self.on_deadline is not None:
             self.on_deadline(self, self._next_ms())
@@ -248,7 +248,7 @@ class DelayedQueue(Queue):
             message.flags,
             message.priority,
         )
-        self.tally.memory_used += PACKED.size
+        self.counters.memory_used += PACKED.size
 
     def _unpack(self, now_ms: int) -> None:
         """Make objects of what is due soon, some of it at a time."""
@@ -259,7 +259,7 @@ class DelayedQueue(Queue):
             budget -= size // PACKED.size
             for row in PACKED.iter_unpack(packed[:size]):
                 message = _unpacked(row)
-                self.tally.memory_used += PAGED_WEIGHT - PACKED.size
+                self.counters.memory_used += PAGED_WEIGHT - PACKED.size
                 self._near.add(message.deadline_ms, message)
             del packed[:size]
             if not packed:
@@ -271,7 +271,7 @@ class DelayedQueue(Queue):
         for packed in self._far.values():
             for row in PACKED.iter_unpack(packed):
                 messages.append(_unpacked(row))
-                self.tally.memory_used += PAGED_WEIGHT - PACKED.size
+                self.counters.memory_used += PAGED_WEIGHT - PACKED.size
         self._far, self._starts = {}, []
         self.ready_count = 0
         self.ready_bytes = 0
@@ -297,7 +297,7 @@ class DelayedQueue(Queue):
                 return
             if message.data is not None:
                 message.measure()
-            self.tally.memory_used += weight_of(message) - before
+            self.counters.memory_used += weight_of(message) - before
         self.delivered += 1
         try:
             self.vhost.delayed.release(message)
@@ -403,7 +403,7 @@ class Delayed:
             message, content.exchange, content.routing_key, headers, expires=True
         )
         if content.expiration is not None and content.expiration.isdigit():
-            ready.deadline_ms = deadline_of(int(content.expiration), vhost.tally.now_ms)
+            ready.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
         if vhost.tracer is not None:
             ready.publisher = message.publisher
             vhost.tracer.released(ready, tuple(found))

@@ -267,7 +267,7 @@ class GroupedQueue(OrderedQueue):
     def offer(self, message: Message) -> int:
         if self.guard is not None:
             self.guard.weigh(message)
-        if self.later is not None and self.postpone(message, self.tally.now_ms):
+        if self.later is not None and self.postpone(message, self.counters.now_ms):
             self.published += 1
             return 0
         if self.limited and self.will_refuse(message.body_size):
@@ -275,8 +275,8 @@ class GroupedQueue(OrderedQueue):
             return 1
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.tally.now_ms)
-        self.tally.memory_used += self.weight(message)
+            self.limit_life(message, self.counters.now_ms)
+        self.counters.memory_used += self.weight(message)
         self.push(message)
         if message.deadline_ms:
             self.watch(message)
@@ -332,7 +332,7 @@ class GroupedQueue(OrderedQueue):
 
     def drain(self) -> None:
         if self.expiring is not None:
-            self.expire(self.tally.now_ms)
+            self.expire(self.counters.now_ms)
         self.waking = False
         if self.active is not None:
             self.hand_out()
@@ -405,7 +405,7 @@ class GroupedQueue(OrderedQueue):
         self.ready_bytes -= message.body_size
         self.shells += 1
         self.trim(self.ring)
-        if message.deadline_ms and message.deadline_ms <= self.tally.now_ms:
+        if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             self.die(message, "expired")
             return None
         if message.flags & C_PAGED and not self.bring(message):

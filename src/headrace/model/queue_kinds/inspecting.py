@@ -87,13 +87,13 @@ class AttentiveQueue(Queue):
     def offer(self, message: Message) -> int:
         if self.guard is not None:
             self.guard.weigh(message)
-        if self.later is not None and self.postpone(message, self.tally.now_ms):
+        if self.later is not None and self.postpone(message, self.counters.now_ms):
             self.published += 1
             return 0
         return Queue.offer(self, message)
 
     def admit(self, message: Message, promised: bool = False) -> None:
-        if self.later is not None and self.postpone(message, self.tally.now_ms):
+        if self.later is not None and self.postpone(message, self.counters.now_ms):
             self.published += 1
             return
         Queue.admit(self, message, promised)
@@ -107,15 +107,15 @@ class AttentiveQueue(Queue):
     def postpone(self, message: Message, arrived_ms: int) -> bool:
         """Let a message wait, if it says that it is not valid yet."""
         due = due_ms(self.header(message, NOT_VALID_BEFORE))
-        if due <= self.tally.now_ms:
+        if due <= self.counters.now_ms:
             return False
         if self.message_ttl_ms >= 0:
             self.limit_life(message, arrived_ms)
-        self.tally.memory_used += self.weight(message)
-        if self.tally.memory_used > self.tally.memory_max:
+        self.counters.memory_used += self.weight(message)
+        if self.counters.memory_used > self.counters.memory_max:
             self.page_out(message)
         self.later.add(due, message)
-        self.vhost.agenda.put(("later", self), self.later.next_ms, self.come)
+        self.vhost.scheduler.put(("later", self), self.later.next_ms, self.come)
         return True
 
     def come(self, now_ms: int) -> int:
@@ -148,7 +148,7 @@ class AttentiveQueue(Queue):
     def destroy(self) -> int:
         if self.later is not None:
             self.hasten()
-            self.vhost.agenda.remove(("later", self))
+            self.vhost.scheduler.remove(("later", self))
         return Queue.destroy(self)
 
     # --- For the kinds ----------------------------------------------------------------------

@@ -85,9 +85,9 @@ class Stream(Queue):
             return 0
         before = self.log.held
         offset = self.log.append(
-            message.data, message.address_len, message.body_size, self.tally.now_ms
+            message.data, message.address_len, message.body_size, self.counters.now_ms
         )
-        self.tally.memory_used += self.log.held - before
+        self.counters.memory_used += self.log.held - before
         if self.consumers is not None:
             if self.choosy is not None:
                 self.note_own(message.publisher, offset)
@@ -124,8 +124,8 @@ class Stream(Queue):
         if octets_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
             log.limit(octets_max, age_max_ms)
             before = log.held
-            log.trim(self.tally.now_ms)
-            self.tally.memory_used += log.held - before
+            log.trim(self.counters.now_ms)
+            self.counters.memory_used += log.held - before
 
     def trim(self, now_ms: int) -> int:
         """Drop what is too old; return when to look again, 0 when age does not matter."""
@@ -134,7 +134,7 @@ class Stream(Queue):
             return 0
         before = log.held
         log.trim(now_ms)
-        self.tally.memory_used += log.held - before
+        self.counters.memory_used += log.held - before
         return now_ms + max(TRIM_MIN_MS, log.max_age_ms // 8)
 
     def pin(self, offset: int, octets_max: int) -> None:
@@ -144,8 +144,8 @@ class Stream(Queue):
         log.pin_octets_max = octets_max
         log.pin_failed = False
         before = log.held
-        log.trim(self.tally.now_ms)
-        self.tally.memory_used += log.held - before
+        log.trim(self.counters.now_ms)
+        self.counters.memory_used += log.held - before
 
     def note_own(self, publisher: int, offset: int) -> None:
         """A connection published this record: its readers that want nothing of its own know."""
@@ -255,7 +255,7 @@ class Stream(Queue):
         if isinstance(asked, str):
             seconds = interval_s(asked)
             if seconds >= 0:
-                return log.offset_at(max(0, self.tally.now_ms - seconds * 1000))
+                return log.offset_at(max(0, self.counters.now_ms - seconds * 1000))
         raise PreconditionFailed(
             f"invalid arg 'x-stream-offset' for queue '{self.name}' in vhost "
             f"'{self.vhost.name}': {asked!r}"
@@ -314,7 +314,7 @@ class Stream(Queue):
         batch.reverse()
         self.fetched[consumer] = batch
         self.ahead_octets[consumer] = octets
-        self.tally.memory_used += octets
+        self.counters.memory_used += octets
 
     def hand_out(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
         """Deliver the records of a batch, the last one first, as long as the reader has room."""
@@ -324,7 +324,7 @@ class Stream(Queue):
             message = new_message(data, address_len, body_size)
             message.seq = offset
             message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
-            self.tally.memory_used += self.weight(message)
+            self.counters.memory_used += self.weight(message)
             self.delivered += 1
             if consumer.no_ack:
                 consumer.deliver(message)
@@ -335,7 +335,7 @@ class Stream(Queue):
                 message.consumer = consumer
                 consumer.deliver(message)
         if not batch:
-            self.tally.memory_used -= self.ahead_octets.pop(consumer, 0)
+            self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
 
     def serve_reading(self, consumer: Consumer) -> None:
         """Hand a reader with an end or a filter what it may have."""
@@ -356,8 +356,8 @@ class Stream(Queue):
             if not batch:
                 if looked >= SCAN_OCTETS_MAX:
                     consumer.looking = True
-                    self.vhost.agenda.put(
-                        ("scan", self), self.tally.now_ms + SCAN_PAUSE_MS, self.go_on
+                    self.vhost.scheduler.put(
+                        ("scan", self), self.counters.now_ms + SCAN_PAUSE_MS, self.go_on
                     )
                     return
                 end = log.committed_offset
@@ -425,7 +425,7 @@ class Stream(Queue):
             self.tracking.end(consumer)
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
-        self.tally.memory_used -= self.ahead_octets.pop(consumer, 0)
+        self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
         self.readings.pop(consumer, None)
         if self.choosy is not None:
             self.choosy = [one for one in self.choosy if one[0] is not consumer] or None
@@ -439,13 +439,13 @@ class Stream(Queue):
         Queue.destroy(self)
         self.cursors.clear()
         self.fetched.clear()
-        self.tally.memory_used -= sum(self.ahead_octets.values())
+        self.counters.memory_used -= sum(self.ahead_octets.values())
         self.ahead_octets.clear()
         self.readings.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None
         self.choosy = None
-        self.tally.memory_used -= self.log.held
+        self.counters.memory_used -= self.log.held
         self.log.delete()
         return count
 

@@ -104,7 +104,7 @@ class Branch:
         self.workers: dict[Worker, bool] = {}  # Associated; True: the outcome ends that.
         self.suspended: set[Worker] = set()
         self.timeout_s = TIMEOUT_DEFAULT_S
-        self.since_ms = vhost.tally.now_ms  # When it took this state.
+        self.since_ms = vhost.counters.now_ms  # When it took this state.
         self.publishes = Held()  # When prepared.
         self.settles: list[Settle] = []
 
@@ -228,7 +228,7 @@ class Branches:
         if self.vhost.store.full:
             raise ResourceError(f"the disk is full; the branch {xid} was not prepared")
         self._require_room(branch)
-        self.vhost.agenda.remove(("branch", self, xid))
+        self.vhost.scheduler.remove(("branch", self, xid))
         self._keep(branch)
         return Status.OK
 
@@ -380,7 +380,7 @@ class Branches:
             return
         for queue in there:
             queue.held_count += 1
-        self.vhost.tally.memory_used += weight_of(message)
+        self.vhost.counters.memory_used += weight_of(message)
         branch.publishes.add(message, there, True)
 
     def close(self) -> None:
@@ -432,15 +432,15 @@ class Branches:
         branch.failed = why
         branch.work.dead = True
         branch.work.undo()
-        branch.since_ms = self.vhost.tally.now_ms
+        branch.since_ms = self.vhost.counters.now_ms
         self._expect(branch, KEPT_MS)
 
     def _expect(self, branch: Branch, within_ms: int) -> None:
         """Have the branch looked at when its time is over."""
         key: Hashable = ("branch", self, branch.xid)
-        self.vhost.agenda.remove(key)
-        due_ms = self.vhost.tally.now_ms + within_ms
-        self.vhost.agenda.put(key, due_ms, lambda now_ms: self._overdue(branch, now_ms))
+        self.vhost.scheduler.remove(key)
+        due_ms = self.vhost.counters.now_ms + within_ms
+        self.vhost.scheduler.put(key, due_ms, lambda now_ms: self._overdue(branch, now_ms))
 
     def _overdue(self, branch: Branch, now_ms: int) -> int:
         """The time of a branch is over; return when to look again."""
@@ -467,13 +467,13 @@ class Branches:
             del siblings[branch]
             if not siblings:
                 del self._global[xid.format, xid.global_id]
-        self.vhost.agenda.remove(("branch", self, branch.xid))
+        self.vhost.scheduler.remove(("branch", self, branch.xid))
 
     def _finish(self, branch: Branch, status: Status) -> None:
         """The work is done or undone: keep the decision if it was an operator's."""
         branch.work.let_go(branch.publishes)
         branch.publishes, branch.settles = Held(), []
-        branch.since_ms = self.vhost.tally.now_ms
+        branch.since_ms = self.vhost.counters.now_ms
         if status:
             branch.state, branch.decided = State.COMPLETED, status
         else:
@@ -481,14 +481,14 @@ class Branches:
 
     def _keep(self, branch: Branch) -> None:
         """Write a branch into the store, as one transaction, and hold on to what it holds."""
-        store, tally = self.vhost.store, self.vhost.tally
+        store, counters = self.vhost.store, self.vhost.counters
         branch.publishes, branch.settles = branch.work.take()
         branch.work.dead = True
         branch.state = State.PREPARED
-        branch.since_ms = tally.now_ms
+        branch.since_ms = counters.now_ms
         store.begin()
         try:
-            kept = branch.publishes.keep(store, tally)
+            kept = branch.publishes.keep(store, counters)
             branch.damaged = branch.publishes.lost > 0
             settles = [
                 (queue.id, message.seq, outcome)
@@ -498,7 +498,7 @@ class Branches:
             store.prepare(branch.xid.encode(), kept, settles)
         finally:
             store.commit()
-        branch.publishes.store_away(store, tally)
+        branch.publishes.store_away(store, counters)
 
     def _require_room(self, branch: Branch) -> None:
         """Refuse a branch for a queue that turns messages away; later none does, for any of it."""
@@ -516,13 +516,13 @@ class Branches:
 
     def _do(self, branch: Branch, status: Status) -> Status:
         """Make the work of a prepared branch happen; return what became of it."""
-        store, tally = self.vhost.store, self.vhost.tally
+        store, counters = self.vhost.store, self.vhost.counters
         store.begin()
         try:
-            if branch.publishes.admit(0, len(branch.publishes), store, tally):
+            if branch.publishes.admit(0, len(branch.publishes), store, counters):
                 status = Status.HEURHAZ
             settle_all(branch.settles)
-            store.decide(branch.xid.encode(), status, tally.now_ms)
+            store.decide(branch.xid.encode(), status, counters.now_ms)
         finally:
             store.commit()
         self._finish(branch, status)
@@ -530,12 +530,12 @@ class Branches:
 
     def _undo(self, branch: Branch, status: Status) -> None:
         """Undo the work of a prepared branch."""
-        store, tally = self.vhost.store, self.vhost.tally
+        store, counters = self.vhost.store, self.vhost.counters
         store.begin()
         try:
-            branch.publishes.drop(0, len(branch.publishes), store, tally)
+            branch.publishes.drop(0, len(branch.publishes), store, counters)
             settle_all([settle._replace(outcome=REQUEUE) for settle in branch.settles])
-            store.decide(branch.xid.encode(), status, tally.now_ms)
+            store.decide(branch.xid.encode(), status, counters.now_ms)
         finally:
             store.commit()
         self._finish(branch, status)

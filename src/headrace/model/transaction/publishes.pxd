@@ -6,7 +6,7 @@ from headrace.model.message cimport (
 )
 from headrace.model.ports cimport Store
 from headrace.model.queue.queue cimport Queue
-from headrace.model.counters cimport Tally, weight_of
+from headrace.model.counters cimport Counters, weight_of
 
 @cython.final
 cdef class Held:
@@ -28,14 +28,14 @@ cdef class Held:
         away=cython.bint, kept=list, count=Py_ssize_t, i=Py_ssize_t, queues=tuple, ids=bytes, message=Message,
         queue=Queue, q=Queue,
     )
-    cpdef list keep(self, Store store, Tally tally)
+    cpdef list keep(self, Store store, Counters counters)
     cdef bint brought(self, Py_ssize_t i, Store store) except -1
     @cython.locals(count=Py_ssize_t, i=Py_ssize_t, message=Message, crowded=cython.bint)
-    cpdef store_away(self, Store store, Tally tally)
+    cpdef store_away(self, Store store, Counters counters)
     @cython.locals(lost=Py_ssize_t, i=Py_ssize_t, message=Message, queue=Queue)
-    cpdef Py_ssize_t admit(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Tally tally) except -1
+    cpdef Py_ssize_t admit(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Counters counters) except -1
     @cython.locals(i=Py_ssize_t, message=Message, queue=Queue)
-    cpdef drop(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Tally tally)
+    cpdef drop(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Counters counters)
     @cython.locals(gone=Message, i=Py_ssize_t)
     cpdef forget(self, Py_ssize_t lo, Py_ssize_t hi)
 

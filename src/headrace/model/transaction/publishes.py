@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cython
 
 if not cython.compiled:
-    from headrace.model.counters import Tally, weight_of
+    from headrace.model.counters import Counters, weight_of
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import KIND_FILE as C_KIND_FILE
     from headrace.model.message import KIND_MASK as C_KIND_MASK
@@ -96,7 +96,7 @@ class Held:
                     message.flags &= ~C_SCRATCH & 0xFF
             self.paged = 0
 
-    def keep(self, store: Store, tally: Tally) -> list[int]:
+    def keep(self, store: Store, counters: Counters) -> list[int]:
         """Append all to the store, within a transaction of it; give each a place.
 
         Returns:
@@ -111,15 +111,15 @@ class Held:
             away = message.flags & C_SCRATCH
             if away and not self.brought(i, store):
                 continue
-            message.seq = tally.next_seq
-            tally.next_seq += 1
+            message.seq = counters.next_seq
+            counters.next_seq += 1
             if self.queues[i] is not queues:
                 queues = self.queues[i]
                 ids = b"".join([q.id_bytes for q in queues if q.durable and not q.deleted])
             for queue in queues:
                 queue.held_count += 1
             if ids and self.lasting[i]:
-                message.position = store.publish_message(message, tally.now_ms, ids)
+                message.position = store.publish_message(message, counters.now_ms, ids)
             if message.position:
                 message.flags |= C_PERSISTENT
                 kept.append(message.seq)
@@ -140,17 +140,17 @@ class Held:
             return False
         return True
 
-    def store_away(self, store: Store, tally: Tally) -> None:
+    def store_away(self, store: Store, counters: Counters) -> None:
         """Account for all as messages that wait; page them out where memory is short."""
         count = len(self.messages)
         for i in range(count):
             message = self.messages[i]
-            crowded = tally.memory_used > tally.memory_max
+            crowded = counters.memory_used > counters.memory_max
             if message.position and crowded and message.flags & C_KIND_MASK != C_KIND_FILE:
                 store.page_out(message)
-            tally.memory_used += weight_of(message)
+            counters.memory_used += weight_of(message)
 
-    def admit(self, lo: int, hi: int, store: Store, tally: Tally) -> int:
+    def admit(self, lo: int, hi: int, store: Store, counters: Counters) -> int:
         """Give the messages ``lo`` to ``hi`` to their queues; return how many were lost.
 
         No queue turns one away for want of room.
@@ -158,19 +158,19 @@ class Held:
         lost = 0
         for i in range(lo, hi):
             message = self.messages[i]
-            tally.memory_used -= weight_of(message)
+            counters.memory_used -= weight_of(message)
             for queue in self.queues[i]:
                 queue.held_count -= 1
                 if not admit(message, queue, store):
                     lost += 1
-        tally.published += hi - lo
+        counters.published += hi - lo
         return lost
 
-    def drop(self, lo: int, hi: int, store: Store, tally: Tally) -> None:
+    def drop(self, lo: int, hi: int, store: Store, counters: Counters) -> None:
         """Forget the messages ``lo`` to ``hi``."""
         for i in range(lo, hi):
             message = self.messages[i]
-            tally.memory_used -= weight_of(message)
+            counters.memory_used -= weight_of(message)
             for queue in self.queues[i]:
                 queue.held_count -= 1
                 disown(message, queue, store)

@@ -157,7 +157,7 @@ class Sinks:
         and owners left undecided is rolled back.
         """
         xid_of(name, 0, "-")
-        now_ms = self.vhost.tally.now_ms
+        now_ms = self.vhost.counters.now_ms
         try:
             before = self.find(name)
         except NotFound:
@@ -183,13 +183,13 @@ class Sinks:
         """The owner of a sink needs it no more: another may have it at once."""
         sink = self.find(name)
         if sink.owner == owner:
-            self._heard_ms[name] = self.vhost.tally.now_ms - int(OWNER_S * 1000)
+            self._heard_ms[name] = self.vhost.counters.now_ms - int(OWNER_S * 1000)
         return self.describe(name)
 
     def is_live(self, name: str) -> bool:
         """Tell whether a sink's owner may be at work; all are thought to be at the start."""
-        heard_ms = self._heard_ms.setdefault(name, self.vhost.tally.now_ms)
-        return self.vhost.tally.now_ms - heard_ms < OWNER_S * 1000
+        heard_ms = self._heard_ms.setdefault(name, self.vhost.counters.now_ms)
+        return self.vhost.counters.now_ms - heard_ms < OWNER_S * 1000
 
     def check_epoch(self, name: str, epoch: int) -> Sink:
         """Refuse whoever does not own the sink any more; 0 is the epoch of whoever does."""
@@ -199,7 +199,7 @@ class Sinks:
                 f"sink '{name}' is at epoch {sink.epoch} (owner '{sink.owner}'): what has epoch "
                 f"{epoch} can do nothing any more"
             )
-        self._heard_ms[name] = self.vhost.tally.now_ms
+        self._heard_ms[name] = self.vhost.counters.now_ms
         return sink
 
     # --- Work -----------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Sinks:
             return 0
 
         key = ("branch", self.vhost.branches, branch.xid)
-        self.vhost.agenda.put(key, self.vhost.tally.now_ms + self.keep_ms, overdue)
+        self.vhost.scheduler.put(key, self.vhost.counters.now_ms + self.keep_ms, overdue)
 
     def restored(self) -> None:
         """The broker started, and has found what was prepared."""
@@ -312,7 +312,7 @@ class Sinks:
             return {"already": True, **self.describe(name)}
         chosen = self._chosen(name, batch, stages)
         store, facts = self.vhost.store, self.vhost.facts
-        now_ms = self.vhost.tally.now_ms
+        now_ms = self.vhost.counters.now_ms
         key, value = KEY + name.encode(), sink._replace(last=batch, at_ms=now_ms).encode()
         facts.check(key, value)
         store.begin()
@@ -388,7 +388,7 @@ class Sinks:
 
     def _do(self, branch: Branch) -> Generator[None, None, None]:
         """Make the work of a decided branch visible, a slice at a time."""
-        store, tally = self.vhost.store, self.vhost.tally
+        store, counters = self.vhost.store, self.vhost.counters
         held = branch.publishes
         at = 0
         while at < len(held):
@@ -397,7 +397,7 @@ class Sinks:
             stop = min(len(held), at + SLICE)
             store.begin()
             try:
-                held.admit(at, stop, store, tally)
+                held.admit(at, stop, store, counters)
             finally:
                 store.commit()
             if not held.files:

@@ -3,11 +3,11 @@ cimport cython
 
 from headrace.model.transaction.publishes cimport Held
 from headrace.model.message cimport C_KIND_FILE, C_KIND_MASK, Message
-from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Tally
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
 
 cdef class Work:
     cdef public object vhost
-    cdef public Tally tally
+    cdef public Counters counters
     cdef public bint owns
     cdef public bint dead
     cdef public Held publishes
@@ -23,7 +23,7 @@ cdef class Work:
     cdef public long long held
     cdef public dict _holders
 
-    @cython.locals(octets=cython.longlong, kind=cython.uint, tally=Tally, crowded=cython.bint)
+    @cython.locals(octets=cython.longlong, kind=cython.uint, counters=Counters, crowded=cython.bint)
     cpdef publish(self, Message message, object queues, object persistent)
     cpdef note(self, str flaw)
     @cython.locals(publishes=Held)

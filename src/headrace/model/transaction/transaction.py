@@ -55,7 +55,7 @@ class Work:
     def __init__(self, vhost: VirtualHost, *, owns: bool = False) -> None:
         """With ``owns``, what is settled leaves its session at once."""
         self.vhost = vhost
-        self.tally = vhost.tally
+        self.counters = vhost.counters
         self.owns = owns
         self.dead = False  # It cannot be committed any more: what is still added is undone at once.
         self.publishes = Held()
@@ -98,14 +98,14 @@ class Work:
         for queue in targets:
             persistent = persistent or keeps_all(queue.arguments)
         self.publishes.add(message, targets, persistent)
-        tally = self.tally
-        crowded = tally.memory_used + octets > tally.memory_max
+        counters = self.counters
+        crowded = counters.memory_used + octets > counters.memory_max
         # Where memory is short nobody could publish up to the prepare.
         if crowded and self.owns and kind < C_KIND_FILE and self.vhost.store.page_out(message):
             self.publishes.paged += 1
             octets = C_PAGED_WEIGHT
         self.held += octets
-        tally.memory_used += octets
+        counters.memory_used += octets
 
     def note(self, flaw: str) -> None:
         """One more publish came, where they are counted; ``flaw`` is what is wrong with it."""
@@ -210,7 +210,9 @@ class Work:
                     refused += self.vhost.deliver(message, alive, persistent, promised=self.owns)
                     if number is not None:
                         self.vhost.publishers.note(number, True)
-            self.vhost.tally.published += len(publishes) - len(passages)  # They count themselves.
+            self.vhost.counters.published += len(publishes) - len(
+                passages
+            )  # They count themselves.
             settle_all(settles)
             for key, value in facts.items():
                 self.vhost.facts.change(key, value)
@@ -241,7 +243,7 @@ class Work:
     def take(self) -> tuple[Held, list[Settle]]:
         """Begin anew, and return what there was to do."""
         taken = self.publishes, self.settles
-        self.tally.memory_used -= self.held
+        self.counters.memory_used -= self.held
         self.publishes, self.settles = Held(), []
         self.octets = self.held = 0
         self._holders = {}

@@ -44,5 +44,5 @@ class RulesChange:
                     reconfigure(vhost, one, self.before)
             elif vhost.exchanges.get(one.name) is one:
                 configure_exchange(vhost, one)
-        vhost.tally.generation += 1  # Routes that are remembered may lead elsewhere now.
+        vhost.counters.generation += 1  # Routes that are remembered may lead elsewhere now.
         return len(some) == SLICE

@@ -20,7 +20,7 @@ from headrace.model.queue.dispatch import Consumer
 if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
-    from headrace.model.scheduler import Agenda
+    from headrace.model.scheduler import Scheduler
 
 RETRY_MS = 1000  # From one try to the next,
 RETRY_MS_MAX = 30_000  # and at most, when tries fail again and again.
@@ -30,12 +30,12 @@ TRIES_MAX = 256  # Letters that are tried in one go.
 class Undelivered(Consumer):
     """Holds the dead letters of one queue until they are delivered."""
 
-    def __init__(self, queue: Queue, agenda: Agenda) -> None:
+    def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
         self.letters: list[tuple[Message, str]] = []
         self.takers: dict[Message, set[str]] = {}  # Of letters that not all have taken yet.
         self.dying: deque[tuple[Message, str]] = deque()  # Not tried yet.
-        self._agenda = agenda
+        self._scheduler = scheduler
         self._wait_ms = RETRY_MS
 
     def add(self, message: Message, reason: str) -> None:
@@ -43,13 +43,13 @@ class Undelivered(Consumer):
         self.letters.append((message, reason))
         if len(self.letters) == 1:
             self._wait_ms = RETRY_MS
-            self._agenda.put(self, self.queue.tally.now_ms + RETRY_MS, self.retry)
+            self._scheduler.put(self, self.queue.counters.now_ms + RETRY_MS, self.retry)
 
     def put_off(self, message: Message, reason: str) -> None:
         """Hold a message that dies until it is its turn."""
         self.dying.append((message, reason))
         if len(self.dying) == 1:
-            self._agenda.put(("dying", self), self.queue.tally.now_ms + 1, self.go_on)
+            self._scheduler.put(("dying", self), self.queue.counters.now_ms + 1, self.go_on)
 
     def go_on(self, now_ms: int) -> int:
         """Make letters of some of the dying; return when to go on, 0 when none is left."""
@@ -57,13 +57,13 @@ class Undelivered(Consumer):
         if queue.deleted:
             self.forget()
             return 0
-        tally = queue.tally
-        tally.begin_letters(now_ms)
+        counters = queue.counters
+        counters.begin_letters(now_ms)
         letters = queue.vhost.letters
         gathers = letters.gather()
         try:
-            while self.dying and tally.letters_left > 0:
-                tally.letters_left -= 1
+            while self.dying and counters.letters_left > 0:
+                counters.letters_left -= 1
                 message, reason = self.dying.popleft()
                 queue.held_count -= 1
                 message.consumer = None

@@ -70,12 +70,12 @@ class Letters:
         try:
             for queue, twin in twins:
                 refused += self._give(queue, twin, promised=promised)
-            tally = self.vhost.tally
-            tally.begin_letters(tally.now_ms)
+            counters = self.vhost.counters
+            counters.begin_letters(counters.now_ms)
             while self._born and (
-                tally.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
+                counters.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
             ):
-                tally.letters_left -= 1
+                counters.letters_left -= 1
                 self._give(*self._born.popleft())
         finally:
             self._handing = False
@@ -99,17 +99,17 @@ class Letters:
         if self._born:
             self._late.extend(self._born)
             self._born.clear()
-            agenda = self.vhost.agenda
-            agenda.put(("letters", self), self.vhost.tally.now_ms + PAUSE_MS, self._go_on)
+            scheduler = self.vhost.scheduler
+            scheduler.put(("letters", self), self.vhost.counters.now_ms + PAUSE_MS, self._go_on)
 
     def _go_on(self, now_ms: int) -> int:
         """Deliver some of the letters that wait; return when the next are, 0 when none does."""
         self._handing = True
         try:
-            tally = self.vhost.tally
-            tally.begin_letters(tally.now_ms)
-            while self._late and tally.letters_left > 0:
-                tally.letters_left -= 1
+            counters = self.vhost.counters
+            counters.begin_letters(counters.now_ms)
+            while self._late and counters.letters_left > 0:
+                counters.letters_left -= 1
                 self._give(*self._late.popleft(), late=True)
         finally:
             self._handing = False
@@ -257,7 +257,7 @@ class Letters:
             content,
             queue.name,
             reason,
-            self.vhost.tally.now_ms,
+            self.vhost.counters.now_ms,
             rerouted=key is not None,
             detail=detail,
         )
@@ -353,7 +353,7 @@ class Letters:
             return False
         kept = self._undelivered.get(queue)
         if kept is None or not kept.dying:
-            now_ms = self.vhost.tally.now_ms
+            now_ms = self.vhost.counters.now_ms
             if self._deaths_ms != now_ms:
                 self._deaths_ms, self._deaths = now_ms, 0
             if self._deaths < LETTERS_MAX:
@@ -387,12 +387,12 @@ class Letters:
     def _kept_by(self, queue: Queue) -> Undelivered:
         kept = self._undelivered.get(queue)
         if kept is None:
-            kept = self._undelivered[queue] = Undelivered(queue, self.vhost.agenda)
+            kept = self._undelivered[queue] = Undelivered(queue, self.vhost.scheduler)
         return kept
 
     def put_off(self, queue: Queue, message: Message) -> None:
         """Let a message that a consumer gave back wait for its next try."""
-        due_ms = self.vhost.tally.now_ms + queue.backoff.delay_ms(message.deliveries)
+        due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
         queue.note(message, message.deliveries, due_ms)
         waiting = self._waiting(queue)
         message.consumer = waiting
@@ -408,7 +408,7 @@ class Letters:
     def _waiting(self, queue: Queue) -> Waiting:
         waiting = self._retries.get(queue)
         if waiting is None:
-            waiting = self._retries[queue] = Waiting(queue, self.vhost.agenda)
+            waiting = self._retries[queue] = Waiting(queue, self.vhost.scheduler)
         return waiting
 
     def _report_flood(self, dead_in: str, what: str) -> None:

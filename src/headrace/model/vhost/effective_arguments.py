@@ -104,7 +104,7 @@ def configure(vhost: Queues, queue: Queue) -> None:
             vhost.count_alternate(alternate, -1)
             vhost.count_alternate(queue.alternate_exchange, 1)
         if expires_ms != queue.expires_ms:
-            vhost.agenda.remove((queue,))
+            vhost.scheduler.remove((queue,))
             watch_use(vhost, queue)
         if queue.message_ttl_ms >= 0 and not 0 <= message_ttl_ms <= queue.message_ttl_ms:
             shorten_lives(vhost, queue)
@@ -113,7 +113,7 @@ def configure(vhost: Queues, queue: Queue) -> None:
         before = queue.log.max_age_ms
         queue.limit(arguments)
         if live and before != queue.log.max_age_ms:
-            vhost.agenda.remove(("age", queue))
+            vhost.scheduler.remove(("age", queue))
             watch_age(vhost, queue)
 
 
@@ -149,8 +149,8 @@ def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
 def shorten_lives(vhost: Queues, queue: Queue) -> None:
     """A queue got a time to live: let it count for what waits there, from now on."""
     at = queue.position_of_first()
-    end = vhost.tally.next_seq
-    began_ms = vhost.tally.now_ms
+    end = vhost.counters.next_seq
+    began_ms = vhost.counters.now_ms
 
     def go_on(now_ms: int) -> int:
         nonlocal at
@@ -164,17 +164,17 @@ def shorten_lives(vhost: Queues, queue: Queue) -> None:
         queue.limit_life(message, began_ms)
         queue.watch(message)
     if go_on(began_ms):
-        vhost.agenda.put(("lives", queue), began_ms + 1, go_on)
+        vhost.scheduler.put(("lives", queue), began_ms + 1, go_on)
 
 
 def watch_use(vhost: Queues, queue: Queue) -> None:
     """Have a queue with x-expires go when nobody uses it."""
     if queue.expires_ms >= 0:
         due = queue.used_ms + queue.expires_ms
-        vhost.agenda.put((queue,), due, partial(vhost.expire_queue, queue))
+        vhost.scheduler.put((queue,), due, partial(vhost.expire_queue, queue))
 
 
 def watch_age(vhost: Queues, queue: Queue) -> None:
     """Have a stream with x-max-age lose what is too old."""
     if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
-        vhost.agenda.put(("age", queue), vhost.tally.now_ms + TRIM_MIN_MS, queue.trim)
+        vhost.scheduler.put(("age", queue), vhost.counters.now_ms + TRIM_MIN_MS, queue.trim)

@@ -75,8 +75,8 @@ class Orphans:
             queue.destroy()
 
     def _await_turn(self) -> None:
-        when_ms = self.vhost.tally.now_ms + PAUSE_MS
-        self.vhost.agenda.put(("orphans", self), when_ms, self._go_on)
+        when_ms = self.vhost.counters.now_ms + PAUSE_MS
+        self.vhost.scheduler.put(("orphans", self), when_ms, self._go_on)
 
     def _go_on(self, now_ms: int) -> int:
         """Pass some of them on; return when to go on, 0 when none is left."""
@@ -88,10 +88,10 @@ class Orphans:
 
     def _pass_on(self, queue: Queue) -> bool:
         """Pass a portion on; tell whether it was the last."""
-        tally = self.vhost.tally
-        tally.begin_letters(tally.now_ms)
+        counters = self.vhost.counters
+        counters.begin_letters(counters.now_ms)
         for one in (queue, *(queue.lanes or {}).values()):
-            tally.letters_left = one.orphan_some(max(0, tally.letters_left))
-            if one.ready_count and not tally.letters_left:
+            counters.letters_left = one.orphan_some(max(0, counters.letters_left))
+            if one.ready_count and not counters.letters_left:
                 return False
         return True

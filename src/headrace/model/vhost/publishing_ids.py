@@ -22,7 +22,7 @@ from headrace.model.errors import PreconditionFailed, ResourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.keyvalue import Facts
 
 PREFIX = b"publisher/"
@@ -94,9 +94,9 @@ class State:
 class Publishers:
     """The publishers of one virtual host that number their messages."""
 
-    def __init__(self, facts: Facts, tally: Tally) -> None:
+    def __init__(self, facts: Facts, counters: Counters) -> None:
         self._facts = facts
-        self._tally = tally
+        self._counters = counters
         self._states: dict[bytes, State] | None = None  # Read when first needed.
 
     def last(self, name: bytes) -> int:
@@ -119,7 +119,7 @@ class Publishers:
         if name in states or len(states) < PUBLISHERS_MAX:
             return
         idle = min(states, key=lambda each: states[each].used_ms)
-        if states[idle].used_ms > self._tally.now_ms - IDLE_MS:
+        if states[idle].used_ms > self._counters.now_ms - IDLE_MS:
             raise ResourceError(
                 f"a virtual host knows {PUBLISHERS_MAX} publishers with publishing ids at most"
             )
@@ -129,7 +129,7 @@ class Publishers:
         """A message was taken; inside the store's transaction with it when it is ``lasting``."""
         state = self._state(number[0])
         state.take(number[1])
-        state.used_ms = self._tally.now_ms
+        state.used_ms = self._counters.now_ms
         if lasting:
             self._facts.change(PREFIX + number[0], state.encode())
 
@@ -157,7 +157,7 @@ class Publishers:
         state = states.get(name)
         if state is None:
             state = states[name] = State(None)
-            state.used_ms = self._tally.now_ms
+            state.used_ms = self._counters.now_ms
         return state
 
     def _all(self) -> dict[bytes, State]:

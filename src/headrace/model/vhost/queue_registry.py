@@ -46,10 +46,10 @@ from headrace.model.vhost.effective_arguments import (
 from headrace.model.vhost.topology import NO_ARGUMENTS, Topology
 
 if TYPE_CHECKING:
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.policy.rules import Rules
     from headrace.model.ports import Store
-    from headrace.model.scheduler import Agenda
+    from headrace.model.scheduler import Scheduler
 
 
 LOST = "amq.lost-"  # What queues are called whose definitions were lost, before their ids.
@@ -65,15 +65,15 @@ class Queues(Topology):
         self,
         name: str,
         store: Store,
-        tally: Tally,
+        counters: Counters,
         definitions: Definitions,
         events: Events,
-        agenda: Agenda,
+        scheduler: Scheduler,
         make_stream: StreamMaker | None,
     ) -> None:
-        Topology.__init__(self, name, tally, definitions, events)
+        Topology.__init__(self, name, counters, definitions, events)
         self.store = store
-        self.agenda = agenda
+        self.scheduler = scheduler
         self.make_stream = make_stream
         self.observed = False  # Deliveries are shown to us.
         self.declared_by: dict[Queue, str] = {}  # Users.
@@ -147,7 +147,7 @@ class Queues(Topology):
         if passive:
             asked = self.find_queue(name, owner)
             if LINGER not in asked.arguments:  # That counts from the last consumer.
-                asked.used_ms = self.tally.now_ms
+                asked.used_ms = self.counters.now_ms
             return asked
         existing = self.queues.get(name) if name else None
         if not arguments:
@@ -163,7 +163,7 @@ class Queues(Topology):
                     self.lock_queue(existing, owner)
             else:
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
-            existing.used_ms = self.tally.now_ms
+            existing.used_ms = self.counters.now_ms
             return existing
         if name:
             self._check_name("queue", name)
@@ -279,9 +279,9 @@ class Queues(Topology):
         if before.policies.same(rules.policies):
             return
         self._change = RulesChange(self, None if self._change is not None else before)
-        again = self._go_on_changing(self.tally.now_ms)
+        again = self._go_on_changing(self.counters.now_ms)
         if again:
-            self.agenda.put(("rules", self), again, self._go_on_changing)
+            self.scheduler.put(("rules", self), again, self._go_on_changing)
 
     def _go_on_changing(self, now_ms: int) -> int:
         """Apply other rules to some of what is there; return when to go on, 0 for never."""
@@ -306,7 +306,7 @@ class Queues(Topology):
         configure(self, queue)
 
     def _clear_later(self) -> None:
-        self.agenda.put(("bindings", self), self.tally.now_ms + 1, self._clear_some)
+        self.scheduler.put(("bindings", self), self.counters.now_ms + 1, self._clear_some)
 
     # --- Owners -----------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Queues(Topology):
             if queue in self._kept and (lingers or not queue.auto_delete):
                 self._kept.discard(queue)
                 queue.exclusive_owner = None
-                queue.used_ms = self.tally.now_ms
+                queue.used_ms = self.counters.now_ms
             elif self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
         self.session_ended(owner)
@@ -373,7 +373,7 @@ class Queues(Topology):
 
     def _on_deadline(self, queue: Queue, deadline_ms: int) -> None:
         """The earliest deadline of a queue's messages became earlier."""
-        self.agenda.put(queue, deadline_ms, queue.expire)
+        self.scheduler.put(queue, deadline_ms, queue.expire)
 
     # --- The broker's own -------------------------------------------------------------------------
 
@@ -492,7 +492,7 @@ class Queues(Topology):
             make = DelayedQueue
         elif arguments.get(DEDUPLICATION):
             make = DeduplicatingQueue
-        queue = make(name, store=self.store, tally=self.tally, vhost=self, **properties)
+        queue = make(name, store=self.store, counters=self.counters, vhost=self, **properties)
         if isinstance(queue, AttentiveQueue):
             queue.shape(arguments)
         queue.observed = self.observed
@@ -507,7 +507,7 @@ class Queues(Topology):
         self.queues[queue.name] = queue
         self.definition_octets += queue_octets(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
-        queue.used_ms = self.tally.now_ms
+        queue.used_ms = self.counters.now_ms
         if is_on(queue.arguments):
             self.no_local.add(queue)
         watch_use(self, queue)
@@ -532,11 +532,11 @@ class Queues(Topology):
         self._kept.discard(queue)
         self.no_local.discard(queue)
         sources = self._untie_destination(queue)
-        self.agenda.remove(queue)
-        self.agenda.remove((queue,))
-        self.agenda.remove(("age", queue))
+        self.scheduler.remove(queue)
+        self.scheduler.remove((queue,))
+        self.scheduler.remove(("age", queue))
         for lane in (queue.lanes or {}).values():
-            self.agenda.remove(lane)
+            self.scheduler.remove(lane)
         self._changed()
         self._leave_unused(sources)
         count = self._end(queue, user)

@@ -40,7 +40,7 @@ from headrace.model.vhost.effective_arguments import configure_exchange
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.queue.queue import Queue
 
 RESERVED_PREFIX = "amq."
@@ -60,9 +60,11 @@ NO_ARGUMENTS: dict[str, Any] = {}  # Shared by all queues without arguments; nev
 class Topology(ABC):
     """Exchanges and bindings; the first of the three classes that make up a virtual host."""
 
-    def __init__(self, name: str, tally: Tally, definitions: Definitions, events: Events) -> None:
+    def __init__(
+        self, name: str, counters: Counters, definitions: Definitions, events: Events
+    ) -> None:
         self.name = name
-        self.tally = tally
+        self.counters = counters
         self.definitions = definitions
         self.events = events
         self.rules: Rules = NO_RULES
@@ -80,7 +82,7 @@ class Topology(ABC):
     @property
     def generation(self) -> int:
         """Moves on whenever a route may have changed."""
-        return self.tally.generation
+        return self.counters.generation
 
     # --- What the other classes do ----------------------------------------------------------------
 
@@ -497,4 +499,4 @@ class Topology(ABC):
             raise PreconditionFailed(f"{kind} name {name!r} is not allowed")
 
     def _changed(self) -> None:
-        self.tally.generation += 1
+        self.counters.generation += 1

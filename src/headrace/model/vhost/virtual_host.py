@@ -34,7 +34,7 @@ from headrace.model.operations.jobs import Errands
 from headrace.model.ports import Files
 from headrace.model.queue.flow_control import observes
 from headrace.model.queue_kinds.delayed import Delayed, DelayedQueue
-from headrace.model.scheduler import Agenda
+from headrace.model.scheduler import Scheduler
 from headrace.model.stream.consumer_groups import Groups
 from headrace.model.stream.lost_records import Gaps
 from headrace.model.stream.stream import Stream
@@ -51,7 +51,7 @@ from headrace.model.vhost.topology import NO_ARGUMENTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.ports import Store
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
@@ -77,9 +77,9 @@ class VirtualHost(Queues):
         name: str,
         *,
         store: Store,
-        tally: Tally,
+        counters: Counters,
         definitions: Definitions | None = None,
-        agenda: Agenda | None = None,
+        scheduler: Scheduler | None = None,
         contents: deadletter.Contents | None = None,
         make_stream: StreamMaker | None = None,
         files: Files | None = None,
@@ -94,10 +94,10 @@ class VirtualHost(Queues):
             self,
             name,
             store,
-            tally,
+            counters,
             definitions if definitions is not None else NoDefinitions(),
-            events if events is not None else Events(tally),
-            agenda if agenda is not None else Agenda(),
+            events if events is not None else Events(counters),
+            scheduler if scheduler is not None else Scheduler(),
             make_stream,
         )
         self._consumers: dict[Consumer, int] = {}  # What each of them holds.
@@ -114,7 +114,7 @@ class VirtualHost(Queues):
         self.gaps = Gaps(self.facts)
         #: Called with each connection or session that is gone, and the time.
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
-        self.publishers = Publishers(self.facts, tally)
+        self.publishers = Publishers(self.facts, counters)
         self.errands = Errands(self)
         self.stamps: Stamps | None = None  # What the broker writes into messages,
         self.tracer: Tracer | None = None  # and who copies them. Both want to see each.
@@ -328,16 +328,16 @@ class VirtualHost(Queues):
 
         Return how many refused it; with ``promised`` none does for want of room.
         """
-        tally = self.tally
+        counters = self.counters
         if message.flags & KIND_MASK >= KIND_FILE:
             queues = [queue for queue in queues if not queue.is_stream]  # They keep messages only.
-        message.seq = tally.next_seq
-        tally.next_seq += 1
+        message.seq = counters.next_seq
+        counters.next_seq += 1
         position = 0
         if persistent or any(keeps_all(queue.arguments) for queue in queues):
             ids = b"".join([q.id_bytes for q in queues if q.durable and not q.is_stream])
             if ids:
-                position = self.store.publish_message(message, tally.now_ms, ids)
+                position = self.store.publish_message(message, counters.now_ms, ids)
         twins = []
         for queue in queues:
             twin = message.copy()
@@ -399,7 +399,7 @@ class VirtualHost(Queues):
         if queue.access_name.startswith(SERVICES):
             return
         if self.stamps is not None and self.stamps.sent_time and self.contents is not None:
-            stamped = {SENT_TIME: self.tally.now_ms}
+            stamped = {SENT_TIME: self.counters.now_ms}
             try:
                 message.data = self.contents.stamped(message, stamped, None).data
             except deadletter.UnreadableError as error:
@@ -421,7 +421,7 @@ class VirtualHost(Queues):
     def connection_closed(self, owner: object) -> None:
         """An owner is gone, with what was its own."""
         for watcher in self.watchers:
-            watcher(owner, self.tally.now_ms)
+            watcher(owner, self.counters.now_ms)
         self.owner_gone(owner)
 
     def check_consumer(self, consumer: Consumer) -> None:

@@ -54,7 +54,7 @@ class Order:
 
 
 @dataclass
-class Tally:
+class Counters:
     """What was, or would be, published."""
 
     messages: int = 0
@@ -117,15 +117,15 @@ def address_of(row: Row, order: Order) -> tuple[str, str]:
     return exchange or "", routing_key or ""
 
 
-def look(order: Order) -> Tally:
+def look(order: Order) -> Counters:
     """What a replay would publish; nothing is published, and no broker is asked."""
-    tally = Tally()
+    counters = Counters()
     for row in messages(order.lake, order.choice, _begun(order)):
-        tally.add(row, *address_of(row, order))
-    return tally
+        counters.add(row, *address_of(row, order))
+    return counters
 
 
-def replay(url: str, order: Order, show: Callable[[Tally], None] = lambda _: None) -> Tally:
+def replay(url: str, order: Order, show: Callable[[Counters], None] = lambda _: None) -> Counters:
     """Publish, and return once everything is confirmed; PipelineError when it is not."""
     try:
         return asyncio.run(_replay(url, order, show))
@@ -133,9 +133,9 @@ def replay(url: str, order: Order, show: Callable[[Tally], None] = lambda _: Non
         raise PipelineError(str(error)) from None
 
 
-async def _replay(url: str, order: Order, show: Callable[[Tally], None]) -> Tally:
+async def _replay(url: str, order: Order, show: Callable[[Counters], None]) -> Counters:
     rows = messages(order.lake, order.choice, _begun(order))
-    tally = Tally()
+    counters = Counters()
     reached: dict[str, int] = dict(_begun(order))
     size = CHUNK if order.rate is None else max(1, min(CHUNK, round(order.rate * PACE_S)))
     open_: deque[tuple[asyncio.Future[None], str, int]] = deque()
@@ -154,23 +154,23 @@ async def _replay(url: str, order: Order, show: Callable[[Tally], None]) -> Tall
                     )
                     confirmed.add_done_callback(_heard)
                     open_.append((confirmed, row["stream"], row["offset"] + 1))
-                    tally.add(row, exchange, routing_key)
+                    counters.add(row, exchange, routing_key)
                 _settle(open_, reached)
                 moment = time.monotonic()
                 if moment - saved >= SAVE_EVERY_S:
                     saved = moment
                     _save(order, reached)
-                    show(tally)
+                    show(counters)
                 if order.rate is not None:
-                    due = started + tally.messages / order.rate
+                    due = started + counters.messages / order.rate
                     await asyncio.sleep(max(0.0, due - time.monotonic()))
             for confirmed, stream, offset in open_:
                 await confirmed
                 reached[stream] = offset
         finally:
             _save(order, reached)
-    show(tally)
-    return tally
+    show(counters)
+    return counters
 
 
 def _heard(confirmed: asyncio.Future[None]) -> None:

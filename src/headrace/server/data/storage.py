@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.gateway.security.passwords import make_account
 from headrace.model.arguments.values import age_ms
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import ARGUMENT
@@ -53,14 +53,14 @@ EVERYTHING = Permission(".*", ".*", ".*")
 class Storage:
     """What is kept, and where. With the setting ``memory``, nothing is."""
 
-    def __init__(self, settings: Settings, tally: Tally) -> None:
+    def __init__(self, settings: Settings, counters: Counters) -> None:
         """Take the data directory.
 
         Raises:
             StoreError, AccountError: it cannot be used.
         """
         self.settings = settings
-        self.tally = tally
+        self.counters = counters
         self.first_account: Account | None = None  # Made just now, with the default password.
         #: Reads and writes the file of users, one thing after the other, while the broker runs.
         self.users_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-users")
@@ -170,7 +170,7 @@ class Storage:
             size_max=self.settings.staging_size_max,
             keep_ms=int(self.settings.staging_s * 1000),
             free_min=self.settings.disk_free_min,
-            now_ms=self.tally.now_ms,
+            now_ms=self.counters.now_ms,
         )
         self.stagings[vhost] = staging
         return staging
@@ -238,7 +238,7 @@ class Storage:
         vhost.restored()
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = self.settings.group_pin_size_max
-        vhost.groups.restore(iter(vhost.queues.values()), self.tally.now_ms)
+        vhost.groups.restore(iter(vhost.queues.values()), self.counters.now_ms)
         lost: Counter[Queue] = Counter()
         for queue_id, message, arrived_ms in recovered:
             queue = queues.get(queue_id)
@@ -264,7 +264,7 @@ class Storage:
         vhost.leases.restore()
         vhost.orphans.restored()
         if isinstance(store, Journal):
-            self.tally.next_seq = max(self.tally.next_seq, store.last_seq + 1)
+            self.counters.next_seq = max(self.counters.next_seq, store.last_seq + 1)
 
     def tell_nameless(self, vhost: str, named: Container[int]) -> None:
         """Say which directories of streams no definition names; nothing becomes of them."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
 from headrace.model.arguments.memory_estimate import queue_octets
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.exchange.binding import Binding as Bound
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from headrace.server.definitions.target import Target
 
 NO_LIMIT = 1 << 62
-BARE = VirtualHost("", store=Store(), tally=Tally())  # The exchanges that every one has.
+BARE = VirtualHost("", store=Store(), counters=Counters())  # The exchanges that every one has.
 
 
 class Plan(AccountPlan):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.model.arguments.memory_estimate import DEFAULT_OCTETS_MAX
-from headrace.model.counters import Tally
+from headrace.model.counters import Counters
 from headrace.model.errors import ResourceError
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
@@ -115,7 +115,7 @@ class Stopped:
         """
         self._directory = DataDirectory(data)
         self.vhosts: dict[str, VirtualHost] = {}
-        self._tally = Tally()
+        self._counters = Counters()
         self._journals: dict[str, Journal] = {}  # By virtual host.
         try:
             self._users = UserDirectory(data, command)
@@ -139,7 +139,7 @@ class Stopped:
                 vhost = VirtualHost(
                     name,
                     store=Store(),
-                    tally=self._tally,
+                    counters=self._counters,
                     definitions=definitions,
                     make_stream=make_stream,
                 )

@@ -119,7 +119,7 @@ class AccountChanges:
             if self.down:
                 self._bring_up(broker.access.snapshot)
             return
-        broker.tally.generation += 1
+        broker.counters.generation += 1
         previous, broker.events.actor = broker.events.actor, self._operators.changed(actor)
         try:
             if broker.events.heard:

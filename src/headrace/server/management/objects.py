@@ -238,7 +238,7 @@ def describe_group(vhost: VirtualHost, group: Any) -> Answered:
         "lag": lag,
         "lag_bytes": lag_octets,
         "owner": group.owner or "",
-        "claimed": vhost.groups.is_claimed(group, vhost.tally.now_ms),
+        "claimed": vhost.groups.is_claimed(group, vhost.counters.now_ms),
         "pin": bool(group.pin),
     }
 

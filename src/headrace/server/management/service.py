@@ -25,8 +25,8 @@ GRACE_S_MAX = 3600
 def status(call: Call) -> Steps:
     """What the broker is, where it listens, and how much it holds."""
     broker = call.broker
-    tally = broker.tally
-    delivered, acknowledged = tally.delivered, tally.acknowledged
+    counters = broker.counters
+    delivered, acknowledged = counters.delivered, counters.acknowledged
     for vhost in list(broker.vhosts.values()):
         for queue in list(vhost.queues.values()):  # One step for each: there may be very many.
             for one in (queue, *(queue.lanes or {}).values()):
@@ -43,9 +43,9 @@ def status(call: Call) -> Steps:
         "draining": broker.drain.active,
         "connections": len(broker.drain.left()),
         "vhosts": len(broker.vhosts),
-        "memory_used": tally.memory_used,
-        "memory_max": tally.memory_max,
-        "published": tally.published,
+        "memory_used": counters.memory_used,
+        "memory_max": counters.memory_max,
+        "published": counters.published,
         "delivered": delivered,
         "acknowledged": acknowledged,
     }

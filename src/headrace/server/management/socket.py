@@ -217,7 +217,7 @@ class Client:
         if what not in QUIET_COMMANDS | MENDING and (reason := broker.audit.refusal()):
             await self.fail("precondition", f"command {reason}")
             return
-        broker.tally.now_ms = clock_ms()
+        broker.counters.now_ms = clock_ms()
         call = Call(
             broker,
             request,

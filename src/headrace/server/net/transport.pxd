@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.queue.queue cimport Queue
-from headrace.model.counters cimport Tally
+from headrace.model.counters cimport Counters
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport copy, cut
@@ -12,7 +12,7 @@ cdef int SENDS_PER_TURN
 cdef class Reactor:
     cdef public object loop
     cdef public BufferPool pool
-    cdef public Tally tally
+    cdef public Counters counters
     cdef public Py_ssize_t read_size
     cdef public bytearray buffer
     cdef public object view
@@ -69,7 +69,7 @@ cdef class Transport:
     cpdef read(self)
     @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
     cpdef take(self, bytearray buffer, Py_ssize_t n)
-    @cython.locals(connection=Endpoint, tally=Tally, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
+    @cython.locals(connection=Endpoint, counters=Counters, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
                    piece=bytearray, before=cython.ulonglong)
     cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
     cpdef keep_rest(self, bytes octets)

@@ -14,7 +14,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.queue.queue import Queue
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
@@ -35,11 +35,11 @@ class Reactor:
     """What the transports of one event loop share."""
 
     def __init__(
-        self, loop: Any, pool: BufferPool, tally: Tally, read_size: int, frame_max: int
+        self, loop: Any, pool: BufferPool, counters: Counters, read_size: int, frame_max: int
     ) -> None:
         self.loop = loop
         self.pool = pool
-        self.tally = tally
+        self.counters = counters
         self.read_size = read_size
         rest_max = max(frame_max + 8, 98304) + 65536
         self.buffer = bytearray(rest_max + read_size)
@@ -49,15 +49,15 @@ class Reactor:
         self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
         self.alarmed = False  # Somewhere publishers must wait.
         self.blocked: dict[Any, None] = {}  # Transports of publishers that were told to wait.
-        self.counted = 0  # Octets of outputs and inputs that ``tally.memory_used`` has in it.
+        self.counted = 0  # Octets of outputs and inputs that ``counters.memory_used`` has in it.
         self.clock = clock_ms  # Replaced in simulations,
         self.stopwatch = time.monotonic_ns  # and so is this.
 
     def turn(self) -> None:
         """Send what this turn produced, and let the stores write what it appended."""
-        waking = self.tally.waking
+        waking = self.counters.waking
         if waking:
-            self.tally.waking = []
+            self.counters.waking = []
             for stream in waking:
                 stream.drain()
         # A connection lost while sending gives others something to send.
@@ -76,10 +76,10 @@ class Reactor:
         self.pool.step += 1
 
     def count(self) -> None:
-        """Have the tally know what outputs and inputs hold by now."""
+        """Have the counters know what outputs and inputs hold by now."""
         used = self.pool.used
         if used != self.counted:
-            self.tally.memory_used += used - self.counted
+            self.counters.memory_used += used - self.counted
             self.counted = used
 
     def look_at_held(self) -> None:
@@ -221,7 +221,7 @@ class Transport:
     def take(self, buffer: bytearray, n: int) -> None:
         """Let the connection have ``buffer[:n]`` and keep what it leaves."""
         reactor = self.reactor
-        reactor.tally.now_ms = reactor.clock()
+        reactor.counters.now_ms = reactor.clock()
         connection = self.connection
         if self.meters is None:
             used = connection.feed(buffer, n)
@@ -245,7 +245,7 @@ class Transport:
                 self.start_pacing(queue)
         if connection.publishes:
             reactor.count()
-            if reactor.alarmed or reactor.tally.crowded():
+            if reactor.alarmed or reactor.counters.crowded():
                 self.bar()
         if connection.pending() > 2 * connection.output_max and not self.stalled:
             self.stalled = True
@@ -265,17 +265,17 @@ class Transport:
         be waited for; return how many octets are done with.
         """
         connection = self.connection
-        tally = self.reactor.tally
+        counters = self.reactor.counters
         at = 0
         size = self.piece_size
         while at < n and self.meter_timer is None:
             piece = buffer[at : min(at + size, n)]
-            before = tally.published
+            before = counters.published
             used = connection.feed(piece, len(piece))
             at += used
             wait_ms = 0
             for meter in self.meters:
-                wait_ms = max(wait_ms, meter.spend(tally.published - before, tally.now_ms))
+                wait_ms = max(wait_ms, meter.spend(counters.published - before, counters.now_ms))
             if wait_ms and not self.closing:
                 self.hold()
                 self.meter_timer = self.reactor.loop.call_later(wait_ms / 1000, self.on_meter)
@@ -507,7 +507,7 @@ class Transport:
             return
         if self.closed:
             return
-        self.reactor.tally.now_ms = self.reactor.clock()
+        self.reactor.counters.now_ms = self.reactor.clock()
         if self.watching:
             self.watching = False
             if self.stalled:

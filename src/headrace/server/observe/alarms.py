@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
     from headrace.model.events import Events
     from headrace.model.ports import Store
     from headrace.server.net.transport import Reactor, Transport
@@ -60,7 +60,7 @@ class Alarms:
         self.transports = transports
         self.stores = stores
         self.events = events
-        self.tally: Tally = reactor.tally
+        self.counters: Counters = reactor.counters
         self.by_operator: dict[str, str] = {}  # What clients are told, by virtual host.
         self.active: dict[Alarm, int] = {}  # Since when, in milliseconds of the wall clock.
         self._memory = False
@@ -69,7 +69,7 @@ class Alarms:
     def reason(self, vhost: Any) -> str:
         """Return why a publisher in a virtual host must wait; empty when it need not."""
         name = EVERYWHERE if vhost is None else vhost.name
-        if not self._memory and self.tally.crowded():
+        if not self._memory and self.counters.crowded():
             self._memory = True
             self.reactor.loop.call_soon(self.look)  # Which announces it, and holds all of them.
         reasons = ["low on memory"] if self._memory else []
@@ -81,8 +81,8 @@ class Alarms:
 
     def look(self) -> None:
         """Look how things are: hold publishers, and let them go on."""
-        tally = self.tally
-        memory = tally.crowded() or (self._memory and tally.memory_used > tally.memory_max)
+        counters = self.counters
+        memory = counters.crowded() or (self._memory and counters.memory_used > counters.memory_max)
         backlog_max = BACKLOG_MAX // 2 if self._memory else BACKLOG_MAX
         for store in self.stores.values():  # What waits for the disk waits in memory.
             memory |= store.appended > store.synced + backlog_max
@@ -128,7 +128,7 @@ class Alarms:
     def _announce(self, now: set[Alarm]) -> None:
         """Tell the log and whoever listens what changed."""
         before = set(self.active)
-        self.active = {alarm: self.active.get(alarm, self.tally.now_ms) for alarm in sorted(now)}
+        self.active = {alarm: self.active.get(alarm, self.counters.now_ms) for alarm in sorted(now)}
         for alarm in sorted(now - before):
             where = f" of vhost '{alarm.vhost}'" if alarm.vhost else ""
             log.warning("publishers%s are blocked: %s", where, alarm.reason)

@@ -87,7 +87,7 @@ class EventTeller:
                 log.warning("events come faster than they are published: some are dropped")
             return
         if not self._waiting:
-            self.vhost.tally.waking.append(self)
+            self.vhost.counters.waking.append(self)
         self._waiting.append(event)
 
     def drain(self) -> None:

@@ -200,7 +200,7 @@ def in_steps(steps: Steps) -> Steps:
 
 def crowded(vhost: VirtualHost) -> bool:
     """Tell whether memory or disk are short, so that answers of any size must not be made."""
-    return bool(vhost.tally.crowded() or vhost.store.full)
+    return bool(vhost.counters.crowded() or vhost.store.full)
 
 
 OPCODES: dict[str, Callable[[Asking, Reply], Answered | Steps]] = {

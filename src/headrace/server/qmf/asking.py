@@ -103,7 +103,7 @@ class InPlaceOfSession:
         self.vhost = vhost
         self.connection = connection
         self.user = connection.user
-        self.tally = vhost.tally
+        self.counters = vhost.counters
 
     def check_access(self, permission: str, kind: str, name: str) -> None:
         """Refuse what the user has no permission for."""

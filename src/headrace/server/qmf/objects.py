@@ -86,7 +86,7 @@ class View:
             "_object_id": {"_agent_name": self.agent, **reference(kind, thing.key)},
             "_values": thing.values,
             "_create_ts": created_ms * NS_PER_MS,
-            "_update_ts": self.vhost.tally.now_ms * NS_PER_MS,
+            "_update_ts": self.vhost.counters.now_ms * NS_PER_MS,
             "_delete_ts": 0,
         }
 
@@ -144,13 +144,13 @@ def find(view: View, kind: str, key: str) -> Generator[None, None, dict[str, Any
 
 def brokers(view: View) -> Things:
     """The broker itself; its counts are for operators."""
-    broker, tally = view.broker, view.vhost.tally
+    broker, counters = view.broker, view.vhost.counters
     values: dict[str, Any] = {
         "name": BROKER,
         "version": __version__,
         "port": broker.settings.port,
         "maxConns": broker.settings.connections_max,
-        "uptime": (tally.now_ms - broker.started_ms) * NS_PER_MS,
+        "uptime": (counters.now_ms - broker.started_ms) * NS_PER_MS,
     }
     if view.operates:
         queues = list(view.vhost.queues.values())
@@ -161,7 +161,7 @@ def brokers(view: View) -> Things:
             if number % OBJECTS_MAX == 0:
                 yield None
         values |= {"queueCount": len(queues), "msgDepth": depth, "byteDepth": octets}
-        values["msgTotalEnqueues"] = tally.published
+        values["msgTotalEnqueues"] = counters.published
     yield Thing(BROKER, values)
 
 
@@ -173,9 +173,9 @@ def vhosts(view: View) -> Things:
 
 def memories(view: View) -> Things:
     """What queued messages take, and may take."""
-    tally = view.vhost.tally
+    counters = view.vhost.counters
     if view.operates:
-        used, most = tally.memory_used, tally.memory_max
+        used, most = counters.memory_used, counters.memory_max
         yield Thing(BROKER, {"name": BROKER, "memory_used": used, "memory_max": most})
 
 

@@ -174,5 +174,5 @@ def check_consumer(session: Any, command: Any, kind: int) -> tuple[Any, str]:
             command,
             "exclusive" if command.exclusive else "queue",
         )
-    queue.used_ms = session.tally.now_ms
+    queue.used_ms = session.counters.now_ms
     return lane_of(queue, kind), tag

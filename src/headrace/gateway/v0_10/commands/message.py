@@ -127,7 +127,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         first = beginning(queue, arguments)
     session.subscriptions[destination] = subscription
     session.ended_tags.pop(destination, None)
-    queue.used_ms = session.tally.now_ms
+    queue.used_ms = session.counters.now_ms
     queue.add_consumer(subscription)
     if first:
         queue.browse_from(subscription, first)
@@ -175,7 +175,7 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
         overdue=overdue,
         goes_on=goes_on,
     )
-    watch(session.vhost.agenda, timeout, session.tally.now_ms)
+    watch(session.vhost.scheduler, timeout, session.counters.now_ms)
 
 
 def subscription_of(session: Any, command: Any) -> Any:

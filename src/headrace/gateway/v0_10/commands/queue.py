@@ -141,7 +141,7 @@ def redeclare(
             session.vhost.lock_queue(queue, session)
         except ModelError as error:
             raise translate(error, command, "exclusive") from None
-    queue.used_ms = session.tally.now_ms
+    queue.used_ms = session.counters.now_ms
 
 
 def delete(session: Any, command: QueueDelete, header: bytes, parts: object) -> None:

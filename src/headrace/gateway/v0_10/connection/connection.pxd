@@ -5,7 +5,7 @@ from headrace.gateway.messages.confirm_line cimport ConfirmLine
 from headrace.gateway.v0_10.session.session cimport Session
 from headrace.gateway.v0_10.session.subscription cimport Subscription
 from headrace.model.ports cimport Store
-from headrace.model.counters cimport Tally
+from headrace.model.counters cimport Counters
 from headrace.protocol.v0_10.connection.connection cimport Connection
 from headrace.protocol.v0_10.attachment cimport Attachable
 
@@ -13,7 +13,7 @@ cdef class GatewayConnection(Connection):
     cdef public object context
     cdef public object shared
     cdef public bint loopback
-    cdef public Tally tally
+    cdef public Counters counters
     cdef public Store store
     cdef public ConfirmLine line
     cdef public str mechanism

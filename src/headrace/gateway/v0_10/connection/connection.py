@@ -79,7 +79,7 @@ class GatewayConnection(Connection):
         self.loopback = loopback
         self.limit(context.output_max)
         self.hold_above = 2 * context.output_max
-        self.tally = context.tally
+        self.counters = context.counters
         self.store: Any = None  # The Store of its virtual host,
         self.line: Any = None  # and that store's ConfirmLine.
         self.mechanism = ""
@@ -159,7 +159,7 @@ class GatewayConnection(Connection):
         sessions: list[Any] = list(self.attached.values())
         for session in sessions:
             session.user = user
-        self.tally.generation += 1  # Routes were made with the rights of the old ones.
+        self.counters.generation += 1  # Routes were made with the rights of the old ones.
         self.send_control(ConnectionUpdateSecretOk())
         self.recheck()
 

@@ -46,7 +46,7 @@ class Context010:
         self.default_vhost = default_vhost
         self.handlers = HANDLERS
         self.strict_arguments = strict_arguments  # Of virtual hosts without a rule of their own.
-        self.fragments = Fragments(context.tally, context.body_max)
+        self.fragments = Fragments(context.counters, context.body_max)
         # What file.qos and stream.qos limit on whole connections, by their numbers.
         self.file_limits: dict[int, Limits] = {}
         self.paces: dict[int, Pace] = {}

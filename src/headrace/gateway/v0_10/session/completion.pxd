@@ -4,7 +4,7 @@ import cython
 from headrace.gateway.messages.confirm_line cimport ConfirmLine
 from headrace.gateway.v0_10.session.subscription cimport Holder
 from headrace.model.ports cimport Store
-from headrace.model.counters cimport Tally
+from headrace.model.counters cimport Counters
 
 cdef class Batch:
     cdef public unsigned int first
@@ -17,7 +17,7 @@ cdef class Batch:
 cdef class Batcher(Holder):
     cdef public object context
     cdef public unsigned int number
-    cdef public Tally tally
+    cdef public Counters counters
     cdef public object user
     cdef public object vhost
     cdef public Store store

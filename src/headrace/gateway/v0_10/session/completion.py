@@ -37,7 +37,7 @@ class Batcher(Holder):
         Holder.__init__(self, name)
         self.context = gateway.shared
         self.number = gateway.number
-        self.tally = gateway.tally
+        self.counters = gateway.counters
         self.user = gateway.user
         self.vhost = gateway.vhost
         self.store = gateway.store

@@ -16,7 +16,7 @@ from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.transfer_header import TransferHeader
-    from headrace.model.counters import Tally
+    from headrace.model.counters import Counters
 
 KEPT_MAX = 1024  # Interrupted messages.
 KEPT_OCTETS_MAX = 256 << 20  # Their bodies together.
@@ -39,9 +39,9 @@ class Piece:
 class Fragments:
     """The unfinished messages of one broker."""
 
-    def __init__(self, tally: Tally, body_max: int) -> None:
+    def __init__(self, counters: Counters, body_max: int) -> None:
         """``body_max`` is in octets, of one message."""
-        self.tally = tally
+        self.counters = counters
         self.body_max = body_max
         self.octets = 0
         self._open: dict[Any, Piece] = {}  # By session.
@@ -109,7 +109,7 @@ class Fragments:
         piece = self._open[session] = Piece(fragment, key)
         if key is not None:
             ttl_ms = fragment.resume_ttl_ms or KEPT_MS_MAX
-            piece.until_ms = self.tally.now_ms + min(ttl_ms, KEPT_MS_MAX)
+            piece.until_ms = self.counters.now_ms + min(ttl_ms, KEPT_MS_MAX)
         session.on_end.append(lambda: self.interrupted(session))
         return piece
 
@@ -120,7 +120,7 @@ class Fragments:
     def _count(self, octets: int) -> None:
         """So many octets more are held; they are memory in use as messages are."""
         self.octets += octets
-        self.tally.memory_used += octets
+        self.counters.memory_used += octets
 
     def interrupted(self, session: Any) -> None:
         """A session is over; its unfinished message is kept if it has a name."""
@@ -153,6 +153,6 @@ class Fragments:
 
     def expire(self) -> None:
         """Forget what was kept for long enough."""
-        now_ms = self.tally.now_ms
+        now_ms = self.counters.now_ms
         for key in [k for k, piece in self._kept.items() if piece.until_ms <= now_ms]:
             self._count(-self._kept.pop(key).octets)

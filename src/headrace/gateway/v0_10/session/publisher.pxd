@@ -9,13 +9,13 @@ from headrace.model.message cimport (
 )
 from headrace.model.queue.queue cimport Queue
 from headrace.model.queue.dispatch cimport Consumer
-from headrace.model.counters cimport Tally
+from headrace.model.counters cimport Counters
 from headrace.wire.memory cimport cut, same
 
 cdef class Publisher(Transfers):
     cdef unsigned long long position
 
-    @cython.locals(tally=Tally, route=Route, refused=cython.int)
+    @cython.locals(counters=Counters, route=Route, refused=cython.int)
     cdef publish(
         self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t body_end
@@ -25,7 +25,7 @@ cdef class Publisher(Transfers):
         self, bytes start, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
-    @cython.locals(tally=Tally, seq=cython.ulonglong, position=cython.ulonglong,
+    @cython.locals(counters=Counters, seq=cython.ulonglong, position=cython.ulonglong,
                    refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
                    consumer=Consumer)
     cdef int spread(

@@ -49,12 +49,12 @@ class Publisher(Transfers):
         body_end: int,
     ) -> None:
         """Take one transfer whose octets lie in ``d``."""
-        tally = self.tally
+        counters = self.counters
         route = self.route
         if (
             route is None
-            or route.generation != tally.generation
-            or tally.now_ms >= self.until_ms
+            or route.generation != counters.generation
+            or counters.now_ms >= self.until_ms
             or not same(self.args, d, args + 2, args_end)
             or not same(self.header, d, header, header_end)
         ):
@@ -104,17 +104,17 @@ class Publisher(Transfers):
         body_size: int,
     ) -> int:
         """Give a message to every queue of its route; return how many refused it."""
-        tally = self.tally
-        seq = tally.next_seq
-        tally.next_seq = seq + 1
-        tally.published += 1
+        counters = self.counters
+        seq = counters.next_seq
+        counters.next_seq = seq + 1
+        counters.published += 1
         self.connection.work_left -= route.count
         position = 0
         refused = 0
         message: Message | None = None
         data: bytes | None = None
         if self.ttl_ms >= 0:
-            self.deadline_ms = tally.now_ms + self.ttl_ms
+            self.deadline_ms = counters.now_ms + self.ttl_ms
         if self.persistent and route.durable:
             if self.store.full:
                 return 1
@@ -128,7 +128,7 @@ class Publisher(Transfers):
                     C_PERSISTENT | C_KIND_TRANSFER,
                     self.priority,
                     self.deadline_ms,
-                    tally.now_ms,
+                    counters.now_ms,
                     seq,
                     body_size,
                     route.queue_ids,
@@ -160,7 +160,7 @@ class Publisher(Transfers):
                 message.flags |= C_LARGE
                 message.parts = parts
                 if self.persistent and route.queue_ids and position == 0:
-                    position = self.store.publish_message(message, tally.now_ms, route.queue_ids)
+                    position = self.store.publish_message(message, counters.now_ms, route.queue_ids)
                 kept = position != 0 and queue.durable
             if kept and not queue.is_stream:
                 message.flags |= C_PERSISTENT
@@ -208,7 +208,7 @@ class Publisher(Transfers):
             if passage is not None:
                 self.pass_on(passage, route, body, parts, body_size)
             else:
-                self.tally.published += 1
+                self.counters.published += 1
             if self.publishing is not None:
                 self.vhost.publishers.refuse(self.publishing)
             self.unroutable(REJECT_UNROUTABLE, "the message leads to no queue")
@@ -263,7 +263,7 @@ class Publisher(Transfers):
     ) -> int:
         """Give a transfer to its passage; return how many queues refused it."""
         if self.ttl_ms >= 0:
-            self.deadline_ms = self.tally.now_ms + self.ttl_ms
+            self.deadline_ms = self.counters.now_ms + self.ttl_ms
         message = self.message_of(body, parts, body_size)
         refused: int = passage.take(
             message, route.queues, self.persistent, number=self.publishing, source=self.source()

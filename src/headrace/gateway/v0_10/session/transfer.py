@@ -97,7 +97,7 @@ class Transfers(Batcher):
             )
         exchange = (transfer.destination or "").encode()
         key = read.routing_key
-        now_ms = self.tally.now_ms
+        now_ms = self.counters.now_ms
         # Clients that leave the mode out do not know what to do with an accept.
         self.explicit = transfer.accept_mode == ACCEPTED_EXPLICITLY
         self.discards = read.flags & 1 != 0
@@ -150,7 +150,7 @@ class Transfers(Batcher):
 
     def find_route(self, address: bytes, exchange: bytes, key: bytes, rest: bytes) -> Route:
         """Return the route of an address: remembered, or made now."""
-        generation = self.tally.generation
+        generation = self.counters.generation
         route = self.routes.get(address)
         if route is None or route.generation != generation:
             try:
@@ -176,7 +176,7 @@ class Transfers(Batcher):
                 self.routes.clear()
             self.routes[address] = route
         self.route = route
-        self.until_ms = self.tally.now_ms // 1000 * 1000 + 1000
+        self.until_ms = self.counters.now_ms // 1000 * 1000 + 1000
         return route
 
     def route_copies(

@@ -52,7 +52,7 @@ class MessageSide:
 
     def __init__(self, connection: Any, channel: Channel) -> None:
         self.channel = channel
-        self.references = References(connection.tally, connection.body_max)
+        self.references = References(connection.counters, connection.body_max)
         self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
         self.sent = 0  # References that we opened.
 

@@ -49,10 +49,10 @@ class Reference:
 class References:
     """The references that are open on one channel."""
 
-    def __init__(self, tally: Any, octets_max: int) -> None:
+    def __init__(self, counters: Any, octets_max: int) -> None:
         """``octets_max`` bounds all bodies together, and with them each."""
         self._open: dict[bytes, Reference] = {}
-        self._tally = tally
+        self._counters = counters
         self._octets_max = octets_max
         self._octets = 0
 
@@ -92,7 +92,7 @@ class References:
                 f"referenced bodies exceed the {self._octets_max} octets that are allowed",
             )
         self._octets += len(data)
-        self._tally.memory_used += len(data)
+        self._counters.memory_used += len(data)
         reference.append(data)
 
     def close(self, name: bytes) -> Reference:
@@ -104,7 +104,7 @@ class References:
         reference = self.find(name)
         del self._open[name]
         self._octets -= reference.size
-        self._tally.memory_used -= reference.size
+        self._counters.memory_used -= reference.size
         return reference
 
     def end(self) -> None:

@@ -213,7 +213,7 @@ class V0xContext(Context):
         for each in (routing_key, *copies):
             self.access.check_topic(connection.user, vhost, "write", exchange, each)
         headers = ContentHeaders(connection.version, payload, key)
-        generation = self.tally.generation
+        generation = self.counters.generation
         try:
             vhost.check_publishable(exchange)
             routed = vhost.route(

@@ -101,7 +101,7 @@ class Publisher(SpecialPublisher):
         route = self.route
         if (
             route is None
-            or route.generation != self.tally.generation
+            or route.generation != self.counters.generation
             or not same(route.key, d, args, args + address_len)
         ):
             if channel.dtx:
@@ -136,7 +136,7 @@ class Publisher(SpecialPublisher):
             p.route = route
             refused = self.publish_rarely(channel, p)
         else:
-            self.tally.published += 1
+            self.counters.published += 1
         if refused:
             self.refuse(channel, route)
         elif channel.confirms:
@@ -182,7 +182,7 @@ class Publisher(SpecialPublisher):
                 return -1
             route = Route(route.key, ready, 0)
         if route.count == 0:
-            self.tally.published += 1
+            self.counters.published += 1
             return 0
         return self.give(p, route)
 
@@ -222,7 +222,7 @@ class Publisher(SpecialPublisher):
             number = int(expiration)
             if is_moment(number):
                 return deadline_of(number, 0)
-        return self.tally.now_ms + expiration_ms(expiration)
+        return self.counters.now_ms + expiration_ms(expiration)
 
     def check_user_id(self, user_id: str) -> None:
         """A message may only claim to come from the user who sends it, unless that may pose."""

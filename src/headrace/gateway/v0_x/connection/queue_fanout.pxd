@@ -8,7 +8,7 @@ from headrace.model.message cimport C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue.queue cimport Queue
 from headrace.model.queue.dispatch cimport Consumer
-from headrace.model.counters cimport Tally
+from headrace.model.counters cimport Counters
 from headrace.protocol.output cimport C_SHARE_MIN
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut
@@ -17,7 +17,7 @@ cdef Py_ssize_t ROUTES_MAX
 
 cdef class Spreader(Peer):
     cdef public object context
-    cdef public Tally tally
+    cdef public Counters counters
     cdef public Store store
     cdef public dict routes
     cdef public Route route
@@ -29,7 +29,7 @@ cdef class Spreader(Peer):
     cdef Route find_route(
         self, bytes key, const unsigned char* d, Py_ssize_t header, Py_ssize_t size
     )
-    @cython.locals(tally=Tally, seq=cython.ulonglong, position=cython.ulonglong,
+    @cython.locals(counters=Counters, seq=cython.ulonglong, position=cython.ulonglong,
                    refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
                    consumer=Consumer)
     cdef int spread(

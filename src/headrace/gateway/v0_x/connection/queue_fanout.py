@@ -45,7 +45,7 @@ class Spreader(Peer):
         self.number = number
         self.limit(context.output_max)
         self.hold_above = 2 * context.output_max
-        self.tally = context.tally
+        self.counters = context.counters
         self.unacked = 0
         self.prefetch = 0  # Messages on the whole connection; 0 is no limit.
         self.line: Any = None
@@ -59,7 +59,7 @@ class Spreader(Peer):
 
     def find_route(self, key: bytes, d: bytes | bytearray, header: int, size: int) -> Route:
         """Return the route of an address: remembered, or made now."""
-        generation = self.tally.generation
+        generation = self.counters.generation
         route = self.routes.get(key)
         if route is None or route.generation != generation:
             self.work_left -= C_METHOD_WORK
@@ -87,10 +87,10 @@ class Spreader(Peer):
         parts: tuple[bytes, ...] | None,
     ) -> int:
         """Give a message to every queue of its route; return how many refused it."""
-        tally = self.tally
-        seq = tally.next_seq
-        tally.next_seq = seq + 1
-        tally.published += 1
+        counters = self.counters
+        seq = counters.next_seq
+        counters.next_seq = seq + 1
+        counters.published += 1
         self.work_left -= route.count
         position = 0
         refused = 0
@@ -108,7 +108,7 @@ class Spreader(Peer):
                     C_PERSISTENT,
                     self.priority,
                     self.deadline_ms,
-                    tally.now_ms,
+                    counters.now_ms,
                     seq,
                     body_size,
                     route.queue_ids,
@@ -142,7 +142,7 @@ class Spreader(Peer):
                 message.flags |= C_LARGE
                 message.parts = parts
                 if self.mode == 2 and route.queue_ids and position == 0:
-                    position = self.store.publish_message(message, tally.now_ms, route.queue_ids)
+                    position = self.store.publish_message(message, counters.now_ms, route.queue_ids)
                 kept = position != 0 and queue.durable
                 if kept:
                     message.flags |= C_PERSISTENT

@@ -128,7 +128,7 @@ class SpecialPublisher(Spreader):
 
     def put_off(self, p: Publish) -> None:
         """Let a publish go where it waits until its time has come."""
-        p.deadline_ms = self.tally.now_ms + p.delay_ms
+        p.deadline_ms = self.counters.now_ms + p.delay_ms
         p.route = delayed(self.vhost, p.route)
         p.data = signed(p.data, p.header, account_of(self.user))
 
@@ -262,7 +262,7 @@ class SpecialPublisher(Spreader):
                 self.send_back(channel, p, NO_ROUTE)
             elif bits & IMMEDIATE:
                 self.send_back(channel, p, NO_CONSUMERS)
-            self.tally.published += 1
+            self.counters.published += 1
             return 0
         return self.give(p, route)
 

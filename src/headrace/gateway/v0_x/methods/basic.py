@@ -204,7 +204,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     consumers[tag] = consumer
     if not method.no_wait:
         connection.reply(channel.number, BasicConsumeOk(consumer_tag=tag))
-    queue.used_ms = connection.tally.now_ms
+    queue.used_ms = connection.counters.now_ms
     queue.add_consumer(consumer)
     if timeout_ms:
         watch_acks(connection, channel, consumer, timeout_ms)
@@ -232,7 +232,7 @@ def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeo
     timeout = AckTimeout(
         consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
     )
-    watch(connection.vhost.agenda, timeout, connection.tally.now_ms)
+    watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)
 
 
 def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase | None:
@@ -292,7 +292,7 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
         raise AmqpError(
             ReplyCode.NOT_IMPLEMENTED, f"basic.get is not served by stream '{queue.name}'"
         )
-    queue.used_ms = connection.tally.now_ms
+    queue.used_ms = connection.counters.now_ms
     getters = channel.getters
     if getters is None:
         getters = channel.getters = {}

@@ -238,7 +238,7 @@ def renewed(connection: Any, user: Any) -> None:
     if connection.ended:
         return
     connection.user = user
-    connection.tally.generation += 1  # Routes were made with the rights of the old ones.
+    connection.counters.generation += 1  # Routes were made with the rights of the old ones.
     connection.reply(0, ConnectionUpdateSecretOk())
     recheck(connection)
 

@@ -85,7 +85,7 @@ def check_consumer(connection: Any, channel: Channel, method: Any, kind: int) ->
         raise ResourceLocked(
             f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
         )
-    queue.used_ms = connection.tally.now_ms
+    queue.used_ms = connection.counters.now_ms
     return lane_of(queue, kind), tag
 
 

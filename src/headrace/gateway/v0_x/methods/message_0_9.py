@@ -90,7 +90,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
         )
     p = read_message(method)
     if p.timestamp_s is None:
-        p.timestamp_s = connection.tally.now_ms // 1000  # "Set on arrival by the broker."
+        p.timestamp_s = connection.counters.now_ms // 1000  # "Set on arrival by the broker."
     try:
         header = write_basic(p, size)
     except CannotConvert as error:
@@ -156,7 +156,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
         queue.check_consumer(consumer, connection.publishes or connection.published)
     consumers[tag] = consumer
     side.answer(MessageOk())
-    queue.used_ms = connection.tally.now_ms
+    queue.used_ms = connection.counters.now_ms
     queue.add_consumer(consumer)
     if timeout_ms:
         watch_acks(connection, channel, consumer, timeout_ms)
@@ -199,7 +199,7 @@ def get(connection: Any, channel: Channel, method: MessageGet) -> None:
     refuse_stream(queue, method)
     if queue.shown_only:
         raise AccessRefused(f"queue '{queue.name}' is for browsing only")
-    queue.used_ms = connection.tally.now_ms
+    queue.used_ms = connection.counters.now_ms
     getter = Getter(connection, channel, queue, method.no_ack)
     while True:
         message = queue.get(getter)
@@ -268,11 +268,11 @@ def checkpoint(connection: Any, channel: Channel, method: MessageCheckpoint) -> 
     reference = side.references.find(method.reference)
     reference.checkpoint = key_of(connection, method.identifier)
     checkpoints = checkpoints_of(connection)
-    now_ms = connection.tally.now_ms
+    now_ms = connection.counters.now_ms
     checkpoints.keep(reference.checkpoint, reference, now_ms)
     due = checkpoints.expire(now_ms)
     if due:
-        connection.vhost.agenda.put(checkpoints, due, checkpoints.expire)
+        connection.vhost.scheduler.put(checkpoints, due, checkpoints.expire)
     side.answer(MessageOk())
 
 
@@ -282,7 +282,7 @@ def resume(connection: Any, channel: Channel, method: MessageResume) -> None:
     key = key_of(connection, method.identifier)
     reference: Reference = side.references.open(method.reference)
     reference.checkpoint = key
-    for part in checkpoints_of(connection).resume(key, connection.tally.now_ms):
+    for part in checkpoints_of(connection).resume(key, connection.counters.now_ms):
         side.references.append(reference, part)
     side.answer(MessageOffset(value=reference.size))
 
